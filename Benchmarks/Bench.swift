@@ -4,7 +4,7 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// How fast, against what in the same run. Prints Markdown; judges nothing.
+/// Measures durations against a baseline of the same run. Prints Markdown, and does not judge.
 @main
 enum Bench {
     static func main() throws {
@@ -88,7 +88,7 @@ enum Bench {
 
     // MARK: Figures
 
-    /// - Parameter tail: the ratio is that of the 99th percentiles, and says so.
+    /// - Parameter tail: the ratio is that of the 99th percentiles, and the row says so.
     static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?, tail: Bool = false) {
         let percent = tail ? 99 : 50
         let ratio = baseline.map { base in
@@ -227,13 +227,13 @@ enum Bench {
     ) throws -> Child {
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
-        // A tmpfs, as /run is.
+        // A tmpfs, like /run.
         let directory = (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : bus.directory) + "/appstate-bench"
         try? FileManager.default.removeItem(atPath: directory)
         mkdir(directory, 0o700)
         var command = [daemon, "--config", file]
         if polling {
-            // Without these it may not trace, and polls.
+            // Without these capabilities the daemon cannot trace, and polls.
             command = ["setpriv", "--bounding-set=-perfmon,-sys_admin", "--"] + command
         }
         let environment = bus.environment.merging(["RUNTIME_DIRECTORY": directory]) { $1 }
@@ -244,13 +244,13 @@ enum Bench {
     }
 }
 
-/// A connection that has subscribed.
+/// A connection that has subscribed to the daemon's signals.
 final class Subscriber {
     private let loop: EventLoop
     private let bus: Bus
     private var filter: Slot?
     private var state = ""
-    /// How many applications were ended for their memory.
+    /// The number of applications that were ended to free memory.
     private(set) var reclaimed = 0
 
     init(_ privateBus: PrivateBus) throws {
@@ -290,7 +290,7 @@ final class Subscriber {
 
     func suspend(_ path: String) throws { try call(path, BusNames.application, "Suspend") { _ in } }
 
-    /// Does not wait for the answer, which follows the signals.
+    /// Does not wait for the reply, which follows the signals.
     func send(suspend path: String) throws {
         try bus.send(
             bus.newCall(
@@ -307,7 +307,7 @@ final class Subscriber {
         }
     }
 
-    /// Does not wait for the answer.
+    /// Does not wait for the reply.
     func send(focus pid: Int32) throws {
         let message = try bus.newCall(
             destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
@@ -327,7 +327,7 @@ final class Subscriber {
     /// Asks the bus for its id.
     func roundTripToBus() throws -> String { try bus.id() }
 
-    /// Takes what has come.
+    /// Handles the messages that have arrived.
     func hear() throws { while try loop.runOnce(timeout: 0) {} }
 
     func wait(for wanted: String) throws {

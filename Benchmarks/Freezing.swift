@@ -4,9 +4,10 @@ import Glibc
 import Linux
 import TestSupport
 
-/// What suspension costs: against a bare write to cgroup.freeze, and to the first instruction after it.
+/// The cost of suspension, compared with a bare write to cgroup.freeze, and the time until the first instruction after
+/// it.
 extension Bench {
-    /// Two hundred processes in one cgroup: a bare freeze, and `Suspend` with its announcement.
+    /// 200 processes in one cgroup: a bare freeze, and `Suspend` with its announcement.
     static func freezing(_ daemon: String) throws {
         let home = try TestCgroup("app-bench")
         let gate = try PipeEnds()
@@ -26,8 +27,8 @@ extension Bench {
             var bare: [UInt64] = []
             var trips: [UInt64] = []
             var ours: [UInt64] = []
-            // In turn, so that all meet the same machine; each from rest: the kernel holds back notifications that
-            // come close together, and the daemon follows a change of state with resources.
+            // In turn, so that all see the same load, and each from rest: the kernel delays notifications that follow
+            // each other closely, and the daemon adjusts resources after a change of state.
             for _ in 0..<60 {
                 pause()
                 var begin = now
@@ -60,7 +61,7 @@ extension Bench {
         nanosleep(&span, nil)
     }
 
-    /// From SetFocus to what the application does next.
+    /// The time from SetFocus to the application's next instruction.
     static func waking(_ daemon: String) throws {
         let file = NSTemporaryDirectory() + "appstate-bench-\(getpid())"
         defer { unlink(file) }
@@ -77,7 +78,7 @@ extension Bench {
                 try client.wait(for: "suspended")
                 let begin = now
                 try client.send(focus: spinner.pid)
-                // The call keeps the compiler from reading the memory once and for all.
+                // The function call keeps the compiler from reading the memory only once.
                 while clock.value < begin { sched_yield() }
                 times.append(clock.value - begin)
                 try client.wait(for: "active")
@@ -92,10 +93,10 @@ extension Bench {
         }
     }
 
-    /// Tells the time to whoever shares the file, for ever.
+    /// Writes the time to the shared file, until its parent ends.
     static func spin(_ file: String) throws {
         let clock = try SharedClock(file)
-        // Whoever measures may be interrupted.
+        // The measuring process may be interrupted.
         let parent = getppid()
         var turns = 0
         while turns % 100_000 != 0 || getppid() == parent {
@@ -105,7 +106,7 @@ extension Bench {
     }
 }
 
-/// A number that two processes share.
+/// A number in memory that two processes share.
 private final class SharedClock {
     private let address: UnsafeMutablePointer<UInt64>
 
@@ -119,7 +120,7 @@ private final class SharedClock {
         address = memory.assumingMemoryBound(to: UInt64.self)
     }
 
-    /// Read and written past the compiler's view.
+    /// Accessed in functions that are not inlined, so the compiler cannot optimize the accesses away.
     var value: UInt64 {
         @inline(never) get { address.pointee }
         @inline(never) set { address.pointee = newValue }

@@ -2,10 +2,10 @@ import Foundation
 import Glibc
 import TestSupport
 
-// What the library costs an application: the same program with it and without, in turn.
+// The library's cost for an application: the same program with and without it, in turn.
 extension Bench {
-    /// As they are built by themselves, with Swift's libraries beside them (APPSTATED_APPLICATIONS says where), and with Swift
-    /// inside.
+    /// As packages build them by default, with Swift's libraries beside them (in the directory APPSTATED_APPLICATIONS),
+    /// and with Swift's libraries inside.
     static func library(_ daemon: String) throws {
         let bus = try PrivateBus(policy: everything)
         let process = try start(daemon, bus, polling: false)
@@ -27,9 +27,9 @@ extension Bench {
 
     private static let applications = ["appstate-bare", "appstate-living"]
 
-    /// The starts of both, and their median sizes in kB.
+    /// The start times of both programs, and their median sizes in kB.
     private static func compare(_ programs: [String], _ bus: PrivateBus, _ what: String) throws -> [Int] {
-        // The first of each reads its file from the disk.
+        // The first start of each program reads its file from the disk.
         for program in programs { _ = try ready(program, bus) }
         var starts: [[UInt64]] = [[], []]
         var sizes: [[Int]] = [[], []]

@@ -5,13 +5,13 @@ import Glibc
 import Linux
 import TestSupport
 
-/// What the bus waits while memory is short.
+/// How long bus calls wait while memory is short.
 extension Bench {
-    /// Mebibytes.
+    /// In mebibytes.
     private static let limit = 900
     private static let each = 40
 
-    /// Reads of a property while applications are being ended, one after the other.
+    /// Reads a property while applications are being ended, one after the other.
     static func reclaiming(_ daemon: String) throws {
         let home = try MemoryLimit(bytes: limit << 20)
         let configuration = """
@@ -34,14 +34,14 @@ extension Bench {
             let quiet = try (0..<1_000).map { _ in try read() }
             var sleepers: [(Child, TestCgroup)] = []
             for number in 0..<15 {
-                // Each in a cgroup of its own, as desktops start them: it is frozen.
+                // Each in its own cgroup, as desktops start them, so that they are frozen.
                 let own = try TestCgroup("app-\(number)", below: home.own.cgroup)
                 let sleeper = try hog(home, [each], own)
                 try client.suspend(client.register(sleeper.pid))
                 try client.wait(for: "suspended")
                 sleepers.append((sleeper, own))
             }
-            // Takes 4 MiB at a time, and 800 in all, however long it has to wait for them.
+            // Takes 4 MiB at a time, and 800 in all, however long it must wait for them.
             let front = try hog(home, Array(repeating: 4, count: 200))
             try client.send(focus: front.pid)
             var times: [UInt64] = []
@@ -70,7 +70,7 @@ extension Bench {
         return hog
     }
 
-    /// Takes memory, a piece every 20 ms, once its standard input ends; then waits for its end.
+    /// Takes memory, a piece every 20 ms, once its standard input ends, and then waits for its own end.
     static func take(_ mebibytes: [Int]) {
         var byte: UInt8 = 0
         while read(STDIN_FILENO, &byte, 1) > 0 {}

@@ -4,25 +4,27 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// One user does the worst that the tests know; how long do the calls of another wait meanwhile?
+/// One user attacks the daemon in the worst ways that the tests know. How long do another user's calls wait meanwhile?
 ///
-/// Each attack is this program again, as a user without any rights. The reader's round trips are measured while nothing
-/// happens, under each attack by itself, and under all of them at once. Beside each stand the same user's round trips to
-/// the bus, and to a bystander: another service on this bus, which nobody attacks and which does nothing. What he has
-/// to wait for, everybody has who is on a bus with this attacker: what the daemon adds to that is the daemon's.
+/// Each attack is this program again, run by a user without any privileges. The reader's round trips are measured at
+/// rest, under each attack alone, and under all of them at once. For comparison, the same user's round trips to the bus
+/// and to a bystander are measured as well. The bystander is another service on this bus, which does nothing and which
+/// only one of the attacks calls. Every client on a bus with this attacker waits at least as long as the bystander's
+/// callers; only the additional time is caused by the daemon.
 ///
-/// The bus, bystander, reader and attacker have equal shares of the processors, as systemd gives them to system.slice and to each
-/// user's slice. The daemon, whose unit is beside those slices, has what that unit asks for. Whoever computes endlessly
-/// takes time from everybody, whatever daemon there is.
+/// The bus, bystander, reader and attacker have equal shares of the processors, as systemd gives them to system.slice
+/// and to each user's slice. The daemon, whose unit is beside those slices, has the share that its unit asks for. A
+/// user whose programs compute endlessly takes processor time from every other user, with or without the daemon.
 extension Bench {
-    /// dbus-daemon turns away a user without a passwd entry: `games` of Debian, who owns nothing.
+    /// dbus-daemon rejects a user without a passwd entry. This is Debian's user `games`, who owns nothing.
     private static let attacker: UInt32 = 5
-    /// What MemoryMax= of the unit allows, in KiB.
+    /// MemoryMax= of the unit, in KiB.
     private static let memoryLimit = 256 << 10
 
-    /// Prints how long others wait while one user does the worst.
+    /// Prints how long other users' calls wait while one user attacks.
     ///
-    /// - Parameter only: these at once and no other, for whoever looks for what they cost; none: each, then all at once.
+    /// - Parameter only: these attacks at once and no others, to find out what they cost; empty: each attack, then all
+    /// at once.
     static func siege(_ daemon: String, only: [Attack] = []) throws {
         guard getuid() == 0, Programs.inPath("setpriv") != nil else {
             print("\nNot measured: the siege, which needs root and setpriv.\n")
@@ -43,11 +45,11 @@ extension Bench {
         try bystander.waitForLine(containing: "begun")
         shares?.enter(.reader)
         let reader = try Reader(bus)
-        // The worst for whoever looks at all applications: they are there before the quiet values are taken.
+        // The worst case for calls that list all applications. They exist before the values at rest are measured.
         let sleepers = try (0..<500).map { _ in try Child("sleep", ["1000"]) }
         for sleeper in sleepers { try reader.subscriber.register(sleeper.pid) }
 
-        // What the registrations have left to do is done first.
+        // Lets the daemon finish the work of the registrations first.
         _ = try reader.read(for: seconds(3))
         let quiet = try reader.read(for: seconds(10))
         report("baseline: at rest", quiet, nil)
@@ -78,12 +80,12 @@ extension Bench {
         row("\(part): a round trip to the bus", times.bus, quiet?.bus, tail: true)
     }
 
-    /// This program, by its path: /proc/self/exe would be setpriv(1).
+    /// The path of this program: /proc/self/exe would be setpriv(1).
     private static func own() throws -> String {
         try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
     }
 
-    /// Shorter for whoever tries the program out: APPSTATED_SIEGE_SECONDS for each part.
+    /// APPSTATED_SIEGE_SECONDS shortens each part, to try the program out.
     private static func seconds(_ usual: Int) -> Int {
         ProcessInfo.processInfo.environment["APPSTATED_SIEGE_SECONDS"].flatMap { Int($0) } ?? usual
     }
@@ -98,7 +100,7 @@ extension Bench {
 
     private static func end(_ attackers: [Child]) {
         for attacker in attackers { attacker.kill(SIGKILL) }
-        // What they have left behind is theirs alone.
+        // All processes of this user are leftovers of the attacks.
         _ = try? Child("pkill", ["-KILL", "-u", "\(attacker)"]).waitForExit()
     }
 
@@ -116,11 +118,12 @@ extension Bench {
         print("| resident at most | \(peak) | \(peak * 100 / memoryLimit) % |\n")
     }
 
-    /// What a virtual machine's host took of the processors since the program began, which is in every figure above.
+    /// The share of processor time that a virtual machine's host took since the program began. All figures above
+    /// include it.
     private static func reportSteal(since before: (stolen: Int, all: Int)?) {
         guard let before, let after = processorTime(), after.all > before.all else { return }
         let share = (after.stolen - before.stolen) * 100 / (after.all - before.all)
-        print("The host took \(share) % of the processors' time meanwhile (steal, proc_stat(5)).\n")
+        print("The host took \(share) % of the processor time during the run (steal, proc_stat(5)).\n")
     }
 
     private static func processorTime() -> (stolen: Int, all: Int)? {
@@ -132,7 +135,7 @@ extension Bench {
     }
 }
 
-/// A cgroup for each party. All have the same weight but the daemon, which has what its unit gives it.
+/// A cgroup for each party. All have the same weight except the daemon, which has the weight of its unit.
 private final class Shares {
     enum Party: String, CaseIterable {
         case bus
@@ -141,13 +144,13 @@ private final class Shares {
         case reader
         case attacker
 
-        /// As `CPUWeight=` of systemd.resource-control(5): 100 unless a unit says otherwise.
+        /// As `CPUWeight=` of systemd.resource-control(5): 100 unless a unit sets it.
         var weight: Int { self == .daemon ? 500 : 100 }
     }
 
     private let root: String
 
-    /// Nil where this machine has no cgroups with the processor's controller that we may make.
+    /// Nil if this machine has no hierarchy with the cpu controller in which cgroups can be created.
     init?() {
         let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"]
         guard let root = roots.first(where: { access($0 + "/cgroup.procs", W_OK) == 0 }) else { return nil }
@@ -162,7 +165,7 @@ private final class Shares {
     }
 
     private func setWeight(of party: Party) -> Bool {
-        // 1,024 shares are a weight of 100.
+        // 1,024 shares correspond to a weight of 100.
         let files = ["cpu.weight": party.weight, "cpu.shares": party.weight * 1_024 / 100]
         return files.contains { file, value in
             let path = directory(party) + "/" + file
@@ -176,7 +179,7 @@ private final class Shares {
         remove()
     }
 
-    /// What is started from now on is of this party.
+    /// Processes that are started from now on belong to this party.
     func enter(_ party: Party) {
         try? "0".write(toFile: directory(party) + "/cgroup.procs", atomically: false, encoding: .utf8)
     }
@@ -188,7 +191,7 @@ private final class Shares {
     }
 }
 
-/// Reads in turn from the daemon, the bystander and the bus, one call after the other.
+/// Reads from the daemon, the bystander and the bus in turn, one call after the other.
 private final class Reader {
     struct Times {
         var daemon: [UInt64] = []
@@ -212,7 +215,7 @@ private final class Reader {
         var round = 0
         let end = Bench.now + UInt64(seconds) * 1_000_000_000
         while Bench.now < end {
-            // Whoever comes first after the pause waits longest: each in turn.
+            // The first call after the pause waits longest, so they take turns.
             round += 1
             for part in round..<round + 3 {
                 switch part % 3 {
@@ -235,13 +238,13 @@ private final class Reader {
                 times.newToBystander.append(
                     try firstCall(of: "Level", of: Bystander.name, to: Bystander.name))
             }
-            // A client that asks now and then, as a panel does: not one that keeps the processor for itself.
+            // A client that asks now and then, as a panel does, and does not occupy a processor.
             usleep(1_000)
         }
         return times
     }
 
-    /// As busctl does it; what the bus takes to let it in does not count.
+    /// As busctl does it. The time until the bus accepts the connection does not count.
     private func firstCall(of property: String, of interface: String, to service: String) throws -> UInt64 {
         let bus = try Bus.open(address: address)
         _ = bus.uniqueName
@@ -261,7 +264,7 @@ private final class Reader {
     }
 }
 
-/// A service that nobody attacks: one property, read as the daemon's is.
+/// A service with one property, which is read like the daemon's.
 enum Bystander {
     static let name = "org.example.Bystander"
 
@@ -278,31 +281,31 @@ enum Bystander {
     }
 }
 
-/// What one user can do to the daemon.
+/// The attacks of one user on the daemon.
 enum Attack: String, CaseIterable {
-    /// SIGCONT to itself, as fast as it can.
+    /// Sends SIGCONT to itself, as fast as it can.
     case signals
-    /// Launch options as deep and as large as they are taken, and the picture of all applications again and again.
+    /// Launch options as deep and as large as the daemon accepts, and the list of all objects again and again.
     case nesting
-    /// 5,000 open files, 200 locks that somebody waits for, and the question whether it may be suspended.
+    /// 5,000 open files, 200 locks that other processes wait for, and the question whether it may be suspended.
     case locks
     /// An application of 1,000 processes that is suspended and resumed.
     case processes
-    /// An application with 1,000 threads that gets the focus and loses it.
+    /// An application with 1,000 threads that gets and loses the focus.
     case threads
-    /// As many windows as one message holds, of as many processes as there are.
+    /// As many windows as one message holds, of as many processes as possible.
     case windows
     /// As many applications as one user may have, and reporters of their windows that come and go.
     case reporters
-    /// Registers, and unregisters, and asks for everything that can be asked for.
+    /// Registers and unregisters, and makes every call that returns information.
     case calls
-    /// Calls that want no answer, which no bus limits, and strangers whom the daemon has to look up.
+    /// Calls that want no reply, which no bus limits, and processes that the daemon does not know and must look up.
     case unanswered
-    /// Connections that make one call, want no answer, and leave.
+    /// Connections that make one call, want no reply, and leave.
     case strangers
-    /// Signals to every connection that the daemon has, as anybody may send them.
+    /// Signals to every connection of the daemon, as any client may send them.
     case connections
-    /// `unanswered` against the bystander: what this bus makes of it, whatever the service does.
+    /// `unanswered` against the bystander: the effect that the bus alone has, whatever the service does.
     case bystander
 
     static let ofTheDaemon = allCases.filter { $0 != .bystander }
@@ -326,7 +329,7 @@ enum Attack: String, CaseIterable {
     }
 }
 
-/// A connection that wants the daemon no good. What is refused is what it came for: it goes on.
+/// A connection of the attacker. It continues when calls are refused, since it expects that.
 private final class Besieger {
     private let address: String
     private let bus: Bus
@@ -347,7 +350,7 @@ private final class Besieger {
             try body(message)
             return try bus.call(message)
         } catch {
-            // Nobody reads its errors, and a bus that has gone away ends it.
+            // Errors are ignored, but the attacker ends when the bus has gone away.
             if kill(getppid(), 0) != 0 && errno == ESRCH { exit(0) }
             return nil
         }
@@ -363,7 +366,7 @@ private final class Besieger {
     }
 
     private func sleepers(_ count: Int) throws -> [Int32] {
-        // By a shell that stays: they are its children, and so of its extent.
+        // Started by a shell that stays: as its children they belong to its extent.
         let shell = try Child(
             "sh", ["-c", "i=0; while [ $i -lt \(count) ]; do sleep 1000 & i=$((i+1)); done; echo all; wait"])
         try shell.waitForLine(containing: "all")
@@ -376,7 +379,7 @@ private final class Besieger {
 
     private var kept: [Child] = []
 
-    /// What it needs is there: from now on it counts.
+    /// The preparation is complete: the attack counts from now on.
     private func begin() {
         FileHandle.standardOutput.write(Data("begun\n".utf8))
     }
@@ -490,7 +493,7 @@ private final class Besieger {
 
     func reporters() throws -> Never {
         let pids = try sleepers(1_023)
-        // Beside other attacks of the same user this takes minutes, and is one itself.
+        // Beside other attacks of the same user the registrations take minutes, and are an attack themselves.
         begin()
         for pid in pids { _ = register(pid) }
         while true {

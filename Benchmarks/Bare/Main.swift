@@ -1,6 +1,6 @@
 import Glibc
 
-/// What an application of `Benchmarks/Living` is without the library.
+/// The application of `Benchmarks/Living`, without the library.
 @main
 enum Main {
     static func main() {

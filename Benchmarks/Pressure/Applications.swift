@@ -1,13 +1,13 @@
 import Glibc
 
-/// The application that the user works with: answers requests, and grows when it is told to.
+/// The application in front: it answers requests, and grows when it gets the signal.
 enum Front {
-    /// Between two requests, in microseconds.
+    /// The time between two requests, in microseconds.
     static let period: UInt64 = 20_000
     static let mebibytes = 60
     static let growth = 400
     static let step = 8
-    /// Between the beginnings of two steps at the least: 400 MiB in 10 s.
+    /// The minimum time between the beginnings of two steps: 400 MiB in 10 s.
     static let interval: UInt64 = 200_000
 
     static func run(_ board: Board) -> Never {
@@ -22,16 +22,16 @@ enum Front {
         while true {
             board[.due] = due
             sleep(until: due)
-            // What it takes to answer: 256 KiB of what it has, 64 KiB of what it is.
+            // The work of an answer: it uses 256 KiB of its memory and 64 KiB of its program's file.
             memory.use(pages: 64, seed: &seed)
             program.use(pages: 16, seed: &seed)
             board.answer(due: due, at: now)
-            // By the clock and not after the answer: who comes late finds others waiting.
+            // Due by the clock, not relative to the answer: after a late answer, further requests are waiting.
             due += period
         }
     }
 
-    /// A thread of its own, as a document is loaded while the windows still answer.
+    /// A separate thread, as when a document is loaded while the windows still answer.
     private static func startGrowing(_ board: Board) {
         let argument = UnsafeMutablePointer<Board>.allocate(capacity: 1)
         argument.initialize(to: board)
@@ -41,7 +41,7 @@ enum Front {
         }
     }
 
-    /// What it touched stays when the thread has ended.
+    /// The memory that it touches stays when the thread has ended.
     private static func grow(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
         guard let board = argument?.load(as: Board.self) else { return nil }
         Signals.awaitStart()
@@ -52,9 +52,9 @@ enum Front {
     }
 }
 
-/// Touches its memory and then does nothing, for as long as it is let.
+/// Touches its memory and then does nothing until it is killed.
 enum Sleeper {
-    /// What each of them has in the scenes.
+    /// The size of each sleeper in the scenes, in MiB.
     static let usual = 45
 
     static func run(mebibytes: Int) -> Never {
@@ -65,7 +65,7 @@ enum Sleeper {
     }
 }
 
-/// An application in the background that loses memory, until somebody stops it.
+/// An application in the background that leaks memory until it is killed.
 enum Leak {
     /// More than the machine has.
     static let most = 4096
@@ -83,7 +83,7 @@ enum Leak {
 }
 
 enum Growing {
-    /// Steps begin `every` microseconds apart; one that took longer makes nobody hurry.
+    /// Steps begin `every` microseconds apart. A late step does not shorten the time until the next one.
     static func run(
         _ memory: Memory, mebibytes: Int, by step: Int, every: UInt64, _ board: Board
     ) {
@@ -96,7 +96,7 @@ enum Growing {
     }
 }
 
-/// SIGUSR1 says that the event begins.
+/// SIGUSR1 marks the beginning of the event.
 enum Signals {
     private static var start: sigset_t {
         var set = sigset_t()
@@ -105,13 +105,13 @@ enum Signals {
         return set
     }
 
-    /// Before other threads are made: they inherit it.
+    /// Call this before other threads are created: they inherit the mask.
     static func blockStart() {
         var set = start
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
-    /// Whether it was said, where nobody waits for it.
+    /// Whether the signal is pending, for callers that do not wait for it.
     static var hasStarted: Bool {
         var set = start
         var none = timespec()

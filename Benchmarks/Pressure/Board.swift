@@ -1,26 +1,26 @@
 import Glibc
 
-/// What the processes of a scene tell each other: a shared file in memory, so that what the application in
-/// front measured outlives it. Each word has one writer; a system call lies between any two looks.
+/// Data that the processes of a scene share: a file in memory, so that the measurements of the application in front
+/// outlive it. Each word has only one writer, and a system call lies between any two reads.
 struct Board {
-    /// One word of 64 bits each.
+    /// Offsets of words of 64 bits.
     enum Word: Int {
-        /// When the last of the growing was touched; 0: not yet.
+        /// The time at which the last page of the growth was touched; 0: not yet.
         case grown
-        /// Bytes touched by the growing, or by the leak.
+        /// The bytes touched by the growth or by the leak.
         case touched
-        /// When the request that is being served was due; 0: none was yet.
+        /// The time at which the request that is being served was due; 0: no request yet.
         case due
-        /// How many requests were answered.
+        /// The number of answered requests.
         case answered
     }
 
-    /// Requests whose latencies are kept: at 50 a second, 163 s.
+    /// The number of requests whose latencies are kept: at 50 a second, 163 s.
     static let capacity = 8192
 
     private let words: UnsafeMutablePointer<UInt64>
 
-    /// Maps the file, made and sized where it is not there yet.
+    /// Maps the file, and creates it if it does not exist.
     init(path: String) {
         let size = 4096 + Self.capacity * 16
         let file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
@@ -37,7 +37,7 @@ struct Board {
         nonmutating set { words[word.rawValue] = newValue }
     }
 
-    /// The next request's: when it was due, and when it was answered.
+    /// Records the next request: when it was due, and when it was answered.
     func answer(due: UInt64, at time: UInt64) {
         let index = 512 + Int(self[.answered]) % Self.capacity * 2
         words[index] = due
@@ -45,7 +45,7 @@ struct Board {
         self[.answered] += 1
     }
 
-    /// The slowest requests that were answered: milliseconds since `begin`, and how long they took.
+    /// The slowest answered requests: milliseconds since `begin`, and their latency.
     func worst(from begin: UInt64, to end: UInt64) -> String {
         var found: [(due: UInt64, took: UInt64)] = []
         for number in 0..<min(Int(self[.answered]), Self.capacity) {
@@ -57,10 +57,10 @@ struct Board {
         return found.prefix(20).map { "\($0.due / 1000):\($0.took / 1000)" }.joined(separator: " ")
     }
 
-    /// The latency in microseconds of each request that was due in the span, as far as they are kept.
+    /// The latency in microseconds of each request that was due in the span, as far as latencies are kept.
     ///
-    /// Those that were due before `end` and not answered then count too, with how long they had waited: who
-    /// is killed in the middle of a stall did not answer fast.
+    /// A request that was due before `end` and not answered by then counts too, with the time it had waited: an
+    /// application that is killed in the middle of a stall did not answer fast.
     func latencies(from begin: UInt64, to end: UInt64) -> [UInt64] {
         var found: [UInt64] = []
         for number in 0..<min(Int(self[.answered]), Self.capacity) {

@@ -1,7 +1,7 @@
 import Glibc
 import Linux
 
-/// The kernel's account of memory, of the whole machine.
+/// The kernel's statistics on the memory of the whole machine.
 struct Meters {
     private let memory: MemoryInfo
     private let pressure: PressureFile
@@ -10,13 +10,13 @@ struct Meters {
 
     struct Reading {
         var time: UInt64 = 0
-        /// KiB.
+        /// In KiB.
         var available: UInt64 = 0
         var total: UInt64 = 0
-        /// Microseconds in which some, or all, tasks waited for memory, since the machine was started.
+        /// Microseconds since boot in which some, or all, tasks waited for memory.
         var some: UInt64 = 0
         var full: UInt64 = 0
-        /// Pages of files: in memory, and taken and read back since the machine was started; bytes.
+        /// File pages in memory, and those that were evicted and read back since boot, in bytes.
         var cached: UInt64 = 0
         var evicted: UInt64 = 0
         var refaulted: UInt64 = 0
@@ -51,11 +51,11 @@ struct Meters {
         }
     }
 
-    /// Processes that the kernel killed for lack of memory, since the machine was started.
+    /// The number of processes that the kernel has killed for lack of memory since boot.
     var kills: UInt64 { Scene.demand { () throws(KernelFailure) in try events.read() } }
 }
 
-/// A trigger of the kernel's for stall of the whole machine, with a window of 1 s, which needs CAP_SYS_RESOURCE.
+/// A PSI trigger for stall of the whole machine, with a window of 1 s, which needs CAP_SYS_RESOURCE.
 struct Trigger {
     private let trigger: PressureTrigger
 
@@ -73,7 +73,7 @@ struct Trigger {
 }
 
 extension Scene {
-    /// What the scene cannot be played without.
+    /// For what the scene cannot be played without: a failure ends the process.
     static func demand<Value>(_ body: () throws(KernelFailure) -> Value) -> Value {
         do {
             return try body()

@@ -1,11 +1,11 @@
 import Glibc
 
-/// One process of a scene of memory running short; the role decides which. `scripts/bench-pressure` starts
-/// them, each by itself, so that the kernel judges them apart.
+/// One process of a scene of short memory; the role decides which. `scripts/bench-pressure` starts each of them
+/// separately, so that the kernel treats them separately.
 @main
 enum Scene {
     static func main() {
-        // The one that says "ready" may be killed at any time, and then nobody reads.
+        // The process that says "ready" may be killed at any time; then nothing reads its pipes any more.
         signal(SIGPIPE, SIG_IGN)
         let words = CommandLine.arguments
         switch (words.dropFirst().first, words.count) {
@@ -42,27 +42,27 @@ enum Scene {
             """)
     }
 
-    /// Says so on standard error and ends.
+    /// Prints the sentence on standard error and exits.
     static func fail(_ sentence: String) -> Never {
         let line = "appstate-scene: \(sentence)\n"
         _ = line.withCString { write(STDERR_FILENO, $0, strlen($0)) }
         exit(2)
     }
 
-    /// Tells who started us that all memory is touched. One line, unbuffered.
+    /// Reports that all memory is touched to the process that started us. One line, unbuffered.
     static func sayReady() {
         _ = write(STDOUT_FILENO, "ready\n", 6)
     }
 }
 
-/// Microseconds of `CLOCK_MONOTONIC`, as all processes of a scene count them.
+/// Microseconds of `CLOCK_MONOTONIC`, which all processes of a scene use.
 var now: UInt64 {
     var time = timespec()
     _ = clock_gettime(CLOCK_MONOTONIC, &time)
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
 }
 
-/// Sleeps until `moment` of the same clock; a signal does not cut it short.
+/// Sleeps until `moment` on the same clock, even if signals arrive.
 func sleep(until moment: UInt64) {
     var time = timespec(tv_sec: Int(moment / 1_000_000), tv_nsec: Int(moment % 1_000_000) * 1_000)
     while clock_nanosleep(CLOCK_MONOTONIC, Int32(TIMER_ABSTIME), &time, nil) == EINTR {}

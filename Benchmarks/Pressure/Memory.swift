@@ -8,7 +8,7 @@ struct Memory {
     private let base: UnsafeMutablePointer<UInt64>
     private let size: Int
 
-    /// Reserves addresses; the kernel gives a page when it is touched.
+    /// Reserves addresses. The kernel allocates a page when it is touched.
     init(mebibytes: Int) {
         size = mebibytes * Self.mebibyte
         let protection = PROT_READ | PROT_WRITE
@@ -16,13 +16,13 @@ struct Memory {
         guard let address = mmap(nil, size, protection, flags, -1, 0), address != MAP_FAILED else {
             Scene.fail("no addresses for \(mebibytes) MiB")
         }
-        // Huge pages would take and give memory in other steps than the scene says.
+        // With huge pages, memory would be allocated and freed in other steps than the scene describes.
         madvise(address, size, MADV_NOHUGEPAGE)
         base = address.bindMemory(to: UInt64.self, capacity: size / 8)
     }
 
-    /// Touches a part. Half of each page is noise and half is empty, so that compressed swap packs it about
-    /// two to one, and no page is like another.
+    /// Touches a part. Half of each page is noise and half is empty, so that compressed swap packs it about two to one,
+    /// and no two pages are alike.
     func touch(from offset: Int, count: Int) {
         let words = Self.page / 8
         for first in stride(from: offset / 8, to: (offset + count) / 8, by: words) {
@@ -36,7 +36,7 @@ struct Memory {
         }
     }
 
-    /// Touches a part, a word of each page: it is there then, and empty.
+    /// Touches one word of each page of a part: the pages are allocated then, and empty.
     func mark(from offset: Int, count: Int) {
         for byte in stride(from: offset, to: offset + count, by: Self.page) { base[byte / 8] = 1 }
     }
@@ -46,7 +46,7 @@ struct Memory {
         for byte in stride(from: 0, to: size, by: Self.page) { base[byte / 8] &+= 1 }
     }
 
-    /// A number below `count`; the same ones each time.
+    /// A number below `count`, from the same sequence each time.
     static func pick(_ count: Int, _ seed: inout UInt64) -> Int {
         seed = seed &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
         return Int(seed >> 33) % count
@@ -61,7 +61,7 @@ struct Memory {
     }
 }
 
-/// The pages of this program's file, which the kernel may drop and must read again from the disk: as the code,
+/// The pages of this program's file, which the kernel may drop and must then read from the disk again, like the code,
 /// fonts and pictures of an application in use.
 struct Program {
     private let base: UnsafeRawPointer
@@ -84,7 +84,7 @@ struct Program {
         for _ in 0..<count {
             sum ^= base.load(fromByteOffset: Memory.pick(pages, &seed) * Memory.page, as: UInt64.self)
         }
-        // So that the compiler cannot leave the reading out.
+        // So that the compiler cannot remove the reads.
         seed ^= sum & 1
     }
 }

@@ -1,19 +1,19 @@
 import Glibc
 import Linux
 
-/// The application in front of scenes D and E: a request walks all of its memory and reads from files that it has mapped,
-/// which are more than the kernel leaves it when memory runs short. It grows in the same thread.
+/// The application in front in scenes D and E: a request walks all of its memory and reads from files that it has
+/// mapped, which are larger than what the kernel leaves it when memory runs short. It grows in the same thread.
 enum Reader {
     static let mebibytes = 60
     static let file = 120
-    /// Read for each request, at a random place.
+    /// The bytes that each request reads, at a random place.
     static let stretch = 2
-    /// What it takes to answer before it grows, after it was told to.
+    /// How long it only answers after the signal, before it grows.
     static let quiet: UInt64 = 5_000_000
-    /// Between the beginnings of two steps: 400 MiB in 5 s.
+    /// The time between the beginnings of two steps: 400 MiB in 5 s.
     static let interval: UInt64 = 100_000
 
-    /// One that serves alone: scene D.
+    /// A front of one process: scene D.
     static func run(_ board: Board, file path: String) -> Never {
         let memory = Memory(mebibytes: mebibytes)
         memory.touch(from: 0, count: mebibytes * Memory.mebibyte)
@@ -25,7 +25,7 @@ enum Reader {
         }
     }
 
-    /// Answers by the clock, and grows once it was told to and the quiet is over.
+    /// Answers by the clock, and grows once it got the signal and the quiet time is over.
     static func serve(_ board: Board, _ answer: () -> Void) -> Never {
         Signals.blockStart()
         let growth = Memory(mebibytes: Front.growth)
@@ -52,8 +52,8 @@ enum Reader {
     }
 }
 
-/// The application in front of scene E: eight processes, as browsers have them, each with 30 MiB of a file mapped and
-/// shared, and memory of its own. They answer in turn.
+/// The application in front in scene E: eight processes, as browsers have them, each with 30 MiB of a file mapped and
+/// shared, and its own memory. They answer in turn.
 enum Browser {
     static let processes = 8
     static let file = 30
@@ -76,7 +76,7 @@ enum Browser {
         }
     }
 
-    /// What each of them has and does.
+    /// The memory and the work of each of them.
     private struct Page {
         let memory: Memory
         let file: MappedFile
@@ -106,7 +106,7 @@ enum Browser {
             guard pipe(&request) == 0, pipe(&reply) == 0 else { Scene.fail("no pipes") }
             asked = request[1]
             answered = reply[0]
-            // The end that we keep is closed with this process: none of the later ones may have it.
+            // Our end is closed when this process ends, so the later children must not inherit it.
             for end in [asked, answered] { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
             let words = ["appstate-scene", "page", "\(number)", directory, "\(request[0])", "\(reply[1])"]
             var arguments: [UnsafeMutablePointer<CChar>?] = words.map { strdup($0) }
@@ -124,7 +124,7 @@ enum Browser {
             _ = write(asked, &byte, 1)
         }
 
-        /// A browser whose page is killed is no browser any more.
+        /// A browser that loses one of its pages counts as dead.
         func awaitAnswer() {
             var byte: UInt8 = 0
             var count = 0
@@ -148,12 +148,12 @@ enum Browser {
     }
 }
 
-/// A file of noise, mapped and shared: as pictures, fonts, caches and data bases of applications.
+/// A file of noise, mapped and shared, like pictures, fonts, caches and databases of applications.
 struct MappedFile {
     private let base: UnsafeRawPointer
     private let mebibytes: Int
 
-    /// Makes the file where it is not there yet.
+    /// Creates the file if it does not exist.
     init(path: String, mebibytes: Int) {
         let size = mebibytes * Memory.mebibyte
         let file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
@@ -185,14 +185,14 @@ struct MappedFile {
         fsync(file)
     }
 
-    /// A word of each page of so much, at a random place.
+    /// Reads a word of each page of so many bytes, at a random place.
     func read(mebibytes count: Int, seed: inout UInt64) {
         let begin = Memory.pick(mebibytes - count + 1, &seed) * Memory.mebibyte
         var sum: UInt64 = 0
         for offset in stride(from: begin, to: begin + count * Memory.mebibyte, by: Memory.page) {
             sum ^= base.load(fromByteOffset: offset, as: UInt64.self)
         }
-        // So that the compiler cannot leave the reading out.
+        // So that the compiler cannot remove the reads.
         seed ^= sum & 1
     }
 }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// What was seen of one event. All room is taken before it begins.
+/// The measurements of one event. All memory is allocated before it begins.
 struct Record {
     private(set) var start = Meters.Reading()
     var quietBegan: UInt64 = 0
@@ -17,7 +17,8 @@ struct Record {
     init(names: [String]) {
         self.names = names
         deaths = Array(repeating: 0, count: names.count)
-        // A minute of looks, and those that triggers and deaths wake it for; written, so that it is there.
+        // Room for a minute of samples, and for those that triggers and deaths cause. It is written to, so that it is
+        // resident.
         readings = Array(repeating: Meters.Reading(), count: Self.most)
         readings.removeAll(keepingCapacity: true)
     }
@@ -38,7 +39,7 @@ struct Record {
         }
     }
 
-    /// When it died; nil: it lives.
+    /// The time of its death; nil: it is alive.
     func end(of name: String) -> UInt64? {
         guard let index = names.firstIndex(of: name), deaths[index] != 0 else { return nil }
         return deaths[index]
@@ -83,8 +84,8 @@ struct Record {
         course()
     }
 
-    /// Each quarter of a second: `at_MS=` MemAvailable in KiB, stall of some and of all in milliseconds until then; pages of
-    /// files in memory, and those taken and read back until then, in MiB.
+    /// For each quarter of a second: `at_MS=`, then MemAvailable in KiB, the stall of some and of all in milliseconds
+    /// until then, file pages in memory, and those evicted and read back until then, in MiB.
     private func course() {
         var next: UInt64 = 0
         for reading in readings where reading.time >= next {
@@ -96,7 +97,7 @@ struct Record {
         }
     }
 
-    /// The reading since which 4 s have passed at the end: half of the time that is watched after the growth.
+    /// The sample 4 s before the end: half of the time that is watched after the growth.
     private var late: Meters.Reading? {
         guard let end = readings.last?.time else { return nil }
         return readings.first { $0.time + Watch.after / 2 >= end }
@@ -106,26 +107,27 @@ struct Record {
         names.indices.filter { names[$0].hasPrefix("sleeper") && deaths[$0] != 0 }.map { deaths[$0] }.sorted()
     }
 
-    /// How many stopped ones had to end for the growth to have room, by what was available before it.
+    /// The number of stopped applications that had to end to make room for the growth, given what was available before
+    /// it.
     private var needed: UInt64 {
         let growth = UInt64(Front.growth) << 10
         let each = UInt64(Sleeper.usual) << 10
         return growth > start.available ? (growth - start.available + each - 1) / each : 0
     }
 
-    /// When so little was left, or, of a guard that has no such line, when the trigger fired, for the first time.
+    /// The first time at which so little was left, or, for a guard without such a line, at which the trigger fired.
     private func crossing(of percent: UInt64?) -> UInt64? {
         guard let percent else { return someTrigger == 0 ? nil : someTrigger }
         return readings.first { $0.available * 100 < $0.total * percent }?.time
     }
 
-    /// The first end of one of the scene's processes from then on: its pidfd says so after the kernel has taken
-    /// its memory back.
+    /// The first end of one of the scene's processes from then on. A pidfd reports the end after the kernel has taken
+    /// the memory back.
     private func freed(since crossing: UInt64) -> UInt64? {
         deaths.filter { $0 >= crossing }.min()
     }
 
-    /// The end of the last span of 1 s that had more stall than the first trigger asks for.
+    /// The end of the last span of 1 s that had more stall than the first trigger's threshold.
     private var calm: UInt64? {
         var first = 0
         var found: UInt64?

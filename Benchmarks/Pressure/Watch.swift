@@ -1,20 +1,20 @@
 import Glibc
 import Linux
 
-/// Begins the event, and records what comes of it. Its memory is locked and it goes before all others, so
-/// that it neither waits with them nor is in their way: a look each 20 ms, when nothing else wakes it.
+/// Starts the event, and records its effects. Its memory is locked and it has priority over all others, so that it
+/// neither waits with them nor gets in their way: it takes a sample every 20 ms, unless something else wakes it.
 struct Watch {
-    /// Who is in the scene.
+    /// The participants of the scene.
     struct Plan {
         var growing: Bool
         var board: String
-        /// Percent of the machine's memory: where the guard, by what it says itself, begins to act; nil: it
-        /// does not go by memory that is left.
+        /// The percentage of the machine's memory at which the guard begins to act, by its own settings; nil: the guard
+        /// does not act on available memory.
         var line: UInt64?
         var names: [String] = []
         var processes: [Int32] = []
 
-        /// `SCENE BOARD LINE NAME=PID...`, `-` for no line; nil where that is not how it reads.
+        /// `SCENE BOARD LINE NAME=PID...`, `-` for no line; nil if the words do not have this form.
         init?(words: [String]) {
             guard words.count > 3, ["A", "B", "C", "D", "DS", "E", "ES"].contains(words[0]) else {
                 return nil
@@ -33,13 +33,14 @@ struct Watch {
         }
     }
 
-    /// What the front takes to answer while nothing happens.
+    /// How long the front only answers before the event.
     static let quiet: UInt64 = 3_000_000
-    /// After the front grew or died: some end one after the other, for as long as their line is crossed.
+    /// The time that is watched after the front has grown or died: some guards end one process after the other while
+    /// their line is crossed.
     static let after: UInt64 = 8_000_000
     /// The longest event.
     static let limit: UInt64 = 60_000_000
-    /// The leak's event: always as long, whatever becomes of it.
+    /// The leak's event always takes this long, whatever happens to the leak.
     static let leaking: UInt64 = 30_000_000
     static let look: Int32 = 20
 
@@ -98,7 +99,7 @@ struct Watch {
         plan.names.firstIndex(of: name).map { plan.processes[$0] } ?? -1
     }
 
-    /// Whether all is seen; the event itself may have ended before.
+    /// Whether everything has been watched; the event itself may have ended earlier.
     private var isOver: Bool {
         let time = now
         guard plan.growing else { return time >= record.start.time + Self.leaking }

@@ -14,4 +14,7 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case sessionEnd = "session-end"
     /// The X server answers no client: this application may have grabbed it.
     case grab
+
+    /// Whether the application is asked to end, or to close a window.
+    public var asksToEnd: Bool { self == .close || self == .sessionEnd }
 }

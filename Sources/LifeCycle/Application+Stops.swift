@@ -48,14 +48,16 @@ extension Application {
     }
 
     /// Policy tries again after a grace period.
-    mutating func waitAgain(for span: Microseconds?, _ step: inout Step) {
+    mutating func waitAgain(
+        for span: Microseconds?, atLeast least: Microseconds = leastRetry, _ step: inout Step
+    ) {
         guard isResting, suspension == .automatic, !isTerminating else { return }
-        isNeeded = false
+        leastGrace = 0
         // An acknowledgement that is still awaited ends the new grace period, too.
         var serial: UInt64?
         if case .running(let awaited, _) = grace { serial = awaited }
         grace = .running(
-            serial: serial, Countdown(ownGrace(span).map { max($0, Self.leastRetry) }, from: step.now))
+            serial: serial, Countdown(ownGrace(span).map { max($0, least) }, from: step.now))
     }
 
     /// The shortest grace period after something prevented a suspension, and while the application is needed.

@@ -50,8 +50,8 @@ public struct Application: Equatable, Sendable {
     public internal(set) var demand: String?
     /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
     var neededAt: Microseconds?
-    /// It is about to run because it is needed. Its grace period is then at least as long as an answer takes.
-    var isNeeded = false
+    /// It is about to run because it is needed. Its grace period is then at least as long as this.
+    var leastGrace: Microseconds = 0
     /// The last steps, oldest first; at most `traceLimit`.
     public internal(set) var trace: [TraceEntry] = []
 

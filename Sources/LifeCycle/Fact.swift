@@ -16,6 +16,8 @@ public enum Fact: Equatable, Sendable {
     case checked(ApplicationNumber, CheckFinding)
     /// It is needed; the text says by whom and what for. Suspension by our own decision gives way.
     case needed(ApplicationNumber, String)
+    /// The same, because a signal asks it to end.
+    case askedToEnd(ApplicationNumber, String)
     /// Another process waits for something that an application suspended by policy or pressure holds, such as a file
     /// lock.
     case objected(ApplicationNumber, String)

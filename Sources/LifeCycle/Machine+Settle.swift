@@ -47,20 +47,23 @@ extension Machine {
     /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§ 5, "Thaw
     /// on demand"). So does an application that policy is about to suspend, because it may be in the middle of an
     /// answer. What a person or another process has stopped stays stopped.
-    mutating func needed(_ number: ApplicationNumber, _ why: String) {
+    ///
+    /// - Parameter isToEnd: it is asked to end, or to close a window. It then has as much time as `Terminate` gives.
+    mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
         let grace = settings.backgroundGrace
+        let least = max(Application.leastRetry, isToEnd ? settings.terminateGrace ?? 0 : 0)
         guard let application = applications[number], application.isHeldByDecision else {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
                 $0.need(why, at: $1.now)
-                $0.waitAgain(for: grace, &$1)
+                $0.waitAgain(for: grace, atLeast: least, &$1)
             }
         }
         updateAnnouncing(number, .demand) {
             $0.need(why, at: $1.now)
-            $0.isNeeded = true
+            $0.leastGrace = least
             $0.holds = []
-            $0.waitAgain(for: grace, &$1)
+            $0.waitAgain(for: grace, atLeast: least, &$1)
         }
         step.effects.append(.notice(number, .needed(why)))
     }
@@ -273,8 +276,8 @@ extension Application {
             grace = .none
             return
         }
-        let least = isNeeded ? Self.leastRetry : 0
-        isNeeded = false
+        let least = leastGrace
+        leastGrace = 0
         grace = .running(
             serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
     }

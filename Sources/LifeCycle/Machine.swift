@@ -119,6 +119,8 @@ public struct Machine: Equatable, Sendable {
             giveWay(number, to: why)
         case .needed(let number, let why):
             needed(number, why)
+        case .askedToEnd(let number, let why):
+            needed(number, why, isToEnd: true)
         case .stopFailed(let number, let why):
             let grace = settings.backgroundGrace
             updateAnnouncing(number, .request) {
@@ -261,7 +263,8 @@ public struct Machine: Equatable, Sendable {
             guard let number = owner(of: process.lineage),
                 reporter.isRoot || applications[number]?.user == reporter.user
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
-            needed(number, why)
+            let reason = DemandReason(rawValue: String(why.prefix { $0 != " " }))
+            needed(number, why, isToEnd: reason?.asksToEnd == true)
         case .replaceExemptions(let reports, let reporter, let most):
             answer = try replaceExemptions(reports, reporter, atMost: most)
         }

@@ -3,16 +3,16 @@ import AppStateContract
 import Glibc
 import Linux
 
-/// One connection and what it is told to do.
+/// One connection and the commands that it carries out.
 final class Application {
     private let loop: EventLoop
     private let bus: Bus
     private var filter: Slot?
     private var input: Source?
     private var unread: [UInt8] = []
-    /// Commands that were read and not carried out yet.
+    /// Commands that were read but not carried out yet.
     private var lines: [String] = []
-    /// The descendant that speaks in this process's place.
+    /// The descendant that acts in this process's place.
     private var successor: Application?
     /// Calls whose answers may still come.
     private var calls: [Slot] = []
@@ -70,7 +70,7 @@ final class Application {
             try begin(words, number, isInteractive: command == "begin-interactive")
             return []
         case "settle":
-            // The daemon answers in order: what it sent before has come when it answers.
+            // The daemon answers in order, so what it sent before has arrived when it answers.
             _ = try call([BusNames.root, "org.freedesktop.DBus.Peer", "Ping"])
             while try loop.runOnce(timeout: 0) {}
             return []
@@ -104,7 +104,7 @@ final class Application {
             allocations = []
             return []
         case "read":
-            // A file, for ever.
+            // Reads a file again and again, for ever.
             let file = open(words.first ?? "", O_RDONLY | O_CLOEXEC)
             var block = [UInt8](repeating: 0, count: 1 << 20)
             while pread(file, &block, block.count, 0) > 0 {
@@ -118,7 +118,7 @@ final class Application {
         case "fork": return [String(try Descent.fork())]
         case "double-fork": return [String(try Descent.doubleFork())]
         case "spawn":
-            // Answered once the FIFO has a writer.
+            // This is answered once the FIFO has a writer.
             try Descent.spawn(readingFrom: words.first ?? "")
             return ["spawned"]
         case "descend":

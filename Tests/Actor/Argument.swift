@@ -3,10 +3,12 @@ import Glibc
 import Linux
 
 /// How arguments are written in commands and answers: `s:text`, `u:7`, `t:7`, `b:true`, `as:one+two`,
-/// `ay:text`, `zeros:BYTES` for `ay`, `memory:text` and `memory-zeros:BYTES` for a sealed memory file and `unsealed:text` for
-/// one that is not, `nested:DEPTH` and `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
+/// `ay:text`, `zeros:BYTES` for `ay`, `memory:text` and `memory-zeros:BYTES` for a sealed memory file,
+/// `unsealed:text` for one that is not sealed, `nested:DEPTH` and `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of
+/// that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
-    // Each kind has a function of its own: with all of them in one, Swift 6.0.3 crashes over the borrowed message.
+    // Each kind has a function of its own: with all kinds in one function, Swift 6.0.3 crashes over the borrowed
+    // message.
     static func append(_ word: String, to message: borrowing Message) throws {
         if word.hasPrefix("{") { return try appendDictionary(word, to: message) }
         if word.hasPrefix("h:") { return try appendPidFD(word, to: message) }
@@ -56,7 +58,7 @@ enum Argument {
         }
     }
 
-    /// What can be read of a message, as words: of a list of applications the paths; dictionaries are left out.
+    /// The readable parts of a message, as words. A list of applications becomes its paths; dictionaries are left out.
     static func words(of message: borrowing Message) -> [String] {
         var words: [String] = []
         do {

@@ -1,16 +1,16 @@
 import AppStateBus
 import Glibc
 
-/// Processes that come of this one.
+/// Processes that descend from this one.
 enum Descent {
-    /// A child that does nothing until our input ends.
+    /// Makes a child that does nothing until this process's input ends.
     static func fork() throws -> Int32 {
         let child = try forked()
         if child == 0 { idle() }
         return child
     }
 
-    /// A grandchild whose parent has ended: it belongs to init then, or to who takes in orphans.
+    /// Makes a grandchild whose parent has ended. It becomes a child of init, or of a subreaper.
     static func doubleFork() throws -> Int32 {
         var ends: [Int32] = [-1, -1]
         guard pipe(&ends) == 0 else { throw failure("pipe") }
@@ -50,7 +50,7 @@ enum Descent {
         }
     }
 
-    /// A child that goes on in our place: nil in the child, its number in the parent.
+    /// Makes a child that continues in this process's place: nil in the child, its PID in the parent.
     static func handOver() throws -> Int32? {
         let child = try forked()
         return child == 0 ? nil : child
@@ -77,7 +77,7 @@ enum Descent {
         return child
     }
 
-    /// Waits until the writer of our input has closed it, without taking a byte of it.
+    /// Waits until the writer of this process's input has closed it, without reading a byte.
     private static func idle() -> Never {
         close(STDOUT_FILENO)
         close(STDERR_FILENO)

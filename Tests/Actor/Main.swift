@@ -1,11 +1,11 @@
 import AppStateBus
 import Glibc
 
-/// An application for tests: a connection of its own, told what to do line by line on standard input.
+/// An application for tests, with a connection of its own. It reads commands line by line on standard input.
 ///
-/// A line is `NUMBER COMMAND WORD…`; it is answered by `#NUMBER ok WORD…` or `#NUMBER error NAME`. Each
-/// signal it is sent becomes a line `signal PATH INTERFACE MEMBER WORD…`. It ends with its input, and so do
-/// the processes that it made.
+/// A line is `NUMBER COMMAND WORD…`; the answer is `#NUMBER ok WORD…` or `#NUMBER error NAME`. For each signal
+/// that it gets, it writes a line `signal PATH INTERFACE MEMBER WORD…`. When its input ends, it ends, together
+/// with the processes that it made.
 @main
 enum Main {
     static func main() {

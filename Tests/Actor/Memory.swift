@@ -2,15 +2,15 @@ import AppStateBus
 import Glibc
 import Linux
 
-/// Memory files that are passed, and what comes back in one.
+/// Memory files: those that are passed to the daemon, and the contents of those that it passes back.
 enum Memory {
-    /// A new memory file, nil where the argument's type is another. It is the descriptor itself: Swift 6.0.3
+    /// A new memory file; nil if the argument has another type. This is the descriptor itself, because Swift 6.0.3
     /// crashes where a structure around it is taken apart.
     static func file(_ type: String, _ text: String) throws -> Descriptor? {
         switch type {
         case "memory": try make(Array(text.utf8), seals: 0xF)
         case "memory-zeros": try make([UInt8](repeating: 0, count: Int(text) ?? 0), seals: 0xF)
-        // Not against writing.
+        // All seals but the one against writing.
         case "unsealed": try make(Array(text.utf8), seals: 0x7)
         default: nil
         }
@@ -30,12 +30,12 @@ enum Memory {
         return file
     }
 
-    /// Text as it is, and of much the number of bytes.
+    /// A short text as it is, and a long one as its number of bytes.
     static func text(_ bytes: [UInt8]) -> String {
         bytes.count > 4_096 ? "\(bytes.count)-bytes" : String(decoding: bytes, as: UTF8.self)
     }
 
-    /// The same for all that a file holds. Takes the descriptor over.
+    /// The same for the contents of a file. Takes over the descriptor.
     static func text(of number: Int32) throws -> String {
         let file = Descriptor(owning: number)
         var bytes: [UInt8] = []

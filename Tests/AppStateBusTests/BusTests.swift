@@ -19,7 +19,7 @@ import Testing
         try owner.append("org.appstate1.Nobody")
         do {
             _ = try bus.call(owner)
-            Issue.record("a name nobody has, has an owner")
+            Issue.record("a name that no connection owns has an owner")
         } catch {
             #expect(error.name == "org.freedesktop.DBus.Error.NameHasNoOwner")
             #expect(error.operation == "call" && error.subject == "GetNameOwner")
@@ -103,7 +103,7 @@ import Testing
         }
         let refused = try peers.client.newCall(
             destination: peers.service.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
-        // Sent to a connection that owns an allowed name, so the policy of that name lets it pass.
+        // Sent to a connection that owns an allowed name, so the policy for that name lets the call pass.
         #expect(try peers.answer(to: refused).error?.name == "org.freedesktop.DBus.Error.UnknownObject")
         let denied = try peers.service.newCall(
             destination: peers.client.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
@@ -122,10 +122,13 @@ import Testing
                 called += 1
                 try call.reply()
             })
-        let kept = try peers.client.callAsync(peers.newCall("Count")) { _ in Issue.record("it was cancelled")
+        let kept = try peers.client.callAsync(peers.newCall("Count")) { _ in
+            Issue.record("a cancelled call was answered")
         }
         kept.cancel()
-        _ = try peers.client.callAsync(peers.newCall("Count")) { _ in Issue.record("it was let go") }
+        _ = try peers.client.callAsync(peers.newCall("Count")) { _ in
+            Issue.record("a released call was answered")
+        }
         #expect(try peers.refusal("Count") == nil)
         #expect(called == 3)
         try peers.settle()
@@ -228,7 +231,7 @@ import Testing
         let watch = try bus.watchOwner(failed: unexpected) { name, owner in
             if owner != nil { seen.append(name) }
         }
-        // There and back: the match is in force.
+        // One round trip: the match is in force now.
         _ = try bus.id()
         while try bus.process() {}
         let other = try Bus.open(address: daemon.address)
@@ -258,7 +261,7 @@ import Testing
         let slot = try? peers.service.callAsync(call) { failures.append($0.error?.name) }
         try peers.run { lost == 1 }
         #expect(!peers.service.isOpen)
-        // Reported once, and the call that was under way failed.
+        // Reported once, and the pending call has failed.
         #expect(slot == nil || failures.count == 1)
         #expect(throws: BusFailure.self) {
             try peers.service.send(

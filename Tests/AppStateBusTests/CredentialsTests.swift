@@ -11,7 +11,7 @@ import Testing
         var credentials = try peers.service.credentials(of: peers.client.uniqueName)
         #expect(credentials.uid == getuid())
         #expect(credentials.pid == getpid())
-        // dbus-daemon has given a pidfd since 1.15.8.
+        // dbus-daemon supplies a pidfd since 1.15.8.
         if let descriptor = credentials.takePidDescriptor() {
             #expect(Self.process(of: descriptor) == getpid())
             close(descriptor)
@@ -49,7 +49,7 @@ import Testing
         let peers = try Peers()
         do {
             _ = try peers.service.credentials(of: ":1.999999")
-            Issue.record("nobody has credentials")
+            Issue.record("a missing connection has credentials")
         } catch {
             #expect(error.name == "org.freedesktop.DBus.Error.NameHasNoOwner")
         }
@@ -57,7 +57,7 @@ import Testing
 
     @Test func handlersMayAskTheBusWhileOtherCallsWait() throws {
         let peers = try Peers()
-        // Not the peers themselves, which own the slot.
+        // Not the peers themselves, since they own the slot.
         let bus = peers.service
         try peers.serve(
             Method("Who", out: [("uid", "u"), ("pid", "i")]) { call in
@@ -83,7 +83,7 @@ import Testing
         }
     }
 
-    /// The answer of a newer bus, given by a service of our own.
+    /// The answer of a newer bus, from a service in this test.
     @Test func labelAndPidfdAreTaken() throws {
         let peers = try Peers()
         let pipe = try PipeEnds()
@@ -127,7 +127,7 @@ import Testing
         do {
             let bare = try peers.call("Bare")
             _ = try Credentials(reading: bare, of: ":1.7")
-            Issue.record("there is no process")
+            Issue.record("credentials without a process were accepted")
         } catch let error as BusFailure {
             #expect(error.errno == ENODATA)
         }

@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A message that the bus would not take is never made.
+/// A message that the bus would refuse is never composed.
 @Suite("Depth of values") struct DepthTests {
     private func nested(_ depth: Int) -> Variant {
         (0..<depth).reduce(Variant.bool(true)) { inner, _ in .dictionary(["x": inner]) }
@@ -33,7 +33,7 @@ import Testing
         try call.append(nested(Variant.greatestDepth))
         do throws(BusFailure) {
             try call.append(nested(Variant.greatestDepth + 1))
-            Issue.record("was appended")
+            Issue.record("a value that is too deep was appended")
         } catch {
             #expect(error.errno == EMSGSIZE)
         }

@@ -16,14 +16,14 @@ import Testing
         let sooner = try loop.timer {
             order.append("sooner")
             #expect(loop.now >= start + 2_000)
-            // Replaces what it was armed for.
+            // Replaces the time that it was armed for.
             later.arm(at: start + 1_000)
         }
         later.arm(at: start + hour)
         sooner.arm(at: start + 2_000)
         #expect(try loop.run() == 7)
         #expect(order == ["sooner", "later"])
-        // The loop has ended: harmless.
+        // Harmless after the loop has ended.
         sooner.arm(at: 0)
         sooner.disarm()
     }
@@ -32,7 +32,7 @@ import Testing
         let loop = try EventLoop()
         var fired = 0
         var again: Timer?
-        let never = try loop.timer { Issue.record("it was disarmed") }
+        let never = try loop.timer { Issue.record("a disarmed timer fired") }
         again = try loop.timer {
             fired += 1
             never.disarm()
@@ -64,8 +64,8 @@ import Testing
 
     @Test func aTimerThatWasNotArmedOrCancelledDoesNotFire() throws {
         let loop = try EventLoop()
-        let idle = try loop.timer { Issue.record("it was not armed") }
-        let cancelled = try loop.timer { Issue.record("it was cancelled") }
+        let idle = try loop.timer { Issue.record("an unarmed timer fired") }
+        let cancelled = try loop.timer { Issue.record("a cancelled timer fired") }
         cancelled.arm(at: loop.now)
         cancelled.cancel()
         cancelled.arm(at: loop.now)
@@ -123,7 +123,7 @@ import Testing
             signals += 1
             loop.exit(code: 0)
         }
-        // To this thread: others of the test runner have not blocked it.
+        // To this thread only: other threads of the test runner have not blocked the signal.
         #expect(pthread_kill(pthread_self(), SIGUSR2) == 0)
         #expect(try loop.run() == 0)
         #expect(signals == 1)

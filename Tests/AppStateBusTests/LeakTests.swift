@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Runs `body` on a thread of its own and waits for it.
+/// Runs `body` on its own thread and waits for it.
 func onThread<Value: Sendable>(_ body: @escaping @Sendable () -> Value) throws -> Value {
     let pipe = try PipeEnds()
     let result = Result()
@@ -25,7 +25,7 @@ private final class Result: @unchecked Sendable {
 }
 
 @Suite(.enabled(if: hasBus, noBus)) struct LeakTests {
-    /// Told when it goes.
+    /// Calls `gone` when it is released.
     private final class Captured {
         let gone: () -> Void
         init(_ gone: @escaping () -> Void) { self.gone = gone }

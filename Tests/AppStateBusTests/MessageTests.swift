@@ -216,7 +216,7 @@ import Testing
     @Test func headersAreReadable() throws {
         let peers = try Peers()
         let (service, client) = (peers.service.uniqueName, peers.client.uniqueName)
-        // Not the peers themselves, which own the slot.
+        // Not the peers themselves, since they own the slot.
         let bus = peers.service
         try peers.serve(
             Method("Who", out: [("sender", "s")]) { call in

@@ -136,7 +136,7 @@ import Testing
                 destination: Peers.name, path: Peers.path, interface: Peers.interface, member: "Later"))
         let call = try leaver.newCall(
             destination: Peers.name, path: Peers.path, interface: Peers.interface, member: "Later")
-        let slot = try leaver.callAsync(call) { _ in Issue.record("it has left") }
+        let slot = try leaver.callAsync(call) { _ in Issue.record("a caller that has left was answered") }
         try leaver.flush()
         try peers.run { kept?.message.expectsReply == true }
         leaver.close()

@@ -7,7 +7,7 @@ import Testing
     private static let objects = "org.appstate1.Test.Object"
     private static let prefix = "/org/appstate1/test/object"
 
-    /// A service with an object manager, and objects 1 and 2 of which the second is hidden from all.
+    /// A service with an object manager and the objects 1 and 2; the second is hidden from every client.
     private static func peersWithObjects() throws -> Peers {
         let peers = try Peers()
         try peers.serve(properties: [
@@ -33,7 +33,7 @@ import Testing
                 }
             ],
             signals: [Signal("Changed", [("from", "s"), ("to", "s")])])
-        // Not the peers themselves, which own the slots.
+        // Not the peers themselves, since they own the slots.
         let (client, service) = (peers.client.uniqueName, peers.service)
         peers.slots.append(
             try peers.service.addFallback(interface, under: prefix) { path throws(MethodError) in
@@ -198,7 +198,7 @@ import Testing
         var order: [String] = []
         try peers.serve(
             Method("Pass", in: [("s", "s")]) { call in
-                // Reading begins anew after the filter read.
+                // The handler reads from the beginning again, after the filter has read.
                 order.append("handler " + (try call.message.readString()))
                 try call.reply()
             })

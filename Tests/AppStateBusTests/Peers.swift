@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// For what a test does not provoke: the bus has refused a rule.
+/// For failures that a test does not provoke: the bus has refused a rule.
 func unexpected(_ error: MethodError) { Issue.record("\(error)") }
 
 /// A service and a client on a private bus, both driven by one loop on one thread.
@@ -23,10 +23,10 @@ final class Peers {
         var lines: [String] = []
     }
 
-    /// What the service could tell no caller.
+    /// Complaints of the service that could not be sent to a caller.
     var complaintLines: [String] { complaints.lines }
 
-    /// The policy that lets the test's service be owned and called.
+    /// The policy that allows owning and calling the test's service.
     static let policy = """
         <policy context="default">
           <allow own="\(name)"/>
@@ -56,7 +56,7 @@ final class Peers {
         try client.newCall(destination: Self.name, path: path, interface: interface, member: member)
     }
 
-    /// Calls the service from the client and runs the loop until the answer is there.
+    /// Calls the service from the client and runs the loop until the answer has arrived.
     func call(
         _ member: String, interface: String = interface, path: String = path,
         _ arguments: (borrowing Message) throws -> Void = { _ in }
@@ -66,7 +66,7 @@ final class Peers {
         return try answer(to: call)
     }
 
-    /// Sends a call from the client and runs the loop until the answer is there.
+    /// Sends a call from the client and runs the loop until the answer has arrived.
     func answer(to call: borrowing Message) throws -> Message {
         let answer = Answer()
         let slot = try client.callAsync(call) { answer.message = $0.retained() }
@@ -76,7 +76,7 @@ final class Peers {
         return reply
     }
 
-    /// Calls the service from the client and gives the error it answers with.
+    /// Calls the service from the client and returns the error of its answer.
     func refusal(
         _ member: String, interface: String = interface, path: String = path,
         _ arguments: (borrowing Message) throws -> Void = { _ in }
@@ -84,20 +84,20 @@ final class Peers {
         try call(member, interface: interface, path: path, arguments).error
     }
 
-    /// What was awaited did not come.
+    /// The awaited answer did not arrive.
     struct Nothing: Error {}
 
-    /// Runs the loop until something is true.
+    /// Runs the loop until a condition holds.
     func run(until done: () throws -> Bool) throws {
         while try !done() {
-            // Nothing to dispatch for this long means that what is awaited does not come.
+            // If nothing is dispatched for this long, the awaited event will not happen.
             let dispatched = try loop.runOnce(timeout: 300_000_000)
             try #require(dispatched, "nothing happens any more")
         }
     }
 
-    /// Runs the loop until everything the client said so far was handled by the service, and the other way
-    /// round: one round trip through the bus each.
+    /// Runs the loop until the service has handled everything that the client has sent so far, and the other way round:
+    /// one round trip through the bus each.
     func settle() throws {
         for bus in [client, service, client, service] {
             let ping = try bus.newCall(
@@ -114,7 +114,7 @@ final class Peers {
     func run(_ program: String, _ arguments: [String], uid: UInt32? = nil) throws -> Child {
         let child = try Child(program, arguments, environment: daemon.environment, uid: uid)
         var ending: Child.Ending?
-        // Duplicates: the child closes its own when they end, and a watched descriptor must stay open.
+        // Duplicates: the child closes its own descriptors at their end, and a watched descriptor must stay open.
         let watched = child.descriptors.map { ($0, fcntl($0, F_DUPFD_CLOEXEC, 3)) }
         var sources: [Int32: Source] = [:]
         for (descriptor, duplicate) in watched {

@@ -7,7 +7,7 @@ private final class Keeper {
     var kept: [PendingCall] = []
 }
 
-/// Uses every public type with nothing but AppStateBus imported: a C type among them would not be found here.
+/// Uses every public type with only AppStateBus imported: a C type among them would not compile here.
 @Suite struct PublicAPITests {
     @Test func everyTypeIsUsableWithoutC() throws {
         let container: Container = .dictEntry

@@ -5,7 +5,7 @@ import Testing
 struct VariantTextTests {
     private static let nasty = ["", " ", "\\\u{301}", "=\u{301}", "\n", "\u{200D}", "7", "a{sv}", "("]
 
-    @Test("every kind of value is read again as it was, and what follows it is left")
+    @Test("every kind of value is read back as it was, and the text after it is not consumed")
     func kinds() {
         var values: [Variant] = [
             .bool(true), .bool(false), .byte(255), .int16(-1), .uint16(.max), .int32(.min), .uint32(.max),
@@ -22,7 +22,7 @@ struct VariantTextTests {
             var rest = (texts + ["next"])[...]
             #expect(Variant(texts: &rest) == value)
             #expect(rest == ["next"])
-            // Of all that is cut off, nothing is read.
+            // A truncated value is not read.
             for length in texts.indices {
                 var cut = texts.prefix(length)
                 #expect(Variant(texts: &cut) == nil, "\(texts.prefix(length))")
@@ -32,7 +32,7 @@ struct VariantTextTests {
     }
 
     @Test(
-        "what is none is refused",
+        "malformed text is refused",
         arguments: [
             ["z"], ["u", "-1"], ["u", "1 "], ["ay", "1"], ["ay", "1G"], ["as", "2", "a"], ["as", "-1"], ["v"],
         ])
@@ -41,7 +41,7 @@ struct VariantTextTests {
         #expect(Variant(texts: &rest) == nil)
     }
 
-    @Test("deeper than the bus allows is refused, whatever stands there")
+    @Test("text nested more deeply than the bus allows is refused, whatever its content")
     func depth() {
         var rest = Array(repeating: "v", count: 1_000_000)[...]
         #expect(Variant(texts: &rest) == nil)

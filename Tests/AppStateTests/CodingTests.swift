@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppState
 
-/// How state is written: round trips, the bytes of CBOR, and what is no state.
+/// How state is encoded: round trips, the bytes of CBOR, and what does not decode.
 @Suite("Saved state as bytes")
 struct CodingTests {
     private struct Inner: Codable, Hashable {
@@ -75,7 +75,7 @@ struct CodingTests {
         try StateDecoder.decode(Value.self, from: try StateEncoder.encode(value))
     }
 
-    @Test("what was written is read")
+    @Test("every kind of value is read back as it was written")
     func trips() throws {
         #expect(try roundTrip(All()) == All())
         #expect(try roundTrip("text") == "text")
@@ -88,7 +88,7 @@ struct CodingTests {
         #expect(try roundTrip(URL(string: "https://example.org/a")) == URL(string: "https://example.org/a"))
     }
 
-    @Test("a class and what it inherits")
+    @Test("a class is encoded with its inherited properties")
     func inherited() throws {
         let derived = Derived()
         derived.base = 42
@@ -97,7 +97,7 @@ struct CodingTests {
         #expect(read.base == 42 && read.own == "y")
     }
 
-    @Test("the bytes are CBOR, as RFC 8949 has them in its examples")
+    @Test("the bytes are CBOR, as in the examples of RFC 8949")
     func examples() throws {
         #expect(try StateEncoder.encode(1_000_000) == [0x1a, 0x00, 0x0f, 0x42, 0x40])
         #expect(try StateEncoder.encode(-1_000) == [0x39, 0x03, 0xe7])
@@ -109,7 +109,7 @@ struct CodingTests {
         #expect(try StateEncoder.encode((1...25).map { $0 }).prefix(3) == [0x98, 0x19, 0x01])
     }
 
-    @Test("a newer version finds the keys that it knows")
+    @Test("a newer version of a type reads the keys that it knows")
     func versions() throws {
         struct Old: Codable {
             var text: String
@@ -136,7 +136,7 @@ struct CodingTests {
         var next: [Chain]
     }
 
-    @Test("more levels than can be read are not written, and one that refers to itself ends")
+    @Test("state nested more deeply than can be read is not written, nor is state that contains itself")
     func depth() throws {
         let loop = Loop()
         loop.next = loop
@@ -149,7 +149,7 @@ struct CodingTests {
         #expect(throws: EncodingError.self) { try StateEncoder.encode(chain) }
     }
 
-    @Test("bytes are written as bytes, whatever holds them")
+    @Test("bytes are encoded as byte strings, whatever type contains them")
     func bytes() throws {
         let data = Data([1, 2, 255])
         #expect(try StateEncoder.encode(data) == [0x43, 1, 2, 255])
@@ -163,7 +163,7 @@ struct CodingTests {
         #expect(try StateDecoder.decode(Data.self, from: [0x83, 1, 2, 3]) == Data([1, 2, 3]))
     }
 
-    @Test("what is no state is refused, and takes neither memory nor the stack")
+    @Test("malformed state is refused without exhausting the memory or the stack")
     func broken() throws {
         let whole = try StateEncoder.encode(All())
         for length in 0..<whole.count {
@@ -181,7 +181,7 @@ struct CodingTests {
         for byte in UInt8.min...UInt8.max { _ = try? CodedValue.decode([byte, byte, byte, byte]) }
     }
 
-    @Test("the values of a dictionary come back from the bus's kinds")
+    @Test("the values of a dictionary survive the conversion to D-Bus types")
     func values() {
         let value: Value = [
             "text": "x", "truth": true, "number": -3, "part": 0.5, "list": ["a", 1], "bytes": .bytes([1]),
@@ -192,7 +192,7 @@ struct CodingTests {
     }
 
     @Test(
-        "a program's name as an application's id",
+        "an application's id is derived from the name of its program",
         arguments: [
             ("Notes", "Notes"), ("a b/ü", "a-b--"), ("", "application"),
         ])

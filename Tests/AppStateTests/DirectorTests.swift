@@ -2,8 +2,8 @@ import Testing
 
 @testable import AppState
 
-/// What waits behind a callback that takes its time.
-@Suite("What waits for its turn")
+/// The queue behind a callback that takes long.
+@Suite("The queue of callbacks")
 @MainActor
 struct DirectorTests {
     /// Keeps a director busy until it is released.
@@ -22,7 +22,7 @@ struct DirectorTests {
         }
     }
 
-    @Test("edges by the shortest way, one event of a kind, 64 deliveries, in order")
+    @Test("the queue keeps the shortest walk, the latest event of each kind, and 64 deliveries, in order")
     func bounds() async {
         let director = Director()
         let gate = Gate()

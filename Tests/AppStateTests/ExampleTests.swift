@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The examples in other languages: each lives the whole cycle, twice.
+/// The examples in other languages: each goes through the whole life cycle twice.
 @Suite("Examples", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct ExampleTests {
     private static let directory = Theatre.root + "/Examples"
@@ -14,7 +14,7 @@ struct ExampleTests {
         return child.output.split(separator: "\n").map { String($0.split(separator: " ").first ?? "") }
     }
 
-    /// Focused, put away until it is suspended, taken back, and ended in good order.
+    /// Focuses it, minimizes it until it is suspended, focuses it again, and ends it in an orderly way.
     private func live(
         _ child: Child, in theatre: Theatre, hasDelegate: Bool = true, move: (Bool) throws -> Void
     ) throws {
@@ -91,7 +91,7 @@ struct ExampleTests {
             try theatre.wait(for: object, toBe: "suspended")
             try move(true)
             try child.waitForLine(containing: "saved")
-            try theatre.wait("the second time in front") {
+            try theatre.wait("the second time that it is active") {
                 lines(child).count { $0 == "active" } == 2
             }
             try theatre.terminate(object, force: false)

@@ -4,13 +4,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What a delegate is told by a real daemon, and in which order. Where its windows are is said by a test that speaks as
-/// a reporter.
+/// The callbacks that a delegate receives from a real daemon, and their order. The test acts as the reporter of its
+/// windows.
 @Suite("An application with the library", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct LifeTests {
     private static let launch = ["willFinishLaunching", "didFinishLaunching"]
 
-    /// The object of one that was launched.
+    /// The object path of a launched application.
     private func path(of player: Player, in theatre: Theatre) throws -> String {
         try player.wait(for: "didFinishLaunching")
         return try #require(try theatre.path(of: player.pid))
@@ -40,12 +40,13 @@ struct LifeTests {
         let player = try Player(theatre, arguments)
         try player.wait(for: "didEnterBackground")
         #expect(player.names == Self.launch + ["didEnterBackground"])
-        // Nothing else makes it suspended within the hour but its acknowledgement.
+        // Within the hour only its acknowledgement can suspend it.
         try theatre.wait(for: try path(of: player, in: theatre), toBe: "suspended")
         #expect(player.story.last == "doneInBackground background")
     }
 
-    @Test("focus lost and back, minimized, suspended, and thawed by focus")
+    @Test(
+        "an application loses and regains the focus, is minimized and suspended, and runs again when focused")
     func round() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -71,7 +72,7 @@ struct LifeTests {
         #expect(try player.ask("state") == "active")
     }
 
-    @Test("an orderly end: told, saved, ended, and restored by the next launch")
+    @Test("an orderly end notifies the delegate and saves the state, and the next launch restores it")
     func orderlyEnd() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -91,7 +92,7 @@ struct LifeTests {
             ])
     }
 
-    @Test("state that is larger than a message may be, after a kill in the background")
+    @Test("state larger than a D-Bus message survives a kill in the background")
     func largeState() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -108,7 +109,7 @@ struct LifeTests {
         #expect(next.story.dropFirst().first == "didDecode not-running much 7:-1,-1:3 3000000")
     }
 
-    @Test("a force quit tells nothing, and nothing is restored")
+    @Test("a force quit sends nothing to the delegate, and nothing is restored")
     func forceQuit() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -127,7 +128,7 @@ struct LifeTests {
         )
     }
 
-    @Test("an application that ends by itself is told, and what it saves is there again")
+    @Test("an application that ends by itself notifies its delegate, and its state is restored")
     func endByItself() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -142,20 +143,20 @@ struct LifeTests {
         #expect(next.story.dropFirst().first == "didDecode not-running bread 7:-1,-1:3 0")
     }
 
-    @Test("a delegate that blocks in a callback harms nobody but itself")
+    @Test("a delegate that blocks in a callback affects no other application")
     func blocked() throws {
         let theatre = try Theatre(grace: "100ms")
         let player = try Player(theatre)
         let path = try path(of: player, in: theatre)
         try player.ask("block")
         try theatre.setMinimized(player.pid, true)
-        // It never answers; the grace ends all the same.
+        // It never acknowledges; the grace period ends anyway.
         try theatre.wait(for: path, toBe: "suspended")
         let other = try Player(theatre)
         let otherPath = try self.path(of: other, in: theatre)
         try theatre.setFocus(other.pid)
         try other.wait(for: "didBecomeActive")
-        // The focus is the blocked one's, which gets to know of it when it goes on.
+        // The blocked application has the focus now, and learns of it when it continues.
         try theatre.setFocus(player.pid)
         try theatre.wait(for: path, toBe: "active")
         try other.wait(for: "willResignActive")

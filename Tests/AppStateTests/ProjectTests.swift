@@ -5,12 +5,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Packages outside this one that depend on it for the library, as their authors write them.
+/// Packages outside of this one that depend on it for the library, as their authors write them.
 @Suite(
-    "A project of its own", .serialized, .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
+    "A package that depends on the library", .serialized,
+    .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
     .enabled(if: Programs.inPath("swift") != nil, "needs swift in PATH"))
 struct ProjectTests {
-    /// A directory of a package, removed with it.
+    /// The directory of a package, which is removed with this object.
     private final class Project {
         let directory: String
 
@@ -29,7 +30,7 @@ struct ProjectTests {
             try text.write(toFile: path, atomically: true, encoding: .utf8)
         }
 
-        /// Builds it as anybody would: none of our own switches is set. Gives the program.
+        /// Builds the package like any user, with none of our own switches set. Returns the path of the program.
         func build(_ product: String) throws -> String {
             let command = ["build", "--package-path", directory, "--product", product]
             let build = try Child("swift", command, environment: ["APPSTATED_OPTIMIZED_CORE": nil])
@@ -40,7 +41,7 @@ struct ProjectTests {
         }
     }
 
-    /// The block of Swift in a section of the README.
+    /// The block of Swift code in a section of the README.
     private static func readme(_ section: String) throws -> String {
         let text = try String(contentsOfFile: Theatre.root + "/README.md", encoding: .utf8)
         let part = try #require(text.components(separatedBy: "\n## \(section)\n").dropFirst().first)
@@ -48,7 +49,7 @@ struct ProjectTests {
         return try #require(block.components(separatedBy: "```\n").first)
     }
 
-    @Test("one file and a manifest: it builds, and is told of its launch")
+    @Test("a package of one file and a manifest builds, and its delegate is launched")
     func oneFile() throws {
         let project = try Project()
         try project.write(
@@ -96,7 +97,7 @@ struct ProjectTests {
     }
 
     @Test(
-        "Notes, from the README's own text: it keeps its text, finishes its upload, opens files, drops what it can",
+        "the README's Notes keeps its text, finishes its upload, opens files and frees memory when asked",
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func notes() throws {
@@ -117,7 +118,7 @@ struct ProjectTests {
         try live(try project.build("Notes"))
     }
 
-    /// A life of Notes, with a window, and of its next launch.
+    /// The life of Notes, with a window, and its next launches.
     private func live(_ program: String) throws {
         let theatre = try Theatre()
         let screen = try Screen(theatre)
@@ -133,7 +134,7 @@ struct ProjectTests {
             try theatre.property("UnsavedChanges", of: path) == .bool(true)
         }
         _ = try screen.run("xdotool", ["windowminimize", window])
-        // It has acknowledged; the upload alone keeps it from being suspended.
+        // It has acknowledged; now only the upload keeps it from being suspended.
         #expect(try server.receive() == "milk")
         #expect(try theatre.state(of: path) == "background")
         server.answer()
@@ -150,7 +151,7 @@ struct ProjectTests {
         #expect(try next.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: nextPath)
 
-        // Its window is closed by hand: it ends by itself, with its text.
+        // The user closes its window: it ends by itself, with its text saved.
         let last = try Child(program, environment: environment)
         let lastWindow = try screen.window(of: last.pid)
         let lastPath = try #require(try theatre.path(of: last.pid))
@@ -162,7 +163,7 @@ struct ProjectTests {
         try told(program, environment)
     }
 
-    /// What Notes makes of a memory warning and of a URL.
+    /// What Notes does with a memory warning and with a URL.
     private func told(_ program: String, _ environment: [String: String?]) throws {
         let daemon = try StandIn()
         let file = daemon.bus.directory + "/bread"
@@ -183,7 +184,7 @@ struct ProjectTests {
     }
 }
 
-/// What Notes uploads to: one upload at a time, answered when a test says so.
+/// The server that Notes uploads to: one upload at a time, answered when the test says so.
 private final class NotesServer {
     let path: String
     private let listener: Int32
@@ -208,10 +209,10 @@ private final class NotesServer {
         if client >= 0 { close(client) }
     }
 
-    /// All of one upload.
+    /// Receives one whole upload.
     func receive() throws -> String {
         var ready = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
-        guard poll(&ready, 1, 300_000) == 1 else { throw TestFailure("nobody uploads") }
+        guard poll(&ready, 1, 300_000) == 1 else { throw TestFailure("no upload arrived") }
         client = accept(listener, nil, nil)
         var bytes: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 4_096)

@@ -6,7 +6,8 @@ import Linux
 import TestSupport
 import Testing
 
-/// The whole circle: opened by its desktop entry, suspended, ended for its memory, and opened again with what it had saved.
+/// The whole cycle: opened by its desktop entry, suspended, reclaimed, and opened again with the state that it had
+/// saved.
 @Suite(
     "Reclaimed and opened again", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
     .enabled(if: Screen.isAvailable, Screen.whatIsMissing),
@@ -17,7 +18,7 @@ struct RelaunchTests {
     /// With APPSTATED_SOAK=1 a hundred rounds.
     private static let rounds = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1" ? 100 : 3
 
-    /// The record of what the application was told, line by line.
+    /// The callbacks that the application recorded, line by line.
     private struct Record {
         let file: String
 
@@ -33,9 +34,9 @@ struct RelaunchTests {
         let theatre: Theatre
         let record: Record
         let screen: Screen
-        /// Larger than what is left of the cgroup, and in nobody's memory.
+        /// A file larger than what is left of the cgroup, and not in the page cache.
         let file: String
-        /// For whoever opens something there.
+        /// The environment of programs that open something on this desktop.
         let environment: [String: String?]
 
         /// - Parameters:
@@ -68,12 +69,13 @@ struct RelaunchTests {
         }
     }
 
-    @Test("its text is there again each time, at whatever moment the daemon is killed")
+    @Test("the text is restored in each round, whenever the daemon is killed")
     func restored() throws {
-        // A daemon that takes over lets it run until the session agent reports again: then it has a grace of its own.
+        // A new daemon lets the application run until the session agent reports again; then it gets its own grace
+        // period.
         let stage = try Stage(grace: "5", available: "200M")
         let (limit, theatre, record) = (stage.limit, stage.theatre, stage.record)
-        // It keeps what it reads until there is no more.
+        // The program keeps what it reads until the end of its input.
         let hog = try Self.started("(head -c 110M /dev/zero; exec sleep infinity) | tail -c 110M", in: limit)
         defer { hog.kill(SIGKILL) }
         var generator = SystemRandomNumberGenerator()
@@ -105,7 +107,7 @@ struct RelaunchTests {
             }
             let pid = try Self.steadily(theatre, "the process of \(path)") { try theatre.pid(of: path) }
             try limit.take(pid)
-            // Memory is short enough for it to be ended as soon as it is suspended.
+            // Memory is so short that the application is ended as soon as it is suspended.
             func isSuspended() throws -> Bool? {
                 do {
                     try theatre.setMinimized(pid, true)
@@ -116,7 +118,7 @@ struct RelaunchTests {
             }
             try Self.steadily(theatre, "round \(round): \(path) to be suspended", isSuspended)
             _ = try killer.waitForExit()
-            // Whoever is to be reclaimed must be known as suspended to the daemon that reclaims.
+            // The daemon must know the application as suspended before it can reclaim it.
             guard try Self.steadily(theatre, "the next daemon", isSuspended) else { continue }
             let reader = try Self.started("while cat \(stage.file) >/dev/null; do :; done", in: limit)
             try theatre.waitForRemoval(of: path)
@@ -125,11 +127,13 @@ struct RelaunchTests {
         }
         let launches = record.lines.filter { $0.hasPrefix("told willFinishLaunching") }
         #expect(launches.count == Self.rounds)
-        #expect(launches.dropFirst().filter { !$0.contains("exit:reclaimed restorable:true") } == [])
+        // The reason is written to the disk after the end: a daemon that is killed in between leaves it unknown.
+        let known = ["exit:reclaimed restorable:true", "exit:unknown restorable:true"]
+        #expect(launches.dropFirst().filter { launch in !known.contains(where: launch.contains) } == [])
         withExtendedLifetime(stage) {}
     }
 
-    @Test("by RelaunchReclaimed= it is there again in the background, once memory is no longer short")
+    @Test("RelaunchReclaimed= starts the application again in the background once memory is available")
     func relaunched() throws {
         let stage = try Stage(
             grace: "100ms", available: "60M",
@@ -146,7 +150,7 @@ struct RelaunchTests {
         try theatre.setMinimized(pid, true)
         try theatre.wait(for: path, toBe: "suspended")
 
-        // Of 200 MiB, 60 are to stay available.
+        // 60 MiB of the 200 are to stay available.
         let hog = try Player(nil)
         try limit.take(hog.pid)
         try hog.ask("allocate 150")
@@ -190,7 +194,7 @@ struct RelaunchTests {
         return shell
     }
 
-    /// Tries until it succeeds; where the daemon was killed, another takes its place first.
+    /// Tries until it succeeds. Where the daemon was killed, it starts another one first.
     @discardableResult
     private static func steadily<Value>(
         _ theatre: Theatre, _ what: @autoclosure () -> String, _ body: () throws -> Value?
@@ -201,11 +205,13 @@ struct RelaunchTests {
             do {
                 value = try body()
             } catch is BusFailure {
-                // It was killed in the middle.
+                // The daemon was killed during the call.
             }
             return value != nil
         }
-        guard done, let value else { throw TestFailure("\(what()) did not come\n\(theatre.daemon.errors)") }
+        guard done, let value else {
+            throw TestFailure("timed out waiting for \(what())\n\(theatre.daemon.errors)")
+        }
         return value
     }
 

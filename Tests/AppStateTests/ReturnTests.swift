@@ -7,13 +7,13 @@ import Testing
 
 @testable import AppState
 
-/// What nobody may lose: saved state, deliveries and background tasks, where the daemon refuses, starts late or starts
-/// again.
+/// What must not get lost: saved state, deliveries and background tasks, if the daemon refuses a call, starts late or
+/// restarts.
 @Suite(
     "An application whose daemon refuses or comes back",
     .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct ReturnTests {
-    /// What LibraryActor saves.
+    /// The state that LibraryActor saves.
     private struct State: Codable {
         struct Place: Codable {
             var line: Int
@@ -30,7 +30,7 @@ struct ReturnTests {
         try StateDecoder.decode(State.self, from: try #require(daemon.saved)).text
     }
 
-    @Test("a task that a callback begins is known before the acknowledgement")
+    @Test("a task that a callback begins is announced before the acknowledgement")
     func task() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus, ["--stateless"])
@@ -41,7 +41,7 @@ struct ReturnTests {
         withExtendedLifetime(player) {}
     }
 
-    @Test("one that launched alone is registered later, and gets what an earlier run has saved")
+    @Test("an application that launched alone is registered later, and gets the state of an earlier run")
     func late() throws {
         let daemon = try StandIn()
         daemon.refusals["Register"] = [Self.refusal(.accessDenied)]
@@ -53,7 +53,7 @@ struct ReturnTests {
         daemon.state = "inactive"
         try daemon.launch([("restorable", .bool(true))])
         try daemon.wait("the refusal of the state") { daemon.order.contains("LoadState") }
-        // What it has is not what it had: saving it now would lose that.
+        // It has not received its earlier state yet: a save now would overwrite that.
         try daemon.sendToBackground(5)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [5] }
         try player.wait(for: "didDecode")
@@ -62,7 +62,7 @@ struct ReturnTests {
         #expect(saves == ["LoadState", "LoadState", "SaveState", "Acknowledge"])
     }
 
-    @Test("a process that the daemon knows by another number is registered by a descriptor")
+    @Test("a process with a different PID in the daemon's view is registered by a descriptor")
     func foreign() throws {
         let daemon = try StandIn()
         daemon.refusals["Register"] = [Self.refusal(.invalidArgs)]
@@ -72,7 +72,7 @@ struct ReturnTests {
         #expect(try player.ask("managed") == "true")
     }
 
-    @Test("what a daemon says before it is joined again is told then")
+    @Test("a signal that arrives before the application is a delegate again is delivered afterwards")
     func deliveries() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -84,7 +84,7 @@ struct ReturnTests {
             try message.appendDictionary([("word", .string("hello"))])
         }
         try daemon.wait("the delegate") { daemon.order.last == "BecomeDelegate" }
-        // It asks for the state, too.
+        // It asks for the state as well.
         try daemon.tell(.significantTimeChange) { try $0.append("resume") }
         try player.wait(for: "significantTimeChange")
         #expect(
@@ -93,7 +93,7 @@ struct ReturnTests {
             ])
     }
 
-    @Test("a save that is refused for the moment is repeated before it is acknowledged")
+    @Test("a save that is refused temporarily is repeated before the acknowledgement")
     func busy() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -106,7 +106,7 @@ struct ReturnTests {
         #expect(try text(daemon) == "bread")
     }
 
-    @Test("a save that failed is repeated by the daemon that comes next, which gets its own acknowledgement")
+    @Test("a save that failed is repeated with the next daemon, which gets its own acknowledgement")
     func again() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -123,27 +123,27 @@ struct ReturnTests {
         #expect(player.names.count { $0 == "didEnterBackground" } == 1)
     }
 
-    @Test("an end that nobody answers is over soon, and told once")
+    @Test("an end that the daemon does not answer is over soon, and the delegate is notified once")
     func end() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
         try daemon.launch()
         try daemon.tell(.willTerminate, serial: 4)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
-        // From here on, nothing that it calls is answered.
+        // From here on, the daemon answers none of its calls.
         player.tell("terminate 3")
         #expect(try player.process.waitForExit() == .exited(3))
         #expect(player.names.count { $0 == "willTerminate" } == 1)
     }
 
-    @Test("a launch that is over while the daemon is away is said to be when it is back")
+    @Test("a launch that finishes while the daemon is away is reported when the daemon is back")
     func launchMeanwhile() throws {
         let daemon = try StandIn()
         daemon.before["LoadState"] = { try daemon.leave() }
         let player = try Player(bus: daemon.bus)
         try daemon.wait("the registration") { daemon.application != nil }
         try daemon.tell(.willFinishLaunching) { try $0.appendDictionary([("restorable", .bool(true))]) }
-        try daemon.wait("the question for its state") { daemon.order.contains("LoadState") }
+        try daemon.wait("the request for its state") { daemon.order.contains("LoadState") }
         try player.wait(for: "didFinishLaunching")
         #expect(!daemon.hasLaunched)
         try daemon.comeBack()
@@ -151,7 +151,7 @@ struct ReturnTests {
         #expect(daemon.order.suffix(2) == ["BecomeDelegate", "FinishLaunching"])
     }
 
-    @Test("what was saved while the daemon was away is acknowledged when it is back")
+    @Test("a save that finishes while the daemon is away is acknowledged when the daemon is back")
     func acknowledgedMeanwhile() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -166,7 +166,7 @@ struct ReturnTests {
     }
 
     @Test(
-        "a save that a restart has cut off is made up for, and acknowledged with what the first one was for")
+        "a save that a restart interrupts is repeated, and acknowledged with the first serial")
     func savedMeanwhile() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -184,7 +184,7 @@ struct ReturnTests {
         #expect(daemon.saved != nil)
     }
 
-    @Test("a background task that ends while the daemon is away is ended when it is back")
+    @Test("a background task that ends while the daemon is away is ended when the daemon is back")
     func taskMeanwhile() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -192,7 +192,7 @@ struct ReturnTests {
         try player.ask("begin upload")
         try daemon.wait("the task") { daemon.order.contains("BeginBackgroundTask") }
         try daemon.tell(.didReceiveMemoryWarning) { try $0.append("warning") }
-        // The answer came before that.
+        // The answer to BeginBackgroundTask came before this.
         try player.wait(for: "didReceiveMemoryWarning")
         try daemon.leave()
         try player.ask("finish upload")
@@ -201,7 +201,7 @@ struct ReturnTests {
         try daemon.wait("the end of the task") { daemon.order.last == "EndBackgroundTask" }
     }
 
-    @Test("who was spared is told of its next end, too")
+    @Test("an application that was spared an end is notified of the next one")
     func spared() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)
@@ -213,7 +213,7 @@ struct ReturnTests {
         try player.wait(for: "willTerminate", times: 2)
     }
 
-    @Test("whose state is refused for its sandbox acknowledges all the same")
+    @Test("an application whose sandbox denies saving still acknowledges")
     func refusedState() throws {
         let daemon = try StandIn()
         let player = try Player(bus: daemon.bus)

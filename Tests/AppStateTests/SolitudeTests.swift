@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Without appstated, and with one that goes and comes back.
+/// Applications without appstated, and with a daemon that leaves and returns.
 @Suite("An application alone", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct SolitudeTests {
     private static let alone = [
@@ -13,7 +13,9 @@ struct SolitudeTests {
         "didFinishLaunching not-running", "willEnterForeground not-running", "didBecomeActive active",
     ]
 
-    @Test("without a bus it runs on as active, and says so in one line", arguments: [[], ["--poll"]])
+    @Test(
+        "without a bus an application keeps running as active, and prints one line about it",
+        arguments: [[], ["--poll"]])
     func noBus(arguments: [String]) throws {
         let player = try Player(nil, arguments)
         try player.wait(for: "didBecomeActive")
@@ -27,7 +29,7 @@ struct SolitudeTests {
         #expect(player.process.errors.split(separator: "\n").count == 1, "\(player.process.errors)")
     }
 
-    @Test("without appstated it runs on as active; one that comes registers it, and it catches up")
+    @Test("without appstated an application is active; a daemon that starts registers it and catches up")
     func comes() throws {
         let theatre = try Theatre()
         try theatre.endDaemon(SIGTERM)
@@ -41,7 +43,7 @@ struct SolitudeTests {
         let path = try #require(try theatre.path(of: player.pid))
         #expect(try theatre.property("UnsavedChanges", of: path) == .bool(true))
         try theatre.wait("the background task") { try theatre.tasks(of: path) == 1 }
-        // It has a window, as far as anybody knows, and no focus.
+        // It is assumed to have a window, and it has no focus.
         try theatre.wait(for: path, toBe: "inactive")
         try theatre.setMinimized(player.pid, true)
         try player.wait(for: "didEnterBackground")
@@ -49,7 +51,7 @@ struct SolitudeTests {
         #expect(player.process.errors.split(separator: "\n").count == 1, "\(player.process.errors)")
     }
 
-    @Test("a daemon that is killed and comes back: nothing is told that has not changed")
+    @Test("after the daemon is killed and restarted the delegate receives only real changes")
     func killed() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -70,7 +72,7 @@ struct SolitudeTests {
         #expect(player.process.errors == "")
     }
 
-    @Test("a daemon that has forgotten it registers it anew, without another launch for the delegate")
+    @Test("a daemon that has lost its record registers the application again, without a second launch")
     func forgotten() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -88,7 +90,7 @@ struct SolitudeTests {
         #expect(player.names.count { $0 == "willFinishLaunching" } == 1)
     }
 
-    @Test("a daemon that is stopped: the application goes on, and ends when it is to")
+    @Test("an application keeps running while the daemon is stopped, and registers when it continues")
     func hanging() throws {
         let theatre = try Theatre()
         let player = try Player(theatre)
@@ -98,7 +100,7 @@ struct SolitudeTests {
         #expect(try player.ask("state") == "inactive")
         try player.ask("unsaved true")
         let newcomer = try Player(theatre)
-        // Nobody answers its registration.
+        // The stopped daemon does not answer its registration.
         try newcomer.wait(for: "didBecomeActive")
         #expect(newcomer.story == Self.alone)
         theatre.daemon.kill(SIGCONT)

@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Background tasks, observers, and what is said to other applications.
+/// Background tasks, observers, unsaved changes, and whether anything leaks.
 @Suite("What an application asks for", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct TaskTests {
     private func launched(_ theatre: Theatre) throws -> (Player, String) {
@@ -14,7 +14,7 @@ struct TaskTests {
         return (player, try #require(try theatre.path(of: player.pid)))
     }
 
-    @Test("a background task keeps it running until the closure has returned")
+    @Test("a background task keeps the application running until its closure has returned")
     func task() throws {
         let theatre = try Theatre()
         let (player, path) = try launched(theatre)
@@ -30,7 +30,7 @@ struct TaskTests {
         #expect(player.lines.contains("task upload finished"))
     }
 
-    @Test("a task whose time is nearly up is cancelled, and ends")
+    @Test("a task is cancelled shortly before its limit, and ends")
     func expires() throws {
         let theatre = try Theatre(configuration: "BackgroundTaskMaxSec=3\nBackgroundTaskWarnSec=2")
         let (player, path) = try launched(theatre)
@@ -40,7 +40,7 @@ struct TaskTests {
         #expect(try player.ask("state") == "inactive")
     }
 
-    @Test("a task that ends at once does not stay behind")
+    @Test("a task that ends at once is not left behind")
     func short() throws {
         let theatre = try Theatre()
         let (player, path) = try launched(theatre)
@@ -49,7 +49,7 @@ struct TaskTests {
             player.tell("finish quick\(number)")
         }
         for number in 0..<20 {
-            // It may not have begun to wait at the first time.
+            // The task may not wait yet at the first attempt.
             try theatre.wait("the end of task \(number)") {
                 player.tell("finish quick\(number)")
                 return player.lines.contains("task quick\(number) finished")
@@ -58,7 +58,7 @@ struct TaskTests {
         try theatre.wait("the end of the tasks") { try theatre.tasks(of: path) == 0 }
     }
 
-    @Test("several observers are told all, each once")
+    @Test("each of several observers receives every notification once")
     func observers() throws {
         let theatre = try Theatre()
         let (player, _) = try launched(theatre)
@@ -74,7 +74,7 @@ struct TaskTests {
         }
     }
 
-    @Test("unsaved changes are told")
+    @Test("unsaved changes are reported to the daemon")
     func unsaved() throws {
         let theatre = try Theatre()
         let (player, path) = try launched(theatre)
@@ -84,11 +84,11 @@ struct TaskTests {
         try theatre.wait("saved") { try theatre.property("UnsavedChanges", of: path) == .bool(false) }
     }
 
-    @Test("a thousand times to the background and back: no memory, descriptor or task stays")
+    @Test("a thousand rounds to the background and back leak no memory, descriptor or task")
     func cycles() throws {
         let theatre = try Theatre(configuration: "BackgroundTaskMaxSec=3600")
         let (player, path) = try launched(theatre)
-        // Something in the background all the time keeps it from being suspended, which would coalesce what it is told.
+        // A background task keeps it from being suspended, which would coalesce its notifications.
         try player.ask("begin all")
         var rounds = 0
         func turn(_ count: Int) throws {
@@ -108,15 +108,15 @@ struct TaskTests {
         try turn(1_000)
         let after = try Self.footprint(player.pid)
         #expect(after.descriptors == before.descriptors)
-        // What the allocator keeps differs by some pages. A quarter of a kilobyte for each round would be a leak. A
-        // sanitizer keeps what was freed, and looks for leaks by itself when the process exits.
+        // The allocator's reserve differs by some pages. A quarter of a kilobyte for each round would be a leak. A
+        // sanitizer keeps freed memory, and looks for leaks by itself when the process exits.
         if !Self.isSanitized { #expect(after.kibibytes - before.kibibytes < 250, "\(before) \(after)") }
         #expect(try theatre.tasks(of: path) == 1)
         player.tell("terminate 0")
         #expect(try player.process.waitForExit() == .exited(0), "\(player.process.errors)")
     }
 
-    /// As scripts/test-sanitizers has it.
+    /// Set by scripts/test-sanitizers.
     private static let isSanitized = ["ASAN_OPTIONS", "TSAN_OPTIONS"].contains {
         ProcessInfo.processInfo.environment[$0] != nil
     }

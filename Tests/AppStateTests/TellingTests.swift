@@ -5,8 +5,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What comes from other applications and from the system, said by a stand-in for the daemon.
-@Suite("What an application is told", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
+/// Signals from other applications and from the system, sent by a stand-in for the daemon.
+@Suite("What an application receives", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct TellingTests {
     private func launched(_ options: [(String, Variant)] = []) throws -> (StandIn, Player) {
         let daemon = try StandIn()
@@ -15,7 +15,8 @@ struct TellingTests {
         return (daemon, player)
     }
 
-    @Test("URLs, an activity, a message, the time, the lock of the screen, in the order in which they came")
+    @Test(
+        "URLs, an activity, a message, a time change and a lock arrive in the order in which they were sent")
     func events() throws {
         let (daemon, player) = try launched()
         try daemon.tell(.openURLs) { message in
@@ -46,7 +47,7 @@ struct TellingTests {
             ])
     }
 
-    @Test("what the user does is told, and that it is over")
+    @Test("the user's activity is reported, and its end too")
     func activity() throws {
         let (daemon, player) = try launched()
         player.tell("activity org.example.editing")
@@ -55,7 +56,7 @@ struct TellingTests {
         #expect(daemon.calls == ["SetUserActivity org.example.editing", "SetUserActivity "])
     }
 
-    @Test("what anybody else than the daemon says is not heard")
+    @Test("signals from any other sender than the daemon are ignored")
     func forged() throws {
         let (daemon, player) = try launched()
         let forger = try Bus.open(address: daemon.bus.address)
@@ -63,14 +64,14 @@ struct TellingTests {
             path: BusNames.path(ofApplication: 7), interface: BusNames.application,
             member: "DidBecomeActive", to: daemon.application)
         try forger.send(signal)
-        // The bus keeps the order: what comes from the daemon afterwards has come after it.
+        // The bus keeps the order: a later signal from the daemon arrives after this one.
         _ = try forger.id()
         try daemon.tell(.significantTimeChange) { try $0.append("resume") }
         try player.wait(for: "significantTimeChange")
         #expect(!player.names.contains("didBecomeActive"))
     }
 
-    @Test("signals that say less than they should harm nothing")
+    @Test("signals with missing or wrong arguments do no harm")
     func malformed() throws {
         let (daemon, player) = try launched()
         for signal in ApplicationSignal.allCases { try daemon.tell(signal) }

@@ -5,23 +5,23 @@ import Linux
 import TestSupport
 import Testing
 
-/// The same with real windows: openbox has them, and the session agent tells of them.
+/// The same with real windows: openbox manages them, and the session agent reports them.
 @Suite(
     "A window with the library", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
     .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
 struct WindowTests {
-    @Test("launched, focus lost and back, minimized, suspended, thawed by focus, ended in good order")
+    @Test("an application with a window goes through its whole life, from its launch to an orderly end")
     func life() throws {
         let theatre = try Theatre()
         let screen = try Screen(theatre)
-        // Another test that starts the same file would be somebody who needs the suspended application: it would run again.
+        // Another test that starts the same file would count as a demand for the suspended application and resume it.
         let program = theatre.bus.directory + "/LibraryActor"
         try FileManager.default.copyItem(
             atPath: try #require(Programs.built("LibraryActor")), toPath: program)
         let player = try Player(theatre, ["--window"], environment: screen.environment, program: program)
         try player.wait(for: "didBecomeActive")
         let path = try #require(try theatre.path(of: player.pid))
-        // It draws nothing: its number is told by itself.
+        // The window draws nothing, so the program prints its number.
         let line = try #require(player.lines.first { $0.hasPrefix("window ") })
         let window = String(line.dropFirst("window ".count))
         let other = try screen.other()
@@ -45,16 +45,16 @@ struct WindowTests {
     }
 }
 
-/// Memory runs short, for real, in a cgroup with a limit of its own.
+/// Memory really runs short, in a cgroup with a limit.
 @Suite(
     "Short memory with the library", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
     .enabled(if: MemoryLimit.isAvailable, Comment(rawValue: MemoryLimit.whatIsMissing)),
     .enabled(if: access("/proc/pressure/memory", W_OK) == 0, "needs PSI"))
 struct MemoryTests {
-    @Test("a memory warning for what runs; what is suspended is reclaimed, and is launched again as it was")
+    @Test("a running application is warned; a suspended one is reclaimed and restored at its next launch")
     func reclaimed() throws {
         let limit = try MemoryLimit(bytes: 200 << 20)
-        // All is critical that is a warning: no amount that is left is enough.
+        // Every warning is critical: no amount of available memory is enough.
         let theatre = try Theatre(
             pressure: """
                 Source=\(limit.own.cgroup.directory)/memory.pressure

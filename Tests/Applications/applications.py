@@ -106,7 +106,8 @@ class Trial:
             print(self.desk.control("explain", f"pid:{self.main}") if self.main else "", flush=True)
 
     def timed(self, key, seconds, limit):
-        self.tell(key, seconds if seconds is not None else "never", seconds is not None and seconds < limit)
+        good = seconds is not None and seconds < limit * desktop.patience
+        self.tell(key, seconds if seconds is not None else "never", good)
 
     # ---- its windows and processes
 
@@ -329,7 +330,7 @@ class Trial:
         again = [word.format(n=turn) for word in self.what["again"]]
         process = self.desk.spawn(again, f"{self.name}-again", unit=self.what["unit"])
         thawed = ended = served = None
-        while time.monotonic() - start < 15 and (thawed is None or served is None or ended is None):
+        while time.monotonic() - start < 15 * desktop.patience and (thawed is None or served is None or ended is None):
             now = time.monotonic() - start
             if thawed is None and self.state() != "suspended":
                 thawed = now
@@ -349,8 +350,8 @@ class Trial:
             if served is not None and (ended is not None or now > served + 3):
                 break
             time.sleep(0.02)
-        self.tell("(1) thawed", thawed if thawed is not None else "never", thawed is not None and thawed < 1)
-        self.tell("(1) served", served if served is not None else "never", served is not None and served < 3)
+        self.timed("(1) thawed", thawed, 1)
+        self.timed("(1) served", served, 3)
         self.tell("(1) second process", f"ended with {process.returncode} after {ended:.2f}" if ended is not None
                   else "lives", ended is None or process.returncode == 0)
         self.tell("(1) last-demand", self.demand())
@@ -381,7 +382,7 @@ class Trial:
             self.desk.shut(window)
         thawed = gone = None
         asks = False
-        while time.monotonic() - start < 8 and gone is None:
+        while time.monotonic() - start < 8 * desktop.patience and gone is None:
             now = time.monotonic() - start
             if thawed is None and self.state() != "suspended":
                 thawed = now
@@ -561,11 +562,13 @@ def main():
     parser.add_argument("--display", type=int, default=77, help="the first that is tried")
     parser.add_argument("--desktop", choices=("X11", "sway"), help="without it, both")
     parser.add_argument("--rounds", type=int, default=1, help="of a second start")
+    parser.add_argument("--patience", type=int, default=1, help="what each limit is multiplied by")
     parser.add_argument("--table", help="the page that is written if all applications are tried")
     parser.add_argument("applications", nargs="*", metavar="APPLICATION")
     arguments = parser.parse_args()
     if unknown := set(arguments.applications) - set(APPLICATIONS):
         parser.error(f"unknown applications: {', '.join(sorted(unknown))}; known are {', '.join(APPLICATIONS)}")
+    desktop.patience = arguments.patience
     trials = []
     for kind, program in ((Desktop, "xfwm4"), (SwayDesktop, "sway")):
         if arguments.desktop not in (None, kind.name):

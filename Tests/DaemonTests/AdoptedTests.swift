@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// An application that somebody took in of his own accord gives way to its process's own registration.
+/// An adopted application, which another process registered unasked, gives way to its process's own registration.
 @Suite("Adopted", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct AdoptedTests {
     private let adopted: [(String, Variant)] = [
@@ -14,7 +14,7 @@ struct AdoptedTests {
     ]
 
     @Test(
-        "its process registers itself: the one ends, the other begins with what is known of its windows",
+        "a process's own registration replaces the adopted one and keeps what is known of its windows",
         arguments: [
             "Register s:org.example.Own u:0 {}", "Register s:org.example.Own u:PID {}",
             "RegisterProcess s:org.example.Own h:PID {}", "Register s:org.example.Actor u:0 {}",
@@ -48,12 +48,13 @@ struct AdoptedTests {
         try app.application(path, "FinishLaunching")
         try client.wait(for: path, toBe: "active")
         #expect(try app.last("DidBecomeActive", of: path) == [])
-        // Its end is found all the same.
+        // Its end is still detected.
         app.process.kill(SIGKILL)
         #expect(try client.waitForRemoval(of: path) == "killed")
     }
 
-    @Test("anybody else is told AlreadyRegistered; what is refused leaves the adopted one as it was")
+    @Test(
+        "other callers get AlreadyRegistered; a refused registration leaves the adopted one unchanged")
     func refused() throws {
         let stage = try Stage()
         let (app, other) = (try App(stage.daemon.bus), try App(stage.daemon.bus))
@@ -76,7 +77,7 @@ struct AdoptedTests {
         #expect(try stage.client.application(ofPID: app.pid) == path)
     }
 
-    @Test("its own delegate by BecomeDelegate is its delegate, and nothing else")
+    @Test("BecomeDelegate makes a connection the delegate, but does not end the adoption")
     func delegate() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -90,7 +91,7 @@ struct AdoptedTests {
         #expect(try client.explain(path)["adopted"] == .bool(false))
     }
 
-    /// Has the daemon find, one after the other, `Suspend` and the application's own registration; answers its path.
+    /// Makes the daemon find `Suspend` and then the application's own registration in its queue; returns the new path.
     private func suspend(
         _ path: String, thenRegister app: App, _ daemon: TestDaemon, _ client: Client
     ) throws -> String {
@@ -99,7 +100,7 @@ struct AdoptedTests {
             destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend")
         let slot = try client.bus.callAsync(message) { _ in }
         defer { slot.cancel() }
-        // The bus takes what we send in order.
+        // The bus handles our messages in order.
         #expect(try client.bus.hasOwner(BusNames.service))
         let call = try app.begin(
             "\(BusNames.root) \(BusNames.manager) Register s:org.example.Own u:0 {delegate=b:false}")
@@ -110,7 +111,7 @@ struct AdoptedTests {
         return String(answer.dropFirst(3))
     }
 
-    @Test("one that was suspended while it asked runs on, and nobody holds it")
+    @Test("an application suspended just before its own registration runs again, and has no holds")
     func held() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -123,14 +124,14 @@ struct AdoptedTests {
         #expect(try client.state(path) == "inactive")
         try client.settle()
         #expect(client.edges(of: path) == ["not-running→inactive"])
-        // And it can be suspended as any other.
+        // It can be suspended like any other.
         try client.application(path, "Suspend")
         #expect(try isStopped(app.pid))
         try client.application(path, "Resume")
     }
 
     @Test(
-        "one that was frozen while it asked is thawed, and nobody holds it",
+        "an application frozen just before its own registration is thawed, and has no holds",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func frozen() throws {
         let daemon = try TestDaemon()
@@ -151,7 +152,8 @@ struct AdoptedTests {
         try app.settle()
     }
 
-    @Test("one that somebody stopped while it asked is suspended, and somebody else's")
+    @Test(
+        "an application that another process stops while it registers itself counts as suspended by it")
     func stopped() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -170,7 +172,7 @@ struct AdoptedTests {
         try client.wait(for: path, toBe: "inactive")
     }
 
-    @Test("an application that it was started from ends where it begins, now as before")
+    @Test("after its own registration it still is not part of the extent of the application that started it")
     func extent() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -189,7 +191,7 @@ struct AdoptedTests {
 
     // MARK: The next daemon
 
-    @Test("the next daemon knows who is adopted; of what one wrote that did not know it, nobody is")
+    @Test("the next daemon remembers which applications are adopted; in records without the key, none is")
     func restored() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -216,7 +218,7 @@ struct AdoptedTests {
     }
 
     @Test(
-        "killed before the end of the adopted was carried out, the next daemon has the other, with what it had of its own",
+        "after a kill during the replacement, the next daemon keeps the new one and its own niceness",
         .enabled(
             if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
     func killed() throws {
@@ -250,7 +252,7 @@ struct AdoptedTests {
     }
 
     @Test(
-        "nor does it undo what others have stopped meanwhile, of it or of a child that is one itself",
+        "after a kill during the replacement, processes that others stopped stay stopped, also a child",
         arguments: [true, false])
     func killedAndStopped(_ isMain: Bool) throws {
         let daemon = try TestDaemon()

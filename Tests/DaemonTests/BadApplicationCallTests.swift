@@ -4,13 +4,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Calls on applications that make no sense or are not the caller's to make: the error by name, and nothing
+/// Calls on applications that are invalid or that the caller may not make: each gets its own named error, and nothing
 /// changes.
 @Suite(
     "Calls on applications that are refused",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct BadApplicationCallTests {
-    /// Every method with arguments that read.
+    /// Every method, with valid arguments.
     private var methods: [(String, (borrowing Message) throws -> Void)] {
         [
             ("FinishLaunching", { _ in }), ("BecomeDelegate", { _ in }),
@@ -61,7 +61,7 @@ struct BadApplicationCallTests {
     }
 
     @Test(
-        "an object that does not exist is NoSuchApplication, for every method and for its properties",
+        "every method and property of an object that does not exist gives NoSuchApplication",
         arguments: ["99", "01", "0", "4294967296", "x", "1x", "_31"])
     func noSuchObject(_ name: String) throws {
         let stage = try Stage()
@@ -77,7 +77,7 @@ struct BadApplicationCallTests {
         }
     }
 
-    @Test("an object that has ended is NoSuchApplication, and its number is not used again")
+    @Test("a call on an ended application gives NoSuchApplication, and its number is not used again")
     func endedObject() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -91,7 +91,7 @@ struct BadApplicationCallTests {
         #expect(try stage.client.register("org.example.Brief", next.pid) != path)
     }
 
-    @Test("paths that are none of ours, and members we do not have, get the standard errors")
+    @Test("unknown paths and unknown members get the standard D-Bus errors")
     func strangePaths() throws {
         let stage = try Stage()
         let client = stage.client
@@ -119,7 +119,9 @@ struct BadApplicationCallTests {
         }
     }
 
-    @Test("an application of another user does not exist", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    @Test(
+        "for a caller, another user's application does not exist",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func anothersApplication() throws {
         let stage = try Stage()
         let nobody = try App(stage.daemon.bus, uid: App.nobody)
@@ -143,7 +145,7 @@ struct BadApplicationCallTests {
     }
 
     @Test(
-        "the delegate's methods are NotDelegate for everybody else, root included",
+        "the delegate's methods give NotDelegate to every other caller, including root",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func delegateMethods() throws {
         let stage = try Stage()
@@ -160,7 +162,7 @@ struct BadApplicationCallTests {
         }
     }
 
-    @Test("a second connection of the same process is not the delegate until it says BecomeDelegate")
+    @Test("a second connection of the same process is not the delegate until it calls BecomeDelegate")
     func secondConnection() throws {
         let stage = try Stage()
         let app = try App(stage.daemon.bus)
@@ -174,7 +176,7 @@ struct BadApplicationCallTests {
         #expect(try stage.client.state(path) == "inactive")
     }
 
-    @Test("a serial that no signal carried is InvalidArgs, a task that does not run NoSuchTask")
+    @Test("a serial that no signal carried gives InvalidArgs, a task that does not run NoSuchTask")
     func unknownNumbers() throws {
         let stage = try Stage()
         let app = try App(stage.daemon.bus)
@@ -201,7 +203,7 @@ struct BadApplicationCallTests {
         }
     }
 
-    @Test("an application that is being terminated is NotSuspendable")
+    @Test("suspending an application that is being terminated gives NotSuspendable")
     func suspendWhileTerminating() throws {
         let stage = try Stage(configuration: "[LifeCycle]\nTerminateGraceSec=10min\n")
         let app = try App(stage.daemon.bus)
@@ -212,11 +214,11 @@ struct BadApplicationCallTests {
         #expect(try stage.client.canSuspend(path).contains("is being terminated"))
     }
 
-    @Test("what nobody can be told of is refused, and so are URLs, ids and sessions that are none")
+    @Test("requests without a recipient are refused, and so are invalid URLs, ids and sessions")
     func sent() throws {
         let stage = try Stage()
         let errors: [String: ErrorName] = [
-            // No delegate, and no session agent in its place.
+            // There is no delegate, and no session agent in its place.
             "Open": .noSessionAgent, "SendMessage": .notSupported, "ContinueActivity": .notSupported,
             "SetUserActivity": .notDelegate,
         ]
@@ -258,7 +260,7 @@ struct BadApplicationCallTests {
         }
     }
 
-    @Test("a message that does not have the signature of its method is InvalidArgs")
+    @Test("a message with the wrong signature for its method gives InvalidArgs")
     func malformedMessages() throws {
         let stage = try Stage()
         for (member, _) in methods + sendingMethods {

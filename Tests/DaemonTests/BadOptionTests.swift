@@ -4,10 +4,10 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Options and arguments that do not read: InvalidArgs that names them, and nothing changes.
+/// Invalid options and arguments give InvalidArgs, which names them, and change nothing.
 @Suite("Options that are refused", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct BadOptionTests {
-    /// One value of a type that the option is not of, and one that the option does not know where it is a choice.
+    /// Values of a wrong type for each option, and unknown values for the options that are a choice.
     private var wrong: [(RegisterOption, Variant)] {
         [
             (.delegate, .string("true")), (.delegate, .uint32(1)), (.delegate, .variant(.bool(true))),
@@ -23,7 +23,7 @@ struct BadOptionTests {
         ]
     }
 
-    @Test("every option of a wrong type, or with a value it does not have, is InvalidArgs and is named")
+    @Test("an option with a wrong type or an unknown value gives InvalidArgs, which names the option")
     func wrongTypes() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -40,7 +40,7 @@ struct BadOptionTests {
         }
     }
 
-    @Test("what a rule cannot say is refused, names its key, and changes nothing")
+    @Test("an invalid entry of a rule is refused with an error that names its key, and changes nothing")
     func rules() throws {
         let stage = try Stage()
         func configure(_ entries: [(String, Variant)]) throws {
@@ -82,7 +82,8 @@ struct BadOptionTests {
     }
 
     @Test(
-        "an unknown option is InvalidArgs and is named", arguments: ["colour", "", "Delegate", "launch_mode"])
+        "an unknown option gives InvalidArgs, which names it",
+        arguments: ["colour", "", "Delegate", "launch_mode"])
     func unknown(_ key: String) throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -97,7 +98,7 @@ struct BadOptionTests {
         }
     }
 
-    /// Register with one option whose value is a descriptor, `depth` dictionaries deep.
+    /// Calls Register with one option whose value is a descriptor inside of `depth` dictionaries.
     private func register(_ client: Client, _ pid: Int32, _ option: String, depth: Int, _ descriptor: Int32)
         throws
     {
@@ -120,7 +121,7 @@ struct BadOptionTests {
         }
     }
 
-    @Test("a descriptor inside of the options is InvalidArgs, however deep, and is closed")
+    @Test("a descriptor inside of the options gives InvalidArgs at any depth, and the daemon closes it")
     func descriptorInside() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -130,14 +131,14 @@ struct BadOptionTests {
                 try register(stage.client, child.pid, "launch-options", depth: depth, pipe.write)
             }
         }
-        // The daemon has kept none: with ours closed, the reader sees the end.
+        // The daemon has kept no copy: once ours is closed, the reader sees the end.
         close(pipe.takeWrite())
         var ready = pollfd(fd: pipe.read, events: Int16(POLLIN), revents: 0)
         #expect(poll(&ready, 1, 300_000) == 1)
         #expect(ready.revents & Int16(POLLHUP) != 0)
     }
 
-    @Test("more than is allowed is LimitsExceeded: launch options, modes, a mode's length")
+    @Test("too large launch options, too many modes and too long a mode give LimitsExceeded")
     func tooMuch() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -154,7 +155,7 @@ struct BadOptionTests {
         }
     }
 
-    @Test("a message with an argument missing, one too many or one of another type is InvalidArgs")
+    @Test("a message with a missing, extra or wrongly typed argument gives InvalidArgs")
     func malformedMessages() throws {
         let stage = try Stage()
         let pid = UInt32(stage.process.pid)

@@ -6,12 +6,12 @@ import Linux
 import TestSupport
 import Testing
 
-/// Registrations that make no sense: each gets its error by name, and nothing changes.
+/// Invalid registrations: each gets its own named error, and nothing changes.
 @Suite(
     "Registrations that are refused",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct BadRegistrationTests {
-    /// Register as the test's own user, with a number that need not be one of a process.
+    /// Calls Register as the test's own user, with a number that need not be the pid of a process.
     private func register(
         _ client: Client, _ id: String, _ pid: UInt32, _ options: [(String, Variant)] = []
     ) throws {
@@ -22,7 +22,7 @@ struct BadRegistrationTests {
         }
     }
 
-    @Test("an unknown process is NoSuchProcess, whatever its number looks like")
+    @Test("registering a pid without a process gives NoSuchProcess, whatever the number")
     func unknownProcess() throws {
         let stage = try Stage()
         let gone = try Child("true")
@@ -34,7 +34,7 @@ struct BadRegistrationTests {
         }
     }
 
-    @Test("a thread that does not lead its process is NoSuchProcess")
+    @Test("registering a thread that does not lead its process gives NoSuchProcess")
     func thread() throws {
         let stage = try Stage()
         let threads = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/task")
@@ -44,7 +44,7 @@ struct BadRegistrationTests {
         }
     }
 
-    @Test("a zombie is NoSuchProcess: it has ended")
+    @Test("registering a zombie gives NoSuchProcess, because it has ended")
     func zombie() throws {
         let stage = try Stage()
         let child = try Child("true")
@@ -56,7 +56,7 @@ struct BadRegistrationTests {
     }
 
     @Test(
-        "another user's process is AccessDenied, registered already or not",
+        "registering another user's process gives AccessDenied, whether or not it is registered already",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func anothersProcess() throws {
         let stage = try Stage()
@@ -69,14 +69,14 @@ struct BadRegistrationTests {
                 try nobody.manager("Register s:org.example.App u:\(pid) {}")
             }
         }
-        // The right to register comes before the question whether it is registered.
+        // The daemon checks the right to register before it checks whether the process is registered.
         try stage.refuses(.alreadyRegistered, "one's own") {
             try stage.client.register("org.example.App", stage.process.pid)
         }
     }
 
     @Test(
-        "root may register another user's process, and it is that user's",
+        "root may register another user's process, and the application belongs to that user",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func rootForAnother() throws {
         let stage = try Stage()
@@ -87,7 +87,7 @@ struct BadRegistrationTests {
     }
 
     @Test(
-        "init, a kernel thread and a process with the rights of two users are InvalidArgs",
+        "registering init, a kernel thread or a process with the rights of two users gives InvalidArgs",
         .enabled(if: TestDaemon.canBeOthers, "only root may ask for them: others are denied before"))
     func processesThatAreNoApplications() throws {
         let stage = try Stage()
@@ -108,7 +108,7 @@ struct BadRegistrationTests {
         }
     }
 
-    @Test("the daemon's own process is InvalidArgs")
+    @Test("registering the daemon's own process gives InvalidArgs")
     func daemonItself() throws {
         let stage = try Stage()
         try stage.refuses(.invalidArgs, "the daemon") {
@@ -117,7 +117,7 @@ struct BadRegistrationTests {
     }
 
     @Test(
-        "an app_id that is empty, too long, or not of the letters of a desktop entry's id is InvalidArgs",
+        "an app_id that is empty, too long or not a valid desktop entry id gives InvalidArgs",
         arguments: [
             "", "org/example", String(repeating: "a", count: 300), String(repeating: "a", count: 256),
             "org example",
@@ -129,7 +129,7 @@ struct BadRegistrationTests {
         try stage.refuses(.invalidArgs, "app_id \(id)") { try stage.client.register(id, child.pid) }
     }
 
-    @Test("an app_id of 255 letters is taken")
+    @Test("an app_id of 255 letters is accepted")
     func longestID() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -138,7 +138,7 @@ struct BadRegistrationTests {
         #expect(try stage.client.property(path, "ID") == .string(id))
     }
 
-    @Test("a second registration of the same process is AlreadyRegistered, by number or by pidfd")
+    @Test("a second registration of the same process gives AlreadyRegistered, by pid or by pidfd")
     func again() throws {
         let stage = try Stage()
         try stage.refuses(.alreadyRegistered, "by number") {
@@ -150,7 +150,7 @@ struct BadRegistrationTests {
         }
     }
 
-    @Test("a delegate that is none of the process's connections is AccessDenied")
+    @Test("a delegate that is not a connection of the process gives AccessDenied")
     func strangeDelegate() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -161,7 +161,7 @@ struct BadRegistrationTests {
     }
 
     @Test(
-        "a process that gave up root after it connected cannot be its own delegate: AccessDenied",
+        "a process that gave up root after it connected gets AccessDenied if it wants to be its own delegate",
         .enabled(if: TestDaemon.canBeOthers, "needs root"))
     func changedUser() throws {
         let stage = try Stage()
@@ -174,7 +174,7 @@ struct BadRegistrationTests {
 
     // MARK: Pidfds
 
-    @Test("what is no pidfd is InvalidArgs; a pidfd of a process that has ended is NoSuchProcess")
+    @Test("a descriptor that is not a pidfd gives InvalidArgs, a pidfd of an ended process NoSuchProcess")
     func descriptors() throws {
         let stage = try Stage()
         let pipe = try PipeEnds()
@@ -195,7 +195,7 @@ struct BadRegistrationTests {
     }
 
     @Test(
-        "another user's pidfd is AccessDenied, though it was passed",
+        "a pidfd of another user's process gives AccessDenied, although the caller has passed it",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func anothersDescriptor() throws {
         let stage = try Stage()

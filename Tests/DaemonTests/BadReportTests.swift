@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What reporters tell that makes no sense: its error by name, and nothing changes.
+/// Invalid reports: each gets its own named error, and nothing changes.
 @Suite("Reports that are refused", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct BadReportTests {
     private func gone() throws -> Int32 {
@@ -13,7 +13,7 @@ struct BadReportTests {
         return child.pid
     }
 
-    @Test("SetFocus to a process that does not exist is NoSuchProcess, and the focus stays")
+    @Test("SetFocus to a process that does not exist gives NoSuchProcess, and the focus stays")
     func focusOfNobody() throws {
         let stage = try Stage()
         for pid in [UInt32(try gone()), .max, 1 << 31] {
@@ -24,7 +24,7 @@ struct BadReportTests {
         #expect(try stage.client.state(stage.path) == "active")
     }
 
-    @Test("SetMinimized of a process that does not exist is NoSuchProcess, of a stranger NoSuchApplication")
+    @Test("SetMinimized gives NoSuchProcess for an ended process, NoSuchApplication for an unregistered one")
     func minimizedNobody() throws {
         let stage = try Stage()
         let gone = try gone()
@@ -37,7 +37,7 @@ struct BadReportTests {
     }
 
     @Test(
-        "another user's application cannot be minimized, and a window of it is nobody's",
+        "a reporter can neither minimize another user's application nor report windows of it",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func anothersWindows() throws {
         let stage = try Stage()
@@ -55,7 +55,7 @@ struct BadReportTests {
         #expect(try stage.client.picture() == before)
     }
 
-    @Test("another user's focus takes nobody else's away, and root's 0 takes everybody's")
+    @Test("SetFocus with pid 0 takes the focus away from the active application")
     func focusOfOthers() throws {
         let stage = try Stage()
         #expect(try stage.client.state(stage.path) == "active")
@@ -72,7 +72,7 @@ struct BadReportTests {
         ]
     }
 
-    @Test("a window's key of a wrong type is InvalidArgs and is named")
+    @Test("a window's key of a wrong type gives InvalidArgs, which names the key")
     func wrongTypes() throws {
         let stage = try Stage()
         #expect(Set(wrong().map(\.0)) == Set(WindowKeyName.allCases.map(\.rawValue)))
@@ -89,7 +89,7 @@ struct BadReportTests {
         }
     }
 
-    @Test("a window's unknown key is InvalidArgs", arguments: ["colour", "", "Focused", "app_id"])
+    @Test("an unknown key of a window gives InvalidArgs", arguments: ["colour", "", "Focused", "app_id"])
     func unknownKey(_ key: String) throws {
         let stage = try Stage()
         try stage.refuses(.invalidArgs, key) {
@@ -98,7 +98,7 @@ struct BadReportTests {
         }
     }
 
-    @Test("a title or an app-id of more than a KiB is LimitsExceeded; one of a KiB is taken")
+    @Test("a title or an app-id of more than a KiB gives LimitsExceeded; one of a KiB is accepted")
     func longStrings() throws {
         let stage = try Stage()
         for key in ["title", "app-id"] {
@@ -111,7 +111,7 @@ struct BadReportTests {
         }
     }
 
-    @Test("UpdateWindow of a process that does not exist is NoSuchProcess")
+    @Test("UpdateWindow for a process that does not exist gives NoSuchProcess")
     func windowOfNobody() throws {
         let stage = try Stage()
         let gone = try gone()
@@ -121,12 +121,12 @@ struct BadReportTests {
         try stage.refuses(.noSuchProcess, "pid 0") { try stage.client.updateWindow(8, 0, []) }
     }
 
-    @Test("RemoveWindow of a window that nobody told of changes nothing and is no error")
+    @Test("RemoveWindow of a window that was never reported changes nothing and is not an error")
     func unknownWindow() throws {
         let stage = try Stage()
         let before = try stage.client.picture()
         try stage.client.reporter("RemoveWindow") { try $0.append(UInt64(99)) }
-        // Another connection's number 7 is another window.
+        // Each connection has its own numbers: 7 is another window here.
         let other = try stage.daemon.client()
         try other.reporter("RemoveWindow") { try $0.append(UInt64(7)) }
         try stage.client.settle()
@@ -148,7 +148,7 @@ struct BadReportTests {
         }
     }
 
-    @Test("ReplaceWindows is taken whole or not at all")
+    @Test("ReplaceWindows is applied completely or not at all")
     func replaceAll() throws {
         let stage = try Stage()
         let pid = UInt32(stage.process.pid)
@@ -170,7 +170,7 @@ struct BadReportTests {
         }
     }
 
-    @Test("ReplaceWindows leaves out windows of processes that have ended, and takes the others")
+    @Test("ReplaceWindows leaves out windows of ended processes and applies the others")
     func replaceWithGone() throws {
         let stage = try Stage()
         try replace(
@@ -185,7 +185,7 @@ struct BadReportTests {
         #expect(!windows.contains { $0.hasPrefix("1 of ") })
     }
 
-    @Test("a session that logind does not know is InvalidArgs")
+    @Test("a session that logind does not know gives InvalidArgs")
     func unknownSession() throws {
         let stage = try Stage()
         for session in ["no-such-session", "", "../c1", String(repeating: "x", count: 2_000)] {
@@ -195,7 +195,7 @@ struct BadReportTests {
         }
     }
 
-    @Test("a message that does not have the signature of its method is InvalidArgs")
+    @Test("a message with the wrong signature for its method gives InvalidArgs")
     func malformedMessages() throws {
         let stage = try Stage()
         for member in [

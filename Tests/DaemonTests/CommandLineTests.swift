@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// appstated as it is started by hand.
+/// appstated, started by hand.
 @Suite(
     "The daemon's command line",
     .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
@@ -21,7 +21,7 @@ struct CommandLineTests {
     }
 
     @Test(
-        "--help says how it is used, and nothing else is done",
+        "--help prints the usage and does nothing else",
         arguments: [["--help"], ["-h"], ["--release", "--help"]])
     func help(_ options: [String]) throws {
         let (ending, output, errors) = try run(options)
@@ -33,7 +33,7 @@ struct CommandLineTests {
         #expect(errors == "")
     }
 
-    @Test("--version says which it is")
+    @Test("--version prints the name and the version")
     func version() throws {
         let (ending, output, errors) = try run(["--version"])
         #expect(ending == .exited(0))
@@ -42,7 +42,7 @@ struct CommandLineTests {
     }
 
     @Test(
-        "an argument that there is not is refused with a sentence and status 2",
+        "an invalid argument is refused with one line on standard error and status 2",
         arguments: [
             ["--colour"], ["start"], ["--config"], ["-x"], ["--config", "/dev/null", "more"], [""],
             ["--release", "more"], ["--config", "/dev/null", "--release"], ["--hand-over", "--version"],
@@ -56,7 +56,7 @@ struct CommandLineTests {
         #expect(errors.filter { $0 == "\n" }.count == 1)
     }
 
-    @Test("without a bus it says so in a sentence, with status 1")
+    @Test("without a system bus, the daemon says so in one line and exits with status 1")
     func noBus() throws {
         let (ending, _, errors) = try run([])
         #expect(ending == .exited(1))
@@ -65,14 +65,15 @@ struct CommandLineTests {
         #expect(errors.filter { $0 == "\n" }.count == 1)
     }
 
-    @Test("a bus that does not speak D-Bus is a sentence too")
+    @Test("an invalid bus address is reported, and the daemon exits with status 1")
     func brokenBus() throws {
         let (ending, _, errors) = try run([], environment: ["DBUS_SYSTEM_BUS_ADDRESS": "nonsense"])
         #expect(ending == .exited(1))
         #expect(errors.hasPrefix("appstated: ") && errors.contains("DBUS_SYSTEM_BUS_ADDRESS=nonsense"))
     }
 
-    @Test("where another daemon serves already it says so in a sentence, with status 1, and disturbs nobody")
+    @Test(
+        "a second daemon says that it cannot serve, exits with status 1 and does not disturb the first")
     func nameTaken() throws {
         let daemon = try TestDaemon()
         let (ending, _, errors) = try run(["--config", "/dev/null"], environment: daemon.bus.environment)
@@ -83,7 +84,7 @@ struct CommandLineTests {
     }
 
     @Test(
-        "who may not have the name is told so in a sentence, with status 1",
+        "a daemon that may not own the bus name says so and exits with status 1",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func notAllowed() throws {
         let bus = try PrivateBus(policyDirectories: [TestDaemon.root + "/dbus"])
@@ -94,7 +95,7 @@ struct CommandLineTests {
         #expect(last.hasPrefix("appstated: cannot serve \(BusNames.service): "))
     }
 
-    @Test("--hand-over without a service manager is refused with a sentence and status 2")
+    @Test("--hand-over without a service manager is refused with a message and status 2")
     func nobodyToHandOverTo() throws {
         let (ending, output, errors) = try run(["--hand-over"], environment: ["NOTIFY_SOCKET": nil])
         #expect(ending == .exited(2))
@@ -102,7 +103,7 @@ struct CommandLineTests {
         #expect(errors.hasPrefix("appstated: there is no service manager"))
     }
 
-    @Test("--hand-over gives the service manager what it could open, and ends")
+    @Test("--hand-over passes what it could open to the service manager, and exits")
     func handOver() throws {
         let bus = try PrivateBus(policyDirectories: [TestDaemon.root + "/dbus"])
         let manager = try NotifySocket(in: bus.directory)
@@ -112,7 +113,7 @@ struct CommandLineTests {
         #expect(try child.waitForExit() == .exited(0))
     }
 
-    @Test("--config=FILE is --config FILE")
+    @Test("--config=FILE means the same as --config FILE")
     func configuration() throws {
         let bus = try PrivateBus(
             policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
@@ -126,7 +127,7 @@ struct CommandLineTests {
         try child.waitForLine(containing: "\(file):2: Mode=")
     }
 
-    @Test("when the bus goes away it says so and ends with status 1, and what it stopped runs on")
+    @Test("when the bus goes away, the daemon says so, continues what it stopped and exits with status 1")
     func busLost() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()

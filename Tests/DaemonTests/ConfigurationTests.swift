@@ -8,7 +8,7 @@ import Testing
 
 @testable import Daemon
 
-/// What the daemon takes from its configuration.
+/// How the daemon reads its configuration.
 @Suite("Configuration")
 struct ConfigurationTests {
     private func take(_ text: String) -> Configuration {
@@ -23,7 +23,7 @@ struct ConfigurationTests {
         return settings
     }
 
-    @Test("without a line everything is as documented")
+    @Test("an empty configuration has the documented defaults")
     func defaults() {
         let configuration = take("")
         #expect(configuration.complaints == [])
@@ -50,7 +50,7 @@ struct ConfigurationTests {
         #expect(settings.pressure.servesLowMemoryMonitor)
     }
 
-    @Test("every key is taken, and changes its own setting alone")
+    @Test("every key is accepted and changes only its own setting")
     func everyKey() {
         let keys: [(String, (inout Settings) -> Void)] = [
             ("[Daemon]\nMode=observe", { $0.mode = .observe }),
@@ -128,7 +128,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "a line that cannot be taken is named by file, line and key, and the default stands",
+        "an invalid line is reported with file, line and key, and the default applies",
         arguments: [
             ("[Daemon]\nMode=sometimes", "test.conf:2: Mode=: \"sometimes\" is not one of enforce, observe"),
             ("[Daemon]\nColour=blue", "test.conf:2: Colour=: no such key in [Daemon]"),
@@ -248,7 +248,7 @@ struct ConfigurationTests {
             configuration.complaints.first?.description.hasPrefix(complaint) == true,
             "\(configuration.complaints)")
         var expected = settings { $0.launchTimeout = 1_000_000 }
-        // A section with a bad line is known; it says nothing.
+        // The section of a bad line is there, but empty.
         expected.applications = configuration.settings.applications.filter { $0.value != Settings.Override() }
         #expect(expected.applications.isEmpty)
         var taken = configuration.settings
@@ -256,7 +256,7 @@ struct ConfigurationTests {
         #expect(taken == expected)
     }
 
-    @Test("the sections of states: every key, each in its own state alone")
+    @Test("every key in the section of a state changes that state only")
     func states() {
         let configuration = take(
             """
@@ -284,7 +284,7 @@ struct ConfigurationTests {
         #expect(configuration.resources[.notRunning] == ResourceRow())
     }
 
-    @Test("in the sections of states an empty value leaves alone what the application has")
+    @Test("in the section of a state, an empty value leaves the application's own value alone")
     func emptyStates() {
         let empty = "CPUWeight=\nIOWeight=\nMemoryLow=\nOOMScoreAdjust=\nNice=\nIOSchedulingClass=\n"
         let configuration = take("[State background]\n" + empty + "[State active]\nNice=3\n" + empty)
@@ -295,7 +295,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "a bad line in a state's section is named, and the default stands",
+        "a bad line in the section of a state is reported, and the default applies",
         arguments: [
             ("CPUWeight=0", "CPUWeight=: \"0\" is not a number from 1 to 10000"),
             ("CPUWeight=idle", "CPUWeight=: \"idle\" is not a number from 1 to 10000"),
@@ -323,7 +323,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "states that are none, or that nothing can be said of, are no sections",
+        "unknown states and not-running have no section",
         arguments: ["State", "State asleep", "State not-running", "State Active", "state active"])
     func noStates(_ section: String) {
         let configuration = take("[\(section)]\nNice=5\n")
@@ -332,7 +332,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "booleans are systemd's",
+        "booleans are written as in systemd's files",
         arguments: [
             ("yes", true), ("1", true), ("On", true), ("t", true), ("no", false),
             ("0", false), ("FALSE", false), ("n", false),
@@ -343,7 +343,7 @@ struct ConfigurationTests {
     }
 
     @Test(
-        "a complaint repeats the beginning of what is long, be it a value, a key, a section or a path",
+        "a complaint shows only the beginning of a long value, key, section name or path",
         arguments: [
             "[Daemon]\nMode=$", "[Daemon]\n$=1", "[$]", "[LifeCycle]\nDrainForSec=$",
             "[State active]\nNice=$",
@@ -358,7 +358,7 @@ struct ConfigurationTests {
         #expect(complaint.count < 200, "\(complaint)")
     }
 
-    @Test("an empty value puts the default back, and an empty list begins anew")
+    @Test("an empty value restores the default, and empties a list")
     func emptyValues() {
         let configuration = take(
             """
@@ -425,7 +425,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("drop-ins come after the file and after one another by name; the last word counts")
+    @Test("drop-ins are read after the file, in the order of their names; the last value wins")
     func dropIns() throws {
         let directory = try Directory()
         try directory.write(
@@ -447,7 +447,7 @@ struct ConfigurationTests {
                 })
     }
 
-    @Test("a file named alone is read alone")
+    @Test("a single named file is read without drop-ins")
     func fileAlone() throws {
         let directory = try Directory()
         try directory.write("appstated.conf", "[LifeCycle]\nLaunchTimeoutSec=1\n")
@@ -456,7 +456,7 @@ struct ConfigurationTests {
         #expect(configuration.settings.launchTimeout == 1_000_000)
     }
 
-    @Test("nothing configured is no complaint; a named file that is missing is one")
+    @Test("a missing configuration is no complaint, but a missing named file is")
     func missing() throws {
         #expect(Configuration(reading: .directory("/nonexistent")).complaints == [])
         let configuration = Configuration(reading: .file("/nonexistent/appstated.conf"))
@@ -465,7 +465,7 @@ struct ConfigurationTests {
         #expect(configuration.complaints.first?.description.contains("No such file") == true)
     }
 
-    @Test("a bad line of a drop-in is named with the drop-in's own path")
+    @Test("a bad line of a drop-in is reported with the drop-in's own path")
     func badDropIn() throws {
         let directory = try Directory()
         try directory.write("appstated.conf.d/10.conf", "[Daemon]\nMode=never\n")
@@ -475,7 +475,7 @@ struct ConfigurationTests {
         #expect(complaints.map(\.key) == ["Mode"])
     }
 
-    @Test("what is no file is not waited for: a FIFO, a directory, a device")
+    @Test("a FIFO, a directory or a device gives a complaint, and the daemon does not wait for it")
     func noFile() throws {
         let directory = try Directory()
         let fifo = directory.path + "/fifo"
@@ -487,7 +487,7 @@ struct ConfigurationTests {
         }
     }
 
-    @Test("bytes that are no text are no crash")
+    @Test("bytes that are not text give a complaint, not a crash")
     func noText() throws {
         let directory = try Directory()
         let bytes = Data([0xFF, 0xFE, 0x00, 0x5B, 0x0A]) + Data("[Daemon]\nMode=observe\n".utf8)

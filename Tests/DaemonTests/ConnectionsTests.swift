@@ -8,14 +8,14 @@ import Testing
 
 @testable import Daemon
 
-/// Calls of connections that the daemon does not know yet.
+/// Calls from connections that the daemon does not know yet.
 @Suite("Strangers' calls", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ConnectionsTests {
     private let daemon: TestDaemon
 
     init() throws { daemon = try TestDaemon() }
 
-    /// All of it lies in the daemon's queue at once, in the order in which it was sent.
+    /// Everything that `body` sends is in the daemon's queue at once, in the order in which it was sent.
     private func whileStopped(_ body: () throws -> Void) throws {
         daemon.process.kill(SIGSTOP)
         defer { daemon.process.kill(SIGCONT) }
@@ -29,11 +29,11 @@ struct ConnectionsTests {
     }
 
     @Test(
-        "they are answered in their order, also where more come than wait until it is known who sends them",
+        "calls are answered in order, even if more come than may wait until their senders are known",
         arguments: [1, 6])
     func order(of strangerCount: Int) throws {
         let strangers = try (0..<strangerCount).map { _ in try daemon.client() }
-        // A bus lets each connection wait for 128 answers.
+        // A bus allows each connection 128 pending replies.
         let count = 120
         var answered = Array(repeating: [Int](), count: strangerCount)
         var calls: [Slot] = []
@@ -50,7 +50,7 @@ struct ConnectionsTests {
             }
             for stranger in strangers {
                 try stranger.bus.flush()
-                // The bus answers in order: it has handed on all of them.
+                // The bus answers in order: it has passed on all calls.
                 _ = try stranger.bus.owner(of: BusNames.service)
             }
         }
@@ -61,7 +61,7 @@ struct ConnectionsTests {
         calls.removeAll()
     }
 
-    @Test("a path longer than any of ours is refused, a stranger's and that of one who is known")
+    @Test("a path longer than any of ours is refused, from unknown and from known callers")
     func longPath() throws {
         let stranger = try daemon.client()
         let path = "/" + String(repeating: "a", count: 60_000)
@@ -77,7 +77,8 @@ struct ConnectionsTests {
         }
     }
 
-    @Test("the bus is asked once about a connection that has left, however many calls it has made")
+    @Test(
+        "the daemon asks the bus at most twice about a connection that has left, however many calls it made")
     func gone() throws {
         let client = try daemon.client()
         let monitor = try Bus.open(address: daemon.bus.address, isMonitor: true)
@@ -102,19 +103,19 @@ struct ConnectionsTests {
             stranger.close()
             while try client.bus.owner(of: name) != nil {}
         }
-        // The answer to the first comes behind what the stranger has called; the second is seen behind what was asked.
+        // The first answer comes after the stranger's calls. The monitor sees the second call after the questions.
         for _ in 0..<2 { #expect(try client.list() == []) }
         while lists < 2 {
             var event = pollfd(fd: monitor.descriptor, events: Int16(POLLIN), revents: 0)
             if try !monitor.process() { poll(&event, 1, 1_000) }
         }
-        // Those that came before the answer wait for it; once no more fit, it is waited for.
+        // Calls that come before the answer wait for it. Once no more fit, the daemon waits for the answer.
         #expect((1...2).contains(asked.count { $0 == name }))
         withExtendedLifetime(filter) {}
     }
 }
 
-/// What becomes of a stranger's calls, step by step: the connections alone, on a bus.
+/// What happens to a stranger's calls, step by step: `Connections` alone, on a bus.
 @Suite(
     "Strangers' calls, step by step",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
@@ -126,11 +127,11 @@ struct StrangersTests {
         let bus: Bus
         let inquiries: Bus
         let stranger: Bus
-        /// What came of each call that did not have to wait.
+        /// The calls whose sender was known, in the order of their dispatch.
         var dispatched: [String] = []
         private var filter: Slot?
 
-        /// - Parameter rule: one more of the bus's policy.
+        /// - Parameter rule: one more rule of the bus's policy.
         init(rule: String = "") throws {
             privateBus = try PrivateBus(
                 policy: """
@@ -169,14 +170,14 @@ struct StrangersTests {
                 destination: Self.name, path: "/", interface: "org.example.Called", member: member)
         }
 
-        /// All questions are answered, and what comes of that is dispatched.
+        /// Waits for the answers to all questions, and dispatches the calls that waited for them.
         func learn() throws {
             _ = try inquiries.id()
             while try inquiries.process() {}
             while try bus.process() {}
         }
 
-        /// All that the stranger has called has been handed on.
+        /// Waits until the bus has passed on all of the stranger's calls.
         func settle() throws {
             try stranger.flush()
             _ = try stranger.owner(of: Self.name)
@@ -189,18 +190,18 @@ struct StrangersTests {
         let members = ["One", "Two", "Three"]
         for member in members { try scene.stranger.send(scene.newCall(member)) }
         try scene.settle()
-        // As at the start of the daemon: an answer is waited for, and all that came before it is read.
+        // As at the start of the daemon: waiting for an answer reads everything that came before it.
         _ = try scene.bus.id()
         while scene.dispatched.count < members.count {
             _ = try scene.bus.process()
-            // The answer about a stranger, if there was a question, comes before the next call.
+            // The answer about a stranger, if the bus was asked, comes before the next call.
             _ = try scene.inquiries.id()
             while try scene.inquiries.process() {}
         }
         #expect(scene.dispatched == members)
     }
 
-    @Test("one who calls a lot leaves room for the calls of others")
+    @Test("a connection that calls a lot leaves room for the calls of others")
     func ownPlaces() throws {
         let scene = try Scene()
         let other = try Bus.open(address: scene.privateBus.address)
@@ -215,7 +216,7 @@ struct StrangersTests {
         #expect(scene.dispatched == Array(repeating: "Many", count: 128) + ["One"])
     }
 
-    @Test("a call that does not wait is refused, and counts as one that asks who its sender is")
+    @Test("a call that cannot be kept waiting is refused, but still makes the daemon ask who its sender is")
     func notKept() throws {
         let scene = try Scene()
         var refused = 0
@@ -233,7 +234,7 @@ struct StrangersTests {
         withExtendedLifetime(call) {}
     }
 
-    @Test("who cannot be asked about is refused every call, those that waited too")
+    @Test("a caller that the bus cannot identify is refused every call, including those that waited")
     func refusedAfterWait() throws {
         let scene = try Scene(
             rule: """
@@ -257,7 +258,7 @@ struct StrangersTests {
         withExtendedLifetime(calls) {}
     }
 
-    @Test("a stranger is refused where no question can be sent")
+    @Test("a stranger is refused if the daemon cannot send the question about it")
     func refused() throws {
         let scene = try Scene()
         scene.inquiries.close()

@@ -4,16 +4,17 @@ import Linux
 import TestSupport
 import Testing
 
-/// Somebody else continues what we stop: it is stopped again, or let go as a whole, and never something in between.
+/// Another process continues what the daemon stops: the daemon stops it again, or lets all of it go, and never
+/// anything in between.
 @Suite(
-    "Continued by somebody else", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
+    "Continued by another process", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
 struct ContestTests {
-    /// A program that continues its child whenever that is stopped, so often, as a terminal multiplexer does with the
-    /// programs in it.
+    /// A program that continues its child each time the child is stopped, up to a number of times, as a terminal
+    /// multiplexer does with the programs in it.
     private final class Multiplexer {
         private let process: Child
         let pid: Int32
-        /// The child, and its own.
+        /// The child and its own child.
         let extent: [ProcessIdentity]
 
         init(times: Int) throws {
@@ -48,7 +49,7 @@ struct ContestTests {
         }
     }
 
-    @Test("one that is continued before its stop was seen is stopped again", arguments: [1, 3])
+    @Test("an application that is continued before its stop was seen is stopped again", arguments: [1, 3])
     func again(_ times: Int) throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -65,7 +66,8 @@ struct ContestTests {
         #expect(try multiplexer.extent.allSatisfy { try !isStopped($0.pid) })
     }
 
-    @Test("one that is continued as fast as it is stopped is given up, and all of it runs")
+    @Test(
+        "if an application is continued as fast as it is stopped, its holds are given up and all of it runs")
     func givenUp() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()

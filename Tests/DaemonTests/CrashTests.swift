@@ -6,14 +6,14 @@ import Linux
 import TestSupport
 import Testing
 
-/// The daemon is killed again and again, at any moment, while everything happens. APPSTATED_SOAK=1: 300 times. What it
-/// is killed at while memory is short is in PressureTests.
+/// The daemon is killed again and again, at any moment, while everything happens. APPSTATED_SOAK=1: 300 times. Kills
+/// while memory is short are in PressureTests.
 @Suite("Crashes", .enabled(if: App.isAvailable, "needs dbus-daemon, appstated and AppActor"))
 struct CrashTests {
     private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
 
     @Test(
-        "killed at random moments under churn: nothing is lost, nothing stays stopped without a hold, no end is forgotten"
+        "kills at random moments lose no application and no end, and leave nothing stopped without a hold"
     )
     func churn() throws {
         let dice = Dice()
@@ -34,31 +34,31 @@ struct CrashTests {
 }
 
 /// Twenty applications to which everything is done, what is known to have been done to each, and one subscriber
-/// who begins anew with each daemon.
+/// that starts over with each daemon.
 private final class Churn {
-    /// What was asked and answered stands fast; what was under way when the daemon died may stand or not.
+    /// A call that was answered is in force. A call that was under way when the daemon died may be in force or not.
     private enum Known: Equatable {
         case yes, no, maybe
     }
 
     private final class Subject {
         let process: Child
-        /// Policy suspends it when it is in the background. Its process may stand at any moment: it is asked nothing.
+        /// Policy suspends it in the background. Its process may be stopped at any moment, so it is asked nothing.
         let isAutomatic: Bool
-        /// What it has made.
+        /// The child processes that it has made.
         let children: [Int32]
-        /// `Terminate`.
+        /// Whether `Terminate` was called.
         var ending = Known.no
         let path: String
         var request = Known.no
-        /// Somebody else's SIGSTOP, or freeze of its cgroup.
+        /// Whether another process stopped it with SIGSTOP or froze its cgroup.
         var foreign = Known.no
         private var isFrozenByOthers = false
         var minimized = Known.maybe
         var tasks: [UInt64: UInt64] = [:]
         var uncertainTasks = false
         let actor: App?
-        /// Where it has a cgroup of its own, and is frozen with it.
+        /// Its own cgroup, if it has one and is frozen with it.
         let home: TestCgroup?
 
         init(
@@ -73,7 +73,7 @@ private final class Churn {
             self.children = children
         }
 
-        /// Somebody else stops it, in one way or the other. What we have frozen already nobody can freeze.
+        /// Stops it as another process would, by either means. What we have frozen already cannot be frozen again.
         func stopByOthers(byFreezer: Bool) throws {
             if byFreezer, let home, try !home.cgroup.wantsFrozen() {
                 try home.cgroup.freeze()
@@ -89,7 +89,7 @@ private final class Churn {
             isFrozenByOthers = false
         }
 
-        /// With its process, another's freeze of it ends.
+        /// Ends another's freeze of it once its process has ended.
         func leave() throws {
             if isFrozenByOthers, hasEnded { try home?.cgroup.thaw() }
         }
@@ -99,7 +99,7 @@ private final class Churn {
             return state == nil || state == .zombie || state == .dead
         }
 
-        /// Processes that it has made, or that are where it is, which stand; and its cgroup.
+        /// Its children and the processes of its cgroup that are stopped, and its cgroup if that is frozen.
         var standing: [String] {
             get throws {
                 let neighbours = try home?.cgroup.processes() ?? []
@@ -120,10 +120,10 @@ private final class Churn {
     private let client: Client
     private var subscriber: Client
     private var subjects: [Subject] = []
-    /// Those that have ended, or are no applications any more.
+    /// Subjects that have ended or are no longer applications.
     private var former: [Subject] = []
     private var dice: Dice
-    /// What the subscriber knows of each: what it read when it subscribed, and every edge since.
+    /// Each application's state as the subscriber knows it: what it read when it subscribed, and every edge since.
     private var told: [String: String] = [:]
     private var heard = 0
     private(set) var violations: [String] = []
@@ -158,14 +158,14 @@ private final class Churn {
         let path = try actor.register(
             "org.example.Actor", "suspension=s:\(suspension),launch-mode=s:background")
         let finish = "call \(path) \(BusNames.application) FinishLaunching"
-        // It may stand before it has read the answer.
+        // It may be stopped before it has read the answer.
         if isAutomatic { actor.tell(finish) } else { try actor.ask(finish) }
         try client.wait("the launch") { try client.state(path) != "not-running" }
         subjects.append(
             Subject(actor.process, path, actor, home, isAutomatic: isAutomatic, children: children))
     }
 
-    /// It has ended, or is to end: another comes in its place once it is gone.
+    /// Waits until a subject that has ended, or is about to, is gone, and puts another in its place.
     private func replace(_ subject: Subject) throws {
         try client.wait("the end of \(subject.path)") {
             try subject.hasEnded && !client.list().contains { $0.hasPrefix(subject.path + " ") }
@@ -187,7 +187,7 @@ private final class Churn {
             guard let subject = subjects.randomElement(using: &dice) else { return }
             try act(subject)
         }
-        // One that ends, and another in its place.
+        // Ends one subject and puts another in its place.
         guard let subject = subjects.randomElement(using: &dice) else { return }
         switch Int.random(in: 0..<6, using: &dice) {
         case 0:
@@ -204,7 +204,7 @@ private final class Churn {
         }
     }
 
-    /// One thing, answered before the next.
+    /// Does one thing, and waits for the answer.
     private func act(_ subject: Subject) throws {
         deeds += 1
         switch Int.random(in: 0..<8, using: &dice) {
@@ -251,7 +251,7 @@ private final class Churn {
             }
         } catch {
             throw TestFailure(
-                "\(error); it stands: \(try subject.stands); \(try client.explain(subject.path))")
+                "\(error); it is stopped: \(try subject.stands); \(try client.explain(subject.path))")
         }
     }
 
@@ -268,7 +268,7 @@ private final class Churn {
 
     // MARK: The end of the daemon
 
-    /// Calls that nobody waits for, and the kill somewhere among them.
+    /// Makes calls without waiting for the answers, and kills the daemon somewhere among them.
     func crash() throws {
         for subject in subjects.shuffled(using: &dice).prefix(10) {
             deeds += 1
@@ -300,7 +300,7 @@ private final class Churn {
                 subject.foreign = .maybe
             }
         }
-        // The random moment is what is tried out here: nothing is awaited. Some are as late as the ends are.
+        // The random moment is what is tested here, so nothing is awaited. Some moments are as late as the ends are.
         let latest = Int.random(in: 0..<4, using: &dice) == 0 ? 250_000_000 : 3_000_000
         var moment = timespec(tv_sec: 0, tv_nsec: Int.random(in: 0..<latest, using: &dice))
         nanosleep(&moment, nil)
@@ -320,7 +320,7 @@ private final class Churn {
             try subject.stopByOthers(byFreezer: Bool.random(using: &dice))
             subject.foreign = .maybe
         case 1:
-            // Of a stop that nobody sees end, nobody knows whose it was.
+            // If no daemon sees a stop end, it is not known whose stop it was.
             try subject.continueByOthers()
             if subject.foreign != .no { subject.foreign = .maybe }
         default: break
@@ -339,7 +339,7 @@ private final class Churn {
 
     // MARK: The subscriber
 
-    /// A list with nothing under way: a daemon that has just taken applications up goes on to look at them.
+    /// Reads the list while nothing is under way: a daemon that has just taken over applications still examines them.
     private func begin() throws {
         var before = 0
         repeat {
@@ -355,7 +355,7 @@ private final class Churn {
         heard = before
     }
 
-    /// Holds every edge that came since against what was known.
+    /// Compares every edge that came since with the known states.
     private func hear() {
         for signal in subscriber.received[heard...] where signal.interface == BusNames.application {
             guard signal.member == "StateChanged" else { continue }
@@ -371,7 +371,7 @@ private final class Churn {
 
     // MARK: What must hold
 
-    /// With nothing under way: what is wrong.
+    /// Returns what is wrong once nothing is under way.
     func compare() throws -> [String] {
         var wrong: [String] = []
         let deadline = ContinuousClock.now + .seconds(300)
@@ -393,7 +393,7 @@ private final class Churn {
     private func look() throws -> [String] {
         var wrong: [String] = []
         let rows = try client.list()
-        // Ended as was asked for; whoever was not asked is asked nothing more.
+        // Either it has ended as requested, or the request was lost and has no effect later.
         for subject in subjects where subject.ending == .maybe {
             let isListed = rows.contains { $0.hasPrefix(subject.path + " ") }
             if !isListed, subject.hasEnded {
@@ -432,7 +432,7 @@ private final class Churn {
         let isRequested = holds.contains("request uid:\(getuid())")
         let isForeign = holds.contains { $0.hasPrefix("signal") }
         let isByPolicy = holds.contains { $0.hasPrefix("policy") }
-        // What follows of that is not to be seen yet.
+        // The effects of a pending stop are not visible yet.
         if try !stands && Proc().hasPendingStop(subject.process.pid) { wrong.append("is about to stop") }
         if stands != (state == "suspended") { wrong.append("stopped: \(stands)") }
         if stands == holds.isEmpty { wrong.append("stopped: \(stands), holds \(holds)") }
@@ -455,14 +455,14 @@ private final class Churn {
             }
         }
         if wrong.isEmpty {
-            // What was not known is known now.
+            // What was uncertain is known now.
             subject.request = isRequested ? .yes : .no
             subject.foreign = isForeign ? .yes : .no
         }
         return wrong
     }
 
-    /// What was announced of each is what it is, and nobody of those that are no applications any more stands.
+    /// Returns each subject whose announced state is wrong, and each former subject that is still stopped.
     private func announced() throws -> [String] {
         try subscriber.settle()
         hear()
@@ -485,7 +485,7 @@ private final class Churn {
         }
     }
 
-    /// Everybody is as announced; then everybody is let go, and nobody stays behind.
+    /// Checks that all states are as announced, then lets all subjects go and checks that none stays stopped.
     func finish() throws {
         var wrong: [String] = []
         let deadline = ContinuousClock.now + .seconds(300)
@@ -493,7 +493,7 @@ private final class Churn {
         #expect(wrong == [])
         for subject in subjects {
             try client.application(subject.path, "Resume")
-            // Policy takes it again.
+            // Policy suspends an automatic one again.
             if !subject.isAutomatic { try client.wait("\(subject.path) to run") { try !subject.stands } }
         }
         try daemon.end(SIGTERM)
@@ -502,7 +502,7 @@ private final class Churn {
 }
 
 extension Client {
-    /// Everything that was sent before the service ended has come: the bus driver answers in order too.
+    /// Receives everything that was sent before the service ended: the bus driver, too, answers in order.
     fileprivate func settleWithoutService() throws {
         _ = try bus.id()
         var hasCome = false

@@ -9,14 +9,14 @@ import Testing
 
 @testable import Daemon
 
-/// Whatever becomes of the files that a killed daemon left: nobody stays frozen or stopped whom nobody holds, and nobody
-/// is continued whom it had not stopped.
+/// Whatever happens to the files that a killed daemon left: no process stays frozen or stopped without a hold, and no
+/// process is continued that the daemon had not stopped.
 @Suite(
     "Damaged files", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct DamageTests {
-    /// Applications that a daemon held when it was killed: one with its cgroup, one with its child by signal; and one
-    /// that somebody else has stopped.
+    /// Applications that a daemon held when it was killed: one by its cgroup, one with its child by signal; and one
+    /// that another process has stopped.
     private final class Scene {
         let daemon: TestDaemon
         let client: Client
@@ -25,7 +25,7 @@ struct DamageTests {
         let stopped: App
         let child: Int32
         let bystander: Child
-        /// What it left, by the path below the runtime directory.
+        /// The files that the daemon left, by their path below the runtime directory.
         private(set) var files: [String: [UInt8]] = [:]
 
         init(_ name: String = "app-damaged") throws {
@@ -58,7 +58,7 @@ struct DamageTests {
             #expect(files.keys.filter { $0.hasPrefix("applications/") }.count == 3)
         }
 
-        /// Everything is as the daemon left it, but for this file.
+        /// Restores everything as the daemon left it, except for this file.
         func put(_ file: String = "", _ bytes: [UInt8] = []) throws {
             for (name, whole) in files {
                 try WholeFile.write(name == file ? bytes : whole, to: daemon.runtimeDirectory + "/" + name)
@@ -71,7 +71,7 @@ struct DamageTests {
             try Proc().hasPendingStop(pid) || isStopped(pid)
         }
 
-        /// Who is held that should not be, or not held that should be.
+        /// What is stopped or frozen but should not be, and what runs but should be stopped.
         var wrong: [String] {
             get throws {
                 var wrong: [String] = []
@@ -83,7 +83,7 @@ struct DamageTests {
             }
         }
 
-        /// The same with a daemon that holds some of them.
+        /// The same while a daemon runs that holds some of them.
         func wrongWithHolds() throws -> [String] {
             let rows = try client.list()
             func isHeld(_ pid: Int32) throws -> Bool {
@@ -104,11 +104,11 @@ struct DamageTests {
 
     private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
 
-    /// Of some sixteen hundred cases each part takes every fourth.
+    /// Each part takes every fourth of some sixteen hundred cases.
     private static let parts = 0..<4
 
     @Test(
-        "of every byte that is another, and of every length, in every file: all are let go without a daemon",
+        "with any byte of any file changed, or any file cut short, all are let go without a daemon",
         arguments: parts)
     func everyByte(part: Int) throws {
         let scene = try Scene()
@@ -118,7 +118,7 @@ struct DamageTests {
             count += 1
             guard count % Self.parts.count == part else { return true }
             try scene.put(file, bytes)
-            // Without the lock, which a child that another test forks would have for a moment.
+            // Without the lock, which a child that another test forks would hold for a moment.
             let state = RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal)
             let status = state.map { Release.letGo($0, journal) }
             let wrong = try scene.wrong
@@ -144,7 +144,7 @@ struct DamageTests {
         print("damaged files: \(count) cases, a quarter of them in part \(part)")
     }
 
-    @Test("the next daemon takes up what is whole, and lets the rest go")
+    @Test("the next daemon takes over what is intact, and lets the rest go")
     func nextDaemon() throws {
         let scene = try Scene("app-\\\u{301}")
         for file in scene.names where file.hasPrefix("applications/") || file.hasPrefix("holds/") {
@@ -174,7 +174,7 @@ struct DamageTests {
     }
 
     @Test(
-        "without the other files nothing is lost: each application's says which boot and which bus it is of")
+        "without the other files nothing is lost: each application's file names its boot and its bus")
     func others() throws {
         let scene = try Scene()
         for directory in ["", "resources/"] {
@@ -189,7 +189,7 @@ struct DamageTests {
         #expect(try scene.client.register("org.example.Next", next.pid) == BusNames.path(ofApplication: 4))
     }
 
-    @Test("appstated --release lets nobody go while a daemon lives")
+    @Test("appstated --release lets nothing go while a daemon runs")
     func notReleased() throws {
         let scene = try Scene()
         try scene.daemon.start()
@@ -199,7 +199,7 @@ struct DamageTests {
         #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
     }
 
-    @Test("appstated --release lets all go; the next daemon knows them, without a hold")
+    @Test("appstated --release lets all go; the next daemon knows the applications, without holds")
     func released() throws {
         let scene = try Scene()
         let child = try scene.daemon.release()

@@ -4,10 +4,10 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Who is sent which signal, and in which order.
+/// Which client gets which signals, and in which order.
 @Suite("Delivery", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct DeliveryTests {
-    /// A life with every kind of signal in it.
+    /// Takes an application through a life with every kind of signal.
     private func live(_ client: Client) throws -> (path: String, child: Child) {
         let child = try Child("sleep", ["1000"])
         let path = try client.register("org.example.Editor", child.pid)
@@ -19,7 +19,7 @@ struct DeliveryTests {
         return (path, child)
     }
 
-    @Test("who has not subscribed is sent nothing, whatever it asks the bus for")
+    @Test("a client that has not subscribed is sent nothing, whatever match rules it sets")
     func unsubscribed() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -28,7 +28,7 @@ struct DeliveryTests {
         let match = try stranger.bus.match(
             "type='signal',sender='\(BusNames.service)'", failed: { Issue.record("\($0)") },
             handler: { _ in heard += 1 })
-        // A look at a single property is no subscription.
+        // Reading a single property is not a subscription.
         _ = try stranger.property(BusNames.root, BusNames.manager, "FocusedApplication")
         _ = try stranger.list()
         _ = try live(client)
@@ -40,7 +40,7 @@ struct DeliveryTests {
         match.cancel()
     }
 
-    @Test("a stranger's word that somebody has left the bus is not the bus's")
+    @Test("the daemon ignores a forged signal about a client leaving the bus")
     func forgedDeparture() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -51,7 +51,7 @@ struct DeliveryTests {
         #expect(client.received.contains { $0.member == ManagerSignal.applicationAdded.rawValue })
     }
 
-    @Test("a delegate is sent its own application's signals, and no other's")
+    @Test("a delegate is sent its own application's signals, and no other application's")
     func delegateAlone() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -95,7 +95,7 @@ struct DeliveryTests {
             about.dropLast().last?.arguments == [path, "org.example.Editor", "\(child.pid)", "unregistered"])
     }
 
-    @Test("edges are each one that the contract has, and one joins the other")
+    @Test("every edge is one that the contract allows, and starts where the previous one ended")
     func legal() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -113,7 +113,7 @@ struct DeliveryTests {
         #expect(state == "background")
     }
 
-    @Test("Unsubscribe ends it, and without a subscription it changes nothing")
+    @Test("Unsubscribe ends the subscription, and without a subscription it changes nothing")
     func unsubscribe() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -129,7 +129,7 @@ struct DeliveryTests {
         #expect(client.received == [])
     }
 
-    @Test("to subscribe twice is to be told once")
+    @Test("a client that subscribes twice gets each signal once")
     func subscribedTwice() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -146,7 +146,7 @@ struct DeliveryTests {
     }
 
     @Test(
-        "a delegate that has subscribed as well is told each thing once, and the edges of its suspension never"
+        "a delegate that has also subscribed gets each signal once, and never the edges of its suspension"
     )
     func delegateSubscribes() throws {
         let daemon = try TestDaemon()
@@ -167,7 +167,7 @@ struct DeliveryTests {
         #expect(app.story(of: other.path).contains("background→suspended"))
     }
 
-    @Test("every subscriber is told the same in the same order")
+    @Test("every subscriber gets the same signals in the same order")
     func sameForAll() throws {
         let daemon = try TestDaemon()
         let clients = try (0..<5).map { _ in try daemon.subscriber() }
@@ -180,7 +180,7 @@ struct DeliveryTests {
 
     // MARK: Replies and signals
 
-    /// Calls and notes what comes in, in order: signals by their names, the reply as `reply`.
+    /// Makes a call and returns what comes in, in order: signals by their names, the reply as `reply`.
     private func order(
         _ client: Client, _ path: String, _ interface: String, _ member: String,
         _ body: (borrowing Message) throws -> Void = { _ in }
@@ -207,7 +207,7 @@ struct DeliveryTests {
         return order
     }
 
-    @Test("Register is answered before anything is said of the new application")
+    @Test("Register is answered before any signal about the new application")
     func registerFirst() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -221,7 +221,7 @@ struct DeliveryTests {
         #expect(order.contains("ApplicationAdded"))
     }
 
-    @Test("all else is answered when what it does has been told")
+    @Test("every other call is answered after the signals about what it does")
     func othersLast() throws {
         let stage = try Stage()
         let client = stage.client

@@ -5,7 +5,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Who needs an application that policy has suspended has it run, on real processes.
+/// An application that policy has suspended runs when another process needs it. The processes are real.
 @Suite("Demand", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
 struct DemandTests {
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
@@ -19,8 +19,8 @@ struct DemandTests {
         let path: String
 
         /// - Parameters:
-        ///   - act: what it does about a signal that asks it to end.
-        ///   - isFrozen: it has a cgroup of its own, and is frozen with it.
+        ///   - act: what the process does on a signal that asks it to end.
+        ///   - isFrozen: whether it has a cgroup of its own and is frozen with it.
         init(_ act: String, isFrozen: Bool = false, polling: Bool = false) throws {
             daemon = try TestDaemon(
                 configuration: DemandTests.impatient,
@@ -49,7 +49,9 @@ struct DemandTests {
     private static let polite = "os._exit(7)"
     private static let stubborn = "None"
 
-    @Test("one that is asked to end does", arguments: [SIGTERM, SIGHUP, SIGINT])
+    @Test(
+        "a suspended application that is sent a signal to end runs and ends",
+        arguments: [SIGTERM, SIGHUP, SIGINT])
     func ends(_ signal: Int32) throws {
         let scene = try Scene(Self.polite)
         scene.child.kill(signal)
@@ -58,7 +60,7 @@ struct DemandTests {
     }
 
     @Test(
-        "one that is frozen, too",
+        "a frozen application that is sent a signal to end runs and ends",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func endsFrozen() throws {
         let scene = try Scene(Self.polite, isFrozen: true)
@@ -67,14 +69,14 @@ struct DemandTests {
         #expect(try scene.child.waitForExit() == .exited(7))
     }
 
-    @Test("the same where stops are found by polling")
+    @Test("a suspended application that is sent a signal to end also ends where stops are found by polling")
     func endsByPolling() throws {
         let scene = try Scene(Self.polite, polling: true)
         scene.child.kill(SIGTERM)
         #expect(try scene.child.waitForExit() == .exited(7))
     }
 
-    @Test("Explain says who asked it to end; one that does not is suspended again")
+    @Test("Explain names the sender of the signal; an application that does not end is suspended again")
     func stays() throws {
         let scene = try Scene(Self.stubborn)
         scene.client.forget()
@@ -84,15 +86,15 @@ struct DemandTests {
             scene.client.edges(of: scene.path) == ["suspended→background", "background→suspended"]
         }
         guard case .string(let why)? = try scene.demand() else {
-            Issue.record("nobody needed it")
+            Issue.record("Explain reports no demand")
             return
         }
-        // By polling nobody sees who.
+        // Polling does not find the sender.
         #expect(["SIGTERM by pid \(sender.pid)", "SIGTERM"].contains(why))
         sender.kill(SIGKILL)
     }
 
-    @Test("a reporter's demand has it run for its grace; a request stays")
+    @Test("a reporter's demand lifts a suspension by policy for the grace period, but not one by request")
     func reported() throws {
         let scene = try Scene(Self.stubborn)
         let client = scene.client
@@ -122,7 +124,9 @@ struct DemandTests {
         #expect(client.error { try demand(getpid(), "call", by: 0) } == ErrorName.noSuchApplication.rawValue)
     }
 
-    @Test("another user's applications are not there", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    @Test(
+        "a reporter's demand for another user's application gives NoSuchApplication",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func strangers() throws {
         let scene = try Scene(Self.stubborn)
         let stranger = try App(scene.daemon.bus, uid: App.nobody)

@@ -4,10 +4,11 @@ import Glibc
 import TestSupport
 import Testing
 
-/// An application is its process and the descendants, ending at any other registered process.
+/// An application consists of its process and the descendants, down to any other registered process.
 @Suite("Descent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct DescentTests {
-    @Test("GetApplicationByPID knows the process and its descendants, and no stranger")
+    @Test(
+        "GetApplicationByPID finds an application by its process and its descendants, and by no other")
     func byPID() throws {
         let stage = try Stage()
         let app = try App(stage.daemon.bus)
@@ -39,7 +40,7 @@ struct DescentTests {
         #expect(try client.application(ofPID: child) == path)
     }
 
-    @Test("a window of a descendant is the application's, until the descendant is one itself")
+    @Test("a descendant's window belongs to the application until the descendant is registered itself")
     func descendantsWindow() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -59,7 +60,7 @@ struct DescentTests {
         try client.wait(for: path, toBe: "active")
     }
 
-    @Test("a descendant becomes the delegate in its turn, and the delegate before it is told nothing more")
+    @Test("a descendant can become the delegate, and the previous delegate is sent nothing more")
     func descendantAsDelegate() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -71,11 +72,11 @@ struct DescentTests {
         #expect(try client.explain(path)["delegate"] == .string(try app.ask("name")))
         try client.setFocus(app.pid)
         try app.settle()
-        // What the first connection was sent is not said any more: all of this is the second's.
+        // What the first connection gets is no longer printed: all of this was sent to the second.
         #expect(app.story(of: path).suffix(2) == ["inactive→active", "DidBecomeActive"])
     }
 
-    @Test("a descendant may register the process that it came from, and be its delegate")
+    @Test("a descendant may register its parent process, and be its delegate")
     func descendantRegisters() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -85,11 +86,11 @@ struct DescentTests {
         #expect(try client.property(path, "PID") == .uint32(UInt32(app.pid)))
         #expect(try client.state(path) == "not-running")
         try app.application(path, "FinishLaunching")
-        // Registered by another process than its own: no window is known of it.
+        // Another process has registered it, so none of its windows is known.
         #expect(try client.state(path) == "background")
     }
 
-    @Test("a double fork leaves the application, which ends with its own process all the same")
+    @Test("a process that forks twice leaves the application, which still ends with its own process")
     func doubleFork() throws {
         let stage = try Stage()
         let app = try App(stage.daemon.bus)
@@ -103,14 +104,14 @@ struct DescentTests {
         try stage.client.application(path, "Suspend")
         #expect(try !isStopped(grandchild))
         try stage.client.application(path, "Resume")
-        // It may be registered by itself.
+        // It may be registered on its own.
         let own = try stage.client.register("org.example.Grandchild", grandchild)
         app.process.kill(SIGKILL)
         try stage.client.waitForRemoval(of: path)
         #expect(try stage.client.state(own) == "background")
     }
 
-    @Test("an exec keeps the registration; its connection, and with it the delegate, is gone")
+    @Test("an exec keeps the registration, but the connection is gone, and with it the delegate")
     func exec() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -130,7 +131,7 @@ struct DescentTests {
         #expect(try client.waitForRemoval(of: path) == "killed")
     }
 
-    @Test("an exec during the launch leaves nobody to finish it: it times out")
+    @Test("an exec during the launch leaves no delegate to finish it, so the launch times out")
     func execDuringLaunch() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=500ms\n")
         let client = try daemon.subscriber()

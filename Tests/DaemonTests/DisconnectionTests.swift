@@ -4,13 +4,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A bus that disconnects the daemon, and goes on.
+/// A bus that disconnects the daemon, and keeps running.
 @Suite(
     "Disconnected by the bus", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: getuid() == 0, "needs root, to end another's connection"),
     .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
 struct DisconnectionTests {
-    /// Ends the daemon's connection, and waits until somebody has its name again.
+    /// Ends the daemon's connection, and waits until its name has an owner again.
     private func disconnect(_ daemon: TestDaemon, _ client: Client) throws {
         let before = try client.bus.owner(of: BusNames.service)
         let script = try Scripts.start("disconnect.py", ["\(daemon.process.pid)"], on: daemon.bus)
@@ -22,7 +22,7 @@ struct DisconnectionTests {
         }
     }
 
-    @Test("every hold stays, and it is no start of the service, however often it happens")
+    @Test("every hold survives a disconnection, and the service does not restart, however often it happens")
     func holds() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -47,7 +47,7 @@ struct DisconnectionTests {
         try subscriber.wait(for: other, toBe: "suspended")
     }
 
-    @Test("it sees stops and ends as before")
+    @Test("after a disconnection the daemon sees stops and ends as before")
     func sensors() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()

@@ -5,10 +5,10 @@ import Linux
 import TestSupport
 import Testing
 
-/// An application that stays suspended reads now and then what fills its bus's queues.
+/// An application that stays suspended runs now and then, to read what fills the queues of its bus.
 @Suite("Draining", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct DrainTests {
-    @Test("a suspended peer on a busy bus reads what it was sent, and is suspended all the while")
+    @Test("a suspended application on a busy bus reads what it was sent, and its state stays suspended")
     func busy() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=50ms\nDrainForSec=50ms\n")
         let client = try daemon.subscriber()
@@ -21,7 +21,7 @@ struct DrainTests {
         client.forget()
         let process = try Proc().identity(of: app.pid)
         for round in 0..<3 {
-            // Somebody else's messages, which the daemon knows nothing of.
+            // Another client's messages, which the daemon does not see.
             for _ in 0..<100 {
                 let call = try client.bus.newCall(
                     destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
@@ -34,13 +34,13 @@ struct DrainTests {
         try client.settle()
         #expect(client.edges(of: path) == [])
         #expect(try client.state(path) == "suspended")
-        try client.wait("the stop after the last breath") { try isStopped(app.pid) }
+        try client.wait("the stop after the last drain") { try isStopped(app.pid) }
         #expect(try client.holds(path) == ["request uid:\(getuid())"])
         try client.application(path, "Resume")
         #expect(try !isStopped(app.pid))
     }
 
-    @Test("DrainEverySec=0: it does not run, whatever it was sent")
+    @Test("with DrainEverySec=0 a suspended application is never drained")
     func never() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=0\nDrainForSec=50ms\n")
         let client = try daemon.client()
@@ -50,7 +50,7 @@ struct DrainTests {
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
     }
 
-    @Test("a stranger's stop is not lifted for a breath")
+    @Test("another process's stop is not lifted for a drain")
     func foreign() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=50ms\nDrainForSec=50ms\n")
         let client = try daemon.subscriber()

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// ReplaceExemptions: what a reporter says must not be suspended by policy.
+/// ReplaceExemptions: the applications that policy must not suspend, as a reporter lists them.
 @Suite(
     "Exemptions over the bus", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ExemptionTests {
@@ -23,7 +23,7 @@ struct ExemptionTests {
         }
     }
 
-    @Test("who is exempt is not suspended while it is told so; CanSuspend and Explain say why")
+    @Test("CanSuspend and Explain name an exemption for as long as it is reported")
     func exempt() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -37,7 +37,7 @@ struct ExemptionTests {
         #expect(try client.canSuspend(path) == [])
     }
 
-    @Test("what a connection told ends with it, and the application is suspended then")
+    @Test("a reporter's exemptions end with its connection, and the application is suspended then")
     func connection() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -54,7 +54,7 @@ struct ExemptionTests {
         #expect(try client.holds(path) == ["policy appstated"])
     }
 
-    @Test("a suspended application that is told of is resumed")
+    @Test("a suspended application that becomes exempt is resumed")
     func resumed() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -67,7 +67,7 @@ struct ExemptionTests {
         #expect(try !isStopped(process.pid))
     }
 
-    @Test("a daemon that is killed leaves to the next one what was told")
+    @Test("reported exemptions survive when the daemon is killed")
     func killed() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -81,7 +81,7 @@ struct ExemptionTests {
         #expect(try client.state(path) == "background")
     }
 
-    @Test("what makes no sense is refused, and changes nothing")
+    @Test("invalid exemptions are refused and change nothing")
     func refused() throws {
         let stage = try Stage()
         let pid = UInt32(stage.process.pid)
@@ -107,7 +107,7 @@ struct ExemptionTests {
         #expect(try stage.client.canSuspend(stage.path).contains("reported audio"))
     }
 
-    @Test("processes that have ended are passed over, and the others are taken")
+    @Test("exemptions of processes that have ended are skipped, and the others are applied")
     func gone() throws {
         let stage = try Stage()
         let child = try Child("true")
@@ -117,7 +117,9 @@ struct ExemptionTests {
         #expect(try stage.client.canSuspend(stage.path).contains("reported x-1"))
     }
 
-    @Test("another user speaks for nobody here", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    @Test(
+        "a reporter can exempt only its own user's applications, and root can exempt all",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func anothers() throws {
         let stage = try Stage()
         let nobody = try App(stage.daemon.bus, uid: App.nobody)

@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// A daemon without a descriptor left says so, and not that there is no such process.
+/// A daemon that has no descriptor left says so, instead of saying that there is no such process.
 @Suite(
     "Out of descriptors", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
@@ -16,14 +16,14 @@ struct ExhaustionTests {
         #expect(try child.waitForExit() == .exited(0), "\(child.errors)")
     }
 
-    /// The least number that is free, and with it as the limit, none is.
+    /// Sets the limit to the lowest free number, so that no descriptor is free.
     private func exhaust(_ daemon: TestDaemon) throws {
         let directory = "/proc/\(daemon.process.pid)/fd"
         let used = Set(try FileManager.default.contentsOfDirectory(atPath: directory).compactMap { Int($0) })
         try limit(daemon, "\((0...).first { !used.contains($0) } ?? 0):")
     }
 
-    @Test("Register is LimitsExceeded then; who calls for the first time is looked at again later")
+    @Test("without descriptors Register gives LimitsExceeded, and a new caller is examined again later")
     func register() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -37,13 +37,13 @@ struct ExhaustionTests {
         #expect(newcomer.error { _ = try newcomer.list() } == limitsExceeded)
         try limit(daemon, "1024:")
         #expect(try newcomer.list() == [])
-        // It is taken for no sandbox because it could not be looked at.
+        // It does not count as sandboxed because it could not be examined before.
         let path = try newcomer.register("org.example.App", process.pid)
         #expect(try client.state(path) == "background")
     }
 
     @Test(
-        "a daemon that takes up applications with too few descriptors keeps what it can, and lets the others go",
+        "a daemon that restarts with too few descriptors keeps what it can and lets the others go",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func restart() throws {
         var starts = 0
@@ -57,7 +57,7 @@ struct ExhaustionTests {
                 try client.application(client.register("org.example.Held", child.pid), "Suspend")
             }
             try daemon.end(SIGKILL)
-            // One that cannot start loses nothing either.
+            // A daemon that cannot start loses nothing either.
             if (try? daemon.start(descriptors: descriptors)) != nil { starts += 1 }
             try daemon.end(SIGKILL)
             try daemon.start()

@@ -5,12 +5,12 @@ import Linux
 import TestSupport
 import Testing
 
-/// Ends that nobody asked the daemon for, and what is said of them.
+/// Ends that no client requested from the daemon, and what it reports about them.
 @Suite("Exits", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ExitTests {
     private static let afterwards: Comment = "needs a kernel that tells how a process ended (PIDFD_INFO_EXIT)"
 
-    @Test("an exit is exited, whatever its status", arguments: [0, 1, 255])
+    @Test("an exit is reported as exited, whatever its status", arguments: [0, 1, 255])
     func exits(_ status: Int32) throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -23,7 +23,7 @@ struct ExitTests {
     }
 
     @Test(
-        "signals that speak of a defect are crashed, others killed",
+        "signals of a program error are reported as crashed, others as killed",
         arguments: [
             (SIGSEGV, "crashed"), (SIGABRT, "crashed"), (SIGBUS, "crashed"), (SIGILL, "crashed"),
             (SIGKILL, "killed"), (SIGTERM, "killed"), (SIGHUP, "killed"),
@@ -37,7 +37,7 @@ struct ExitTests {
         #expect(try client.waitForRemoval(of: path) == reason)
     }
 
-    /// Ends a process and has its parent wait for it while the daemon is not looking.
+    /// Ends a process and has its parent wait for it while the daemon is stopped.
     private func endUnseen(_ daemon: TestDaemon, _ child: Child, _ signal: Int32) throws {
         daemon.process.kill(SIGSTOP)
         daemon.process.waitUntilStopped()
@@ -46,7 +46,9 @@ struct ExitTests {
         daemon.process.kill(SIGCONT)
     }
 
-    @Test("how it ended is known though its parent was faster", .enabled(if: PidFD.tellsExit, afterwards))
+    @Test(
+        "how a process ended is known even if its parent was faster",
+        .enabled(if: PidFD.tellsExit, afterwards))
     func reapedBefore() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -57,7 +59,7 @@ struct ExitTests {
     }
 
     @Test(
-        "where the kernel does not tell and the parent was faster, it is unknown",
+        "how a process ended is unknown if the kernel does not report it and the parent was faster",
         .enabled(if: !PidFD.tellsExit, "this kernel tells (PIDFD_INFO_EXIT)"))
     func reapedBeforeUnknown() throws {
         let daemon = try TestDaemon()
@@ -68,7 +70,7 @@ struct ExitTests {
         #expect(try client.waitForRemoval(of: path) == "unknown")
     }
 
-    @Test("the end is one edge from any state, with its reason, and then the removal")
+    @Test("an end is one edge from any state, with its reason, and then the removal")
     func edges() throws {
         let stage = try Stage()
         let client = stage.client
@@ -93,20 +95,20 @@ struct ExitTests {
             try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath("/"))
     }
 
-    @Test("a process that has ended and waits for its parent is gone all the same")
+    @Test("a zombie counts as ended")
     func zombie() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
         let path = try client.register("org.example.Editor", child.pid)
         child.kill(SIGKILL)
-        // It is not waited for: a zombie until the end of the test.
+        // Nothing waits for it: it is a zombie until the end of the test.
         #expect(try client.waitForRemoval(of: path) == "killed")
         #expect(
             client.error { _ = try client.application(ofPID: child.pid) } == ErrorName.noSuchProcess.rawValue)
     }
 
-    @Test("an application that ends leaves its children to whoever is above, as windows go")
+    @Test("the windows of an inner application end with it, and do not pass to the outer application")
     func childrenLiveOn() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -120,7 +122,7 @@ struct ExitTests {
         client.forget()
         kill(child, SIGKILL)
         #expect(try client.waitForRemoval(of: inner) == "killed")
-        // Its windows went with it: the focus is nobody's.
+        // Its windows went with it, so no application has the focus.
         #expect(
             try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath("/"))
         #expect(client.edges(of: path) == [])

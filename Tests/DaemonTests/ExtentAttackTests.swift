@@ -6,13 +6,13 @@ import Linux
 import TestSupport
 import Testing
 
-/// Applications in a cgroup that turns out not to be theirs alone, before a freeze or after the first: § 2,
-/// "Extent". What is theirs is stopped by signal, and nobody else is touched.
+/// Applications in a cgroup that turns out to be shared, before a freeze or after the first: § 2, "Extent". Their
+/// own processes are stopped by signal, and no other process is touched.
 @Suite(
     "Attacks on the extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct ExtentAttackTests {
-    /// Frozen and thawed once where that is wanted: the cgroup was judged then, and the next judgement is a quick one.
+    /// Freezes and thaws it once if `isJudged`: the cgroup has been judged then, and the next judgement is a quick one.
     private static func scene(isJudged: Bool) throws -> CgroupScene {
         let scene = try CgroupScene()
         if isJudged { try judge(scene.home, scene.client, scene.path) }
@@ -27,7 +27,7 @@ struct ExtentAttackTests {
         try client.catchUp()
     }
 
-    /// `Suspend` stops these and not those, without the freezer, and `Resume` undoes it.
+    /// Checks that `Suspend` stops `own` but not `others`, without the freezer, and that `Resume` undoes it.
     private func expectSignals(
         _ client: Client, _ path: String, _ cgroup: Cgroup, to own: [Int32], not others: [Int32],
         _ location: SourceLocation = #_sourceLocation
@@ -44,7 +44,7 @@ struct ExtentAttackTests {
     // MARK: Another user's process
 
     @Test(
-        "a child of another user in the cgroup: signals, to the application's own alone, and Explain says so",
+        "another user's child in the cgroup is not stopped; the others are, by signal, and Explain says so",
         .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
     func foreignChild() throws {
         let daemon = try TestDaemon()
@@ -59,7 +59,7 @@ struct ExtentAttackTests {
         let path = try client.register("org.example.Editor", shell.pid)
         try expectSignals(client, path, home.cgroup, to: [shell.pid, own], not: [child])
         guard case .strings(let failures)? = try client.explain(path)["stop-failures"] else {
-            Issue.record("Explain says nothing of it")
+            Issue.record("Explain has no stop-failures")
             return
         }
         #expect(failures.contains { $0.contains("\(child)") })
@@ -83,7 +83,7 @@ struct ExtentAttackTests {
         let shell = try Child("sh", ["-c", script], uid: App.nobody, descriptors: [3: gate.read])
         try shell.waitForLine(containing: "ready")
         let own = try number(after: "own", of: shell)
-        // All that there are: moved one by one.
+        // These are all its processes, moved one by one.
         try home.take(shell.pid)
         try home.take(own)
         if how != "by a new child" { try home.take(try number(after: "child", of: shell)) }
@@ -101,7 +101,7 @@ struct ExtentAttackTests {
     }
 
     @Test(
-        "one that changes its user after registration is not stopped, nor what it comes before; Suspend says why",
+        "an application that changes its user is not stopped, nor are its children, and CanSuspend says why",
         .enabled(if: TestDaemon.canBeOthers, "needs root"), arguments: [false, true])
     func changedUser(isJudged: Bool) throws {
         let scene = try Self.scene(isJudged: isJudged)
@@ -116,7 +116,7 @@ struct ExtentAttackTests {
     }
 
     @Test(
-        "a child that changes its user after the first freeze: signals, to the others alone",
+        "a child that changes its user after the first freeze is not stopped; the others are, by signal",
         .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
     func changedChild() throws {
         let daemon = try TestDaemon()
@@ -138,7 +138,7 @@ struct ExtentAttackTests {
 
     // MARK: Another application
 
-    @Test("a viewer that is registered after the browser's first freeze, and its child: not frozen with it")
+    @Test("a viewer registered after the browser's first freeze is not stopped with it, nor is its child")
     func viewer() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -159,7 +159,7 @@ struct ExtentAttackTests {
     }
 
     @Test(
-        "a viewer that is registered while the browser is frozen is not held by that",
+        "a viewer registered while the browser is frozen runs, and the browser is stopped by signal",
         arguments: ["in its cgroup", "in one below"])
     func viewerOfFrozen(_ place: String) throws {
         let scene = try Self.scene(isJudged: false)
@@ -167,7 +167,7 @@ struct ExtentAttackTests {
         defer { withExtendedLifetime(inner) {} }
         try inner?.take(scene.others[0])
         try scene.client.application(scene.path, "Suspend")
-        // The second look is over.
+        // The second examination is over.
         for _ in 0..<3 { try scene.client.settle() }
         #expect(try scene.home.cgroup.isFrozen())
         let viewer = try scene.client.register("org.example.Viewer", scene.others[0])
@@ -183,7 +183,8 @@ struct ExtentAttackTests {
 
     // MARK: A stranger
 
-    @Test("a stranger who comes after the first freeze: signals, to its own processes alone")
+    @Test(
+        "a stranger that enters the cgroup after the first freeze is not stopped; the others are, by signal")
     func stranger() throws {
         let scene = try Self.scene(isJudged: true)
         let stranger = try Child("sleep", ["1000"])
@@ -193,13 +194,13 @@ struct ExtentAttackTests {
             not: [stranger.pid])
     }
 
-    @Test("a process of its own that was moved out after the first freeze is stopped with the rest")
+    @Test("a process of the application that was moved out after the first freeze is stopped with the rest")
     func remainder() throws {
         let scene = try Self.scene(isJudged: true)
         let elsewhere = try TestCgroup("other")
         defer { withExtendedLifetime(elsewhere) {} }
         try elsewhere.take(scene.others[0])
-        // The quick look sees nothing; the full one, after the announcement, has it thawed.
+        // The quick look sees nothing. The full one, after the announcement, makes the daemon thaw the cgroup.
         try scene.client.application(scene.path, "Suspend")
         let pids = [scene.app.pid] + scene.others
         try scene.client.wait("the stop by signal") { try pids.allSatisfy { try isStopped($0) } }
@@ -211,7 +212,7 @@ struct ExtentAttackTests {
 
     // MARK: Means
 
-    /// A shell in the cgroup, whose children are born there; descriptor 3 is the gate, and held open by us.
+    /// Starts a shell in the cgroup, whose children start there. Descriptor 3 is the gate, which we hold open.
     private func gatedShell(_ script: String, in home: TestCgroup) throws -> (shell: Child, gate: PipeEnds) {
         let start = try PipeEnds()
         let gate = try PipeEnds()
@@ -228,11 +229,11 @@ struct ExtentAttackTests {
     }
 }
 
-/// A copy of sleep(1) that whoever executes it runs as root.
+/// A copy of sleep(1) that runs as root, whoever executes it.
 private struct SetUserID {
     let path: String
 
-    /// Whether such programs are heeded where our buses have their directories.
+    /// Whether set-user-ID programs work where our buses have their directories.
     static let isPossible: Bool = {
         var file = statvfs()
         return statvfs(NSTemporaryDirectory(), &file) == 0 && file.f_flag & UInt(ST_NOSUID) == 0

@@ -5,7 +5,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// What is done to an application is done to its process and the descendants, and to nobody else.
+/// What is done to an application is done to its process and the descendants, and to no other process.
 @Suite("The extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ExtentTests {
     @Test("children and their children are stopped and continued with their application")
@@ -27,7 +27,7 @@ struct ExtentTests {
         for pid in pids { #expect(try !isStopped(pid)) }
     }
 
-    @Test("an application with twenty children is stopped whole and continued whole")
+    @Test("an application with twenty children is stopped and continued as a whole")
     func severalChildren() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -61,7 +61,7 @@ struct ExtentTests {
         #expect(try client.state(inner) == "suspended")
     }
 
-    @Test("a child that somebody else stopped stays stopped after Resume")
+    @Test("a child that another process stopped stays stopped after Resume")
     func stoppedChild() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -102,7 +102,7 @@ struct ExtentTests {
         #expect(try !isStopped(child))
         #expect(try client.state(path) == "suspended")
         guard case .strings(let failures)? = try client.explain(path)["stop-failures"] else {
-            Issue.record("Explain says nothing of it")
+            Issue.record("Explain has no stop-failures")
             return
         }
         #expect(failures.contains { $0.contains("\(child)") })
@@ -110,7 +110,7 @@ struct ExtentTests {
         #expect(try !isStopped(shell.pid))
     }
 
-    // MARK: Nobody stays stopped
+    // MARK: No process stays stopped
 
     @Test("when the main process dies, what is left of its extent runs again")
     func orphans() throws {
@@ -126,13 +126,13 @@ struct ExtentTests {
         for child in children { #expect(try !isStopped(child)) }
     }
 
-    @Test("the daemon's end in good order continues what it stopped, children included")
+    @Test("a daemon that ends in good order continues what it stopped, including children")
     func endOfDaemon() throws {
         let stage = try Stage(configuration: "[LifeCycle]\nBackgroundGraceSec=0\n")
         let app = try App(stage.daemon.bus)
         let child = try app.make("fork")
         let path = try app.register("org.example.Actor", "launch-mode=s:background")
-        // Its answer may come after the thaw only.
+        // Its answer may come only after it has been continued.
         app.tell("call \(path) \(BusNames.application) FinishLaunching")
         try stage.client.wait(for: path, toBe: "suspended")
         try stage.client.application(stage.path, "Suspend")
@@ -142,13 +142,13 @@ struct ExtentTests {
         for pid in [app.pid, child, stage.process.pid] { #expect(try !isStopped(pid)) }
     }
 
-    @Test("the daemon's end leaves alone what somebody else stopped, before or after it stopped it itself")
+    @Test("a daemon that ends leaves alone what another process stopped, before or after its own stop")
     func foreignStopAtTheEnd() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let children = try (0..<3).map { _ in try Child("sleep", ["1000"]) }
         let paths = try children.map { try client.register("org.example.Editor", $0.pid) }
-        // One that we never stopped, one that we stopped as well, one that we stopped first.
+        // The daemon does not stop the first, stops the second after the other stop, and the third before it.
         children[0].kill(SIGSTOP)
         children[1].kill(SIGSTOP)
         try client.wait(for: paths[0], toBe: "suspended")
@@ -157,7 +157,7 @@ struct ExtentTests {
         try client.application(paths[2], "Suspend")
         children[2].kill(SIGSTOP)
         if StopTrace.isAvailable {
-            // A stop of what is stopped already shows only in the trace.
+            // A stop of a stopped process shows only in the trace.
             try client.wait("the second hold") { try client.holds(paths[2]).count == 2 }
         }
         daemon.process.kill(SIGINT)
@@ -167,7 +167,8 @@ struct ExtentTests {
         #expect(try isStopped(children[2].pid) == StopTrace.isAvailable)
     }
 
-    @Test("a child that is registered while its parent is stopped by us is not, and goes on by itself")
+    @Test(
+        "a child that is registered while its parent is held is continued, and has its own suspension")
     func registeredWhileStopped() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -188,7 +189,7 @@ struct ExtentTests {
         #expect(try isStopped(child))
     }
 
-    @Test("so do its own children, and nobody continues them when they are stopped with it")
+    @Test("a child registered while its parent is held takes its own children along into its own extent")
     func registeredWithChildren() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -213,7 +214,7 @@ struct ExtentTests {
     }
 
     @Test(
-        "one that had another user's rights when it was to be stopped is stopped once it has not",
+        "a process that runs with another user's rights cannot be suspended until it drops them",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func foreignForAWhile() throws {
         let daemon = try TestDaemon()

@@ -5,7 +5,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// The daemon is killed in the moment when a stop falls back from the freezer to signals. That moment is made to
+/// The daemon is killed at the moment when a stop falls back from the freezer to signals. The test makes that moment
 /// last: a main process that waits in vfork(2) takes no SIGSTOP before its child has executed its program.
 @Suite(
     "Killed between freezer and signals",
@@ -13,7 +13,7 @@ import Testing
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FallbackTests {
     /// A main process in its cgroup that waits in vfork(2) for a child whose file action waits for a writer of a
-    /// FIFO, and another child, which only is.
+    /// FIFO, and another child that does nothing.
     private final class Scene {
         let daemon: TestDaemon
         let client: Client
@@ -23,7 +23,7 @@ struct FallbackTests {
         let waiting: Int32
         let path: String
         private let fifo: String
-        /// Open until the scene is over: a reader that is stopped while it opens the FIFO begins anew afterwards.
+        /// Open until the scene is over: a reader that is stopped while it opens the FIFO starts over afterwards.
         private var writer: Int32 = -1
 
         init() throws {
@@ -36,7 +36,7 @@ struct FallbackTests {
             try home.take(main.pid)
             other = try main.make("fork")
             main.tell("spawn \(fifo)")
-            // Its parent can say nothing until it has executed.
+            // Its parent can print nothing until it has executed.
             var third: Int32?
             let known = [main.pid, other]
             let cgroup = home.cgroup
@@ -53,14 +53,14 @@ struct FallbackTests {
             if writer >= 0 { close(writer) }
         }
 
-        /// Lets the child of vfork(2) execute, and with it its parent go on.
+        /// Lets the child of vfork(2) execute, so that its parent continues.
         func open() throws {
             guard writer < 0 else { return }
             writer = Glibc.open(fifo, O_RDWR | O_CLOEXEC)
             guard writer >= 0 else { throw TestFailure("open the FIFO: \(errno)") }
         }
 
-        /// `Suspend` whose answer nobody waits for.
+        /// Calls `Suspend` without waiting for the answer.
         func tellSuspend() throws {
             try client.bus.send(
                 client.bus.newCall(
@@ -68,7 +68,7 @@ struct FallbackTests {
                     member: "Suspend"))
         }
 
-        /// It is held still; once that is lifted nobody stands, nor will.
+        /// Checks that it is still held, and that after `Resume` no process is stopped or will be.
         func expectHeldThenFree() throws {
             #expect(try client.holds(path) == ["request uid:\(getuid())"])
             try client.application(path, "Resume")
@@ -77,7 +77,7 @@ struct FallbackTests {
             for (name, pid) in [("main", main.pid), ("other", other), ("waiting", waiting)] {
                 #expect(try !isStopped(pid), "the \(name) process")
             }
-            // A stop that still waited for it would stop it now.
+            // A stop that was still pending would stop it now.
             try open()
             try main.process.waitForLine(containing: "spawned")
             #expect(try client.state(path) == "background")
@@ -85,7 +85,7 @@ struct FallbackTests {
     }
 
     @Test(
-        "a freeze that does not stand up to the second look: the next daemon stops by signal, and lets all go",
+        "if the second look revokes a freeze, the next daemon stops by signal, and Resume lets all go",
         arguments: ["before the next daemon", "after Resume"])
     func lookedAtAgain(_ opened: String) throws {
         let scene = try Scene()
@@ -93,7 +93,7 @@ struct FallbackTests {
         #expect(try scene.home.cgroup.isFrozen())
         try scene.client.application(scene.path, "Resume")
         try scene.client.catchUp()
-        // The quick look does not see it, the full one does.
+        // The quick look does not see this, the full one does.
         let elsewhere = try TestCgroup("other")
         defer { withExtendedLifetime(elsewhere) {} }
         try elsewhere.take(scene.other)
@@ -110,7 +110,7 @@ struct FallbackTests {
     }
 
     @Test(
-        "a daemon without descriptors thaws what it froze once it has some",
+        "a daemon without descriptors thaws what it froze once it has descriptors again",
         .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
     func withoutDescriptors() throws {
         let daemon = try TestDaemon()
@@ -134,7 +134,7 @@ struct FallbackTests {
     }
 
     @Test(
-        "a cgroup that cannot be frozen: nobody that was stopped by signal instead stays so",
+        "if a cgroup cannot be frozen, no process that was stopped by signal instead stays stopped",
         .enabled(if: ReadOnly.isPossible, "needs the right to mount"),
         arguments: ["before the next daemon", "after Resume"])
     func cannotBeFrozen(_ opened: String) throws {
@@ -142,7 +142,7 @@ struct FallbackTests {
         let lock = try ReadOnly(scene.home.cgroup.directory + "/cgroup.freeze")
         defer { lock.lift() }
         try scene.tellSuspend()
-        // Those below it are stopped once it has not stood for long enough.
+        // Its descendants are stopped once the main process has failed to stop for long enough.
         try scene.client.wait("the stop of the child") { try isStopped(scene.other) }
         try scene.daemon.end(SIGKILL)
         if opened == "before the next daemon" { try scene.open() }
@@ -151,11 +151,11 @@ struct FallbackTests {
     }
 
     @Test(
-        "Resume was written down, its SIGCONT not sent: a stop that has yet to work is taken back all the same"
+        "if Resume is recorded but SIGCONT not yet sent, the next daemon takes back a pending stop"
     )
     func resumedBeforeItStood() throws {
         let scene = try Scene()
-        // So that the cgroup is not all of it.
+        // The cgroup then does not contain the whole application.
         let elsewhere = try TestCgroup("other")
         defer { withExtendedLifetime(elsewhere) {} }
         try elsewhere.take(scene.other)
@@ -175,7 +175,7 @@ struct FallbackTests {
         #expect(try scene.client.state(scene.path) == "background")
     }
 
-    @Test("somebody's stop that was sent while there was no daemon, and works when there is one, is seen")
+    @Test("another's stop that is sent without a daemon and takes effect under the next one is seen")
     func stopYetToWork() throws {
         let scene = try Scene()
         try scene.daemon.end(SIGKILL)
@@ -192,7 +192,7 @@ struct FallbackTests {
     }
 }
 
-/// A file that nobody can write to, root neither: mounted over itself.
+/// A file that nobody can write to, not even root: it is mounted over itself.
 private struct ReadOnly {
     let path: String
 

@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// A Flatpak speaks through xdg-dbus-proxy, which is outside of its sandbox: to the bus, the proxy is the caller.
+/// A Flatpak calls through xdg-dbus-proxy, which is outside of its sandbox: to the bus, the proxy is the caller.
 @Suite(
     "Flatpaks behind their proxy",
     .enabled(if: App.canBeOthers, App.whatOthersNeed),
@@ -14,15 +14,15 @@ import Testing
     .enabled(if: Programs.inPath("xdg-dbus-proxy") != nil, "needs xdg-dbus-proxy"),
     .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"))
 struct FlatpakTests {
-    /// One instance, as flatpak(1) makes it: the proxy and the sandbox in a unit of their own.
+    /// An instance as flatpak(1) makes it: the proxy and the sandbox in a unit of their own.
     private final class Instance {
         let unit: TestCgroup
         let proxy: Child
         /// unshare(1), which made the sandbox as bwrap(1) does.
         let outer: Child
-        /// The process in the sandbox, as it is called outside.
+        /// The process in the sandbox, by its pid outside.
         let inner: Int32
-        /// The proxy ends with it.
+        /// The proxy ends when this is closed.
         private let life: PipeEnds
         private let input: PipeEnds
         private var asked = 0
@@ -56,7 +56,7 @@ struct FlatpakTests {
             for pid in [outer.pid, inner] { try unit.take(pid) }
         }
 
-        /// What it is answered; a D-Bus error is thrown, with its message.
+        /// Returns the answer. A D-Bus error is thrown, with its message.
         @discardableResult
         func ask(_ command: String) throws -> String {
             asked += 1
@@ -81,14 +81,14 @@ struct FlatpakTests {
         func register() throws -> String { try ask("process") }
     }
 
-    @Test("pid 0 is refused with the way that works, and so is the proxy by its number")
+    @Test("pid 0 is refused with a hint at RegisterProcess, and the proxy's pid is refused as well")
     func proxyIsNoApplication() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let instance = try Instance(daemon)
         do {
             try instance.ask("zero")
-            Issue.record("was not refused")
+            Issue.record("Register with pid 0 was not refused")
         } catch let failure as BusFailure {
             #expect(failure.name == ErrorName.invalidArgs.rawValue)
             #expect(failure.message?.contains("RegisterProcess") == true)
@@ -98,7 +98,7 @@ struct FlatpakTests {
         #expect(try client.list() == [])
     }
 
-    @Test("by pidfd it registers itself, and is its own delegate through the proxy")
+    @Test("a Flatpak registers itself by pidfd, and is its own delegate through the proxy")
     func byDescriptor() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -120,7 +120,7 @@ struct FlatpakTests {
         #expect(try client.list() == [])
     }
 
-    @Test("the end of the application is not that of its proxy")
+    @Test("the end of the application does not end its proxy")
     func terminate() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -131,7 +131,7 @@ struct FlatpakTests {
         #expect(instance.proxy.advance() == nil)
     }
 
-    @Test("one instance has no say in another's application, nor in one outside of any")
+    @Test("an instance cannot act on another instance's application, nor on one outside of all instances")
     func others() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -151,12 +151,12 @@ struct FlatpakTests {
         #expect(try client.list().count == 3)
     }
 
-    @Test("what started it, in its unit and outside of the sandbox, is not it")
+    @Test("the process that started the sandbox, in the same unit but outside, is another application")
     func starter() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let instance = try Instance(daemon)
-        // Adopted by somebody outside.
+        // Adopted by a client outside.
         let path = try client.register("org.example.App", instance.outer.pid)
         let missing = ErrorName.noSuchApplication.rawValue
         #expect(errorName { try instance.application(path, "BecomeDelegate") } == missing)

@@ -4,17 +4,17 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Calls that want no answer: a bus limits how many answers a connection may wait for, but not these.
+/// Calls that want no reply: a bus limits how many replies a connection may wait for, but not these calls.
 @Suite(
     "A flood of calls", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: App.canBeOthers, App.whatOthersNeed),
     .enabled(if: Scripts.othersCanRun, "needs python3, and that another user can read the tests"))
 struct FloodTests {
-    @Test("another user's calls that want no answer do not fill the daemon's memory, and others are answered")
+    @Test("another user's calls without replies do not fill the daemon's memory, and other users get answers")
     func unanswered() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
-        // 90 MiB together. The bus keeps 127 MiB for a connection that does not read, and refuses everybody's calls then.
+        // 90 MiB together. The bus keeps 127 MiB for a connection that does not read, then it refuses all calls.
         let floods = try (0..<3).map { _ in
             try Scripts.start("flood.py", ["8000", "4000"], on: daemon.bus, uid: App.nobody)
         }

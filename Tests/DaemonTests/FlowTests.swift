@@ -4,20 +4,20 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Who cannot read is sent no more than a bounded number of signals, and one Resync when it can again. Nobody
-/// else notices.
+/// A client that cannot read is sent only a bounded number of signals, and one Resync when it can read again. No other
+/// client notices.
 @Suite("Flow", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct FlowTests {
-    /// A ping is sent after so many signals, and so many more are sent while it is not answered.
+    /// The daemon sends a ping after so many signals, and as many more while the ping is unanswered.
     private static let window = 256
-    /// What memory may grow by, in KiB: a few times what one connection is sent before it is cut off. 10,000
+    /// By how much memory may grow, in KiB: a few times what one connection is sent before it is cut off. 10,000
     /// events are some 40,000 signals: 10 MiB and more.
     private static let bound = 1_536
 
     // MARK: Suspended
 
     @Test(
-        "a suspended subscriber is sent nothing, when it is back one Resync, and from then on everything",
+        "a suspended subscriber is sent nothing; when it resumes it gets one Resync, and then everything",
         arguments: ["Suspend", "SIGSTOP"])
     func suspended(by means: String) throws {
         let daemon = try TestDaemon()
@@ -41,7 +41,7 @@ struct FlowTests {
         try app.settle()
         let heard = signals(app, from: before)
         #expect(heard.filter { $0.hasSuffix(" Resync") }.count == 1, "\(heard)")
-        // All else that it is told is about itself: what it missed as a delegate, and its return.
+        // Everything else that it is sent is about itself: what it missed as a delegate, and its return.
         #expect(heard.allSatisfy { $0.hasSuffix(" Resync") || $0.contains(path) }, "\(heard)")
         try expectTruth(app, burst)
 
@@ -55,27 +55,27 @@ struct FlowTests {
         #expect(!signals(app, from: mark.app).contains { $0.hasSuffix(" Resync") })
     }
 
-    @Test("a ping that a suspended application's process answers all the same lets nothing through")
+    @Test("a suspended application whose process answers a ping is still sent nothing")
     func answerWhileSuspended() throws {
         let daemon = try TestDaemon()
         let burst = try Burst(daemon)
         let app = try App(daemon.bus)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
-        // Its descendant speaks, which runs on when the main process is stopped.
+        // The connection is its descendant's, which still runs when the main process is stopped.
         let speaker = try app.make("descend")
         try app.manager("Subscribe")
         try app.settle()
         let before = app.lines.count
         kill(speaker, SIGSTOP)
         try waitUntilStopped(speaker)
-        // Enough for a ping, too little to be cut off.
+        // Enough for a ping, too few to be cut off.
         try burst.happen(Self.window / 4 + 16)
         app.process.kill(SIGSTOP)
         try burst.live.wait(for: path, toBe: "suspended")
         try burst.happen(16)
         kill(speaker, SIGCONT)
-        // It sends the ping's answer within the first, so the daemon has it before it answers the second.
+        // It answers the ping within the first call, so the daemon has the answer before it answers the second.
         try app.settle()
         try app.settle()
         let sent = app.lines.count
@@ -90,7 +90,7 @@ struct FlowTests {
         try expectTruth(app, burst)
     }
 
-    @Test("a ping under way when it was suspended costs a delegate nothing of what it missed")
+    @Test("a delegate that is suspended with a ping under way still gets everything that it missed")
     func pingUnderWay() throws {
         let daemon = try TestDaemon()
         let burst = try Burst(daemon)
@@ -120,7 +120,7 @@ struct FlowTests {
             ])
     }
 
-    @Test("one step sends one user's subscribers so many signals; whoever misses some is told to read again")
+    @Test("signals to a user's subscribers are limited for each step; one that misses some gets a Resync")
     func manySubscribers() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -148,7 +148,7 @@ struct FlowTests {
         let most = subscribers.map(\.received.count).max() ?? 0
         for subscriber in subscribers {
             let members = subscriber.received.map(\.member)
-            // All of it, or as much as there was room for and a word about the rest.
+            // It got everything, or as much as there was room for and then a Resync.
             #expect(members.count == most || members.last == "Resync", "\(members)")
         }
         #expect(subscribers.contains { $0.received.last?.member == "Resync" })
@@ -156,17 +156,17 @@ struct FlowTests {
 
     // MARK: Not reading
 
-    @Test("a subscriber that does not read is cut off, costs little memory, and is told when it reads again")
+    @Test("a subscriber that does not read is cut off, costs little memory, and gets a Resync when it reads")
     func notReading() throws {
         let daemon = try TestDaemon()
         let burst = try Burst(daemon)
-        // What grows once and stays has grown.
+        // By now everything that grows only once has grown.
         try burst.happen(1_000)
         let memory = (own: try daemon.anonymousMemory(), bus: try daemon.anonymousMemoryOfBus())
         let mute = try daemon.subscriber()
         for events in [10_000, 500] {
             let mark = burst.heard.count
-            // Its loop is not run meanwhile.
+            // Its loop does not run meanwhile.
             try burst.happen(events)
             #expect(try daemon.anonymousMemory() - memory.own < Self.bound)
             #expect(try daemon.anonymousMemoryOfBus() - memory.bus < Self.bound)
@@ -188,7 +188,7 @@ struct FlowTests {
         }
     }
 
-    @Test("the same of a delegate that does not read, while its application runs")
+    @Test("a delegate that does not read while its application runs is cut off in the same way")
     func delegateNotReading() throws {
         let daemon = try TestDaemon()
         let burst = try Burst(daemon)
@@ -196,7 +196,7 @@ struct FlowTests {
         let app = try App(daemon.bus)
         let path = try app.register("org.example.Actor", "suspension=s:never")
         try app.application(path, "FinishLaunching")
-        // A stop of its main process would suspend it; a descendant's does not.
+        // A stop of its main process would suspend it. A descendant's stop does not.
         let delegate = try app.make("descend")
         try app.application(path, "BecomeDelegate")
         try app.settle()
@@ -209,7 +209,7 @@ struct FlowTests {
         for _ in 0..<1_000 {
             for event in 0..<10 { try client.setMinimized(app.pid, event % 2 == 0) }
             try client.settle()
-            // Every one live to those who read.
+            // Clients that read get every one at once.
             guard client.edges(of: path).count == 10 else { throw TestFailure("\(client.received)") }
             told += lines(client.received.filter { $0.interface == BusNames.application })
             client.forget()
@@ -237,12 +237,12 @@ struct FlowTests {
 
     // MARK: Gone
 
-    @Test("a subscriber that leaves in the middle of a burst leaves nothing behind, cut off or not")
+    @Test("a subscriber that leaves during a burst leaves nothing behind, whether or not it was cut off")
     func leaving() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nSubscribersPerUser=3\n")
         let burst = try Burst(daemon)
         func round() throws {
-            // One reads, one has a ping to answer, one is cut off.
+            // The first reads, the second has an unanswered ping, the third is cut off.
             let reader = try daemon.subscriber()
             try burst.happen(96) { try reader.settle() }
             var others: [Client] = [try daemon.subscriber()]
@@ -258,17 +258,17 @@ struct FlowTests {
         let memory = (own: try daemon.anonymousMemory(), bus: try daemon.anonymousMemoryOfBus())
         let descriptors = try daemon.descriptors()
         for _ in 0..<20 { try round() }
-        // What others on the machine do may have it look at something just now.
+        // Other activity on the machine may make the daemon examine something just now.
         try burst.live.wait("descriptors to be closed") { try daemon.descriptors() == descriptors }
         try burst.live.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
-        // Each round would leave 512 signals of those that do not read.
+        // Each round could leave 512 signals to subscribers that do not read.
         #expect(try daemon.anonymousMemory() - memory.own < Self.bound)
         #expect(try daemon.anonymousMemoryOfBus() - memory.bus < Self.bound)
     }
 
     // MARK: Means
 
-    /// Has a connection leave, unread signals and all, while more are being sent.
+    /// Closes a connection that has unread signals, while more are being sent.
     private func leave(_ client: Client, _ burst: Burst) throws {
         let name = client.bus.uniqueName
         try burst.live.waitForDeparture(of: name) { client.bus.close() }
@@ -283,7 +283,7 @@ struct FlowTests {
         return (app, path)
     }
 
-    /// The signals among its lines, as it wrote them.
+    /// The signals among the application's lines, as it wrote them.
     private func signals(_ app: App, from first: Int) -> [String] {
         app.lines.dropFirst(first).filter { $0.hasPrefix("signal ") }
     }
@@ -293,7 +293,7 @@ struct FlowTests {
         signals.map { (["signal", $0.path, $0.interface, $0.member] + $0.arguments).joined(separator: " ") }
     }
 
-    /// What it reads after Resync is what everybody reads.
+    /// Checks that what it reads after Resync is what other clients read.
     private func expectTruth(_ app: App, _ burst: Burst) throws {
         for (path, _) in burst.applications {
             let answer = try app.ask(

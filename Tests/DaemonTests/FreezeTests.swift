@@ -5,7 +5,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Applications with a cgroup of their own are frozen whole.
+/// Applications with a cgroup of their own are frozen as a whole.
 @Suite(
     "Freezing", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
@@ -23,7 +23,7 @@ struct FreezeTests {
         #expect(try scene.client.state(scene.path) == "background")
     }
 
-    @Test("acknowledged, it is suspended right then")
+    @Test("an application that acknowledges the background is suspended at once")
     func acknowledged() throws {
         let scene = try CgroupScene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
         let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
@@ -34,7 +34,7 @@ struct FreezeTests {
         #expect(try scene.client.holds(scene.path) == ["policy appstated"])
     }
 
-    @Test("not answering, it is suspended at the deadline")
+    @Test("an application that does not acknowledge the background is suspended at the deadline")
     func deadline() throws {
         let scene = try CgroupScene(
             "[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
@@ -42,7 +42,7 @@ struct FreezeTests {
         #expect(try scene.cgroup.isFrozen())
     }
 
-    @Test("with a background task: at the task's end")
+    @Test("an application with a background task is suspended at the end of the task")
     func taskEnds() throws {
         let scene = try CgroupScene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
         let answer = try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
@@ -56,14 +56,14 @@ struct FreezeTests {
         #expect(try scene.cgroup.isFrozen())
     }
 
-    @Test("with a background task that does not end: warned, then suspended at the limit")
+    @Test("an application whose background task does not end is warned, then suspended at the limit")
     func taskExpires() throws {
         let scene = try CgroupScene(
             "[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n",
             options: "suspension=s:automatic")
         try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
         let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-        // The limit may have passed: then it is frozen before it can read the answer.
+        // If the limit has passed, it is frozen before it can read the answer.
         scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
         try scene.client.wait(for: scene.path, toBe: "suspended")
         #expect(try scene.cgroup.isFrozen())
@@ -72,7 +72,7 @@ struct FreezeTests {
         #expect(try scene.client.property(scene.path, "BackgroundTasks") == .array("(tst)", []))
     }
 
-    @Test("a freeze by somebody else is seen, is a hold of its own, and focus does not lift it")
+    @Test("a freeze by another process is detected, is a hold of its own, and is not lifted by focus")
     func foreign() throws {
         let scene = try CgroupScene()
         try scene.cgroup.freeze()
@@ -87,7 +87,7 @@ struct FreezeTests {
         #expect(try scene.client.holds(scene.path) == [])
     }
 
-    @Test("a freeze of a cgroup below the application's unit is seen, and Resume lifts it")
+    @Test("a freeze of a cgroup below the application's unit is detected, and Resume lifts it")
     func foreignBelow() throws {
         let base = try #require(TestCgroup.base)
         let unit = try TestCgroup("app-org.example.Below-\(UInt32.random(in: 1...(.max))).scope", below: base)
@@ -122,13 +122,13 @@ struct FreezeTests {
     }
 
     @Test(
-        "a freeze over a stop of ours by signal is named while it lasts, and Resume after it lets the process go"
+        "another's freeze during our stop by signal is a hold while it lasts, and Resume then works"
     )
     func overSignals() throws {
         let home = try TestCgroup("app-shared")
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
-        // With a stranger in it the cgroup is not the application's own: it is stopped by signal.
+        // With a stranger in it, the cgroup is not the application's own, so the daemon stops it by signal.
         let (child, stranger) = (try Child("sleep", ["1000"]), try Child("sleep", ["1000"]))
         for process in [child, stranger] { try home.take(process.pid) }
         let path = try client.register("org.example.Shared", child.pid)
@@ -140,14 +140,14 @@ struct FreezeTests {
             try client.holds(path) == [ours, "signal cgroup \(home.cgroup.name)"]
         }
         try home.cgroup.thaw()
-        try client.wait("nobody's but ours") { try client.holds(path) == [ours] }
+        try client.wait("only our hold") { try client.holds(path) == [ours] }
         try client.application(path, "Resume")
         #expect(try !isStopped(child.pid) && client.state(path) == "background")
         #expect(try client.holds(path) == [])
     }
 
     @Test(
-        "the process is moved: the freeze of the cgroup that it is in now is seen, and not that of the one before"
+        "after a process is moved, a freeze of its new cgroup is detected, and one of its former is not"
     )
     func moved() throws {
         let former = try TestCgroup("app-former")
@@ -171,7 +171,7 @@ struct FreezeTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("Resume lifts another's freeze, and Suspend over it is not undone by its thaw")
+    @Test("Resume lifts another's freeze; a Suspend during such a freeze outlasts its thaw")
     func foreignAndOurs() throws {
         let scene = try CgroupScene()
         try scene.cgroup.freeze()
@@ -191,7 +191,7 @@ struct FreezeTests {
         #expect(try !scene.cgroup.isFrozen())
     }
 
-    @Test("one Resume lifts one's own request and another's freeze below it")
+    @Test("a single Resume lifts the caller's own request and another's freeze beneath it")
     func bothAtOnce() throws {
         let scene = try CgroupScene()
         try scene.cgroup.freeze()
@@ -203,7 +203,7 @@ struct FreezeTests {
         #expect(try scene.client.holds(scene.path) == [])
     }
 
-    @Test("what is unregistered beneath another's freeze stays frozen by it, and by nobody else")
+    @Test("an application unregistered during another's freeze stays frozen, but only by that freeze")
     func unregisteredBeneath() throws {
         let home = try TestCgroup("app-given-up")
         let daemon = try TestDaemon()
@@ -221,7 +221,7 @@ struct FreezeTests {
         try client.wait("it runs") { try !isStopped(child.pid) }
     }
 
-    @Test("a freeze of an ancestor is nobody's hold, and after it ours stands")
+    @Test("a freeze of an ancestor is not a hold, and our own freeze outlasts it")
     func ancestor() throws {
         let session = try TestCgroup("session")
         let daemon = try TestDaemon()
@@ -239,7 +239,7 @@ struct FreezeTests {
         client.forget()
         try session.cgroup.freeze()
         try client.wait("the freeze") { try events.read().isFrozen }
-        // Whatever was announced of it has come after a call that was answered after it.
+        // Whatever was announced about the freeze has arrived once a later call is answered.
         try client.setMinimized(children[1].pid, true)
         try client.settle()
         #expect(try client.state(paths[1]) == "background")
@@ -251,7 +251,7 @@ struct FreezeTests {
     }
 
     @Test(
-        "SIGSTOP to a frozen application is a hold of its own: it stands when it is thawed",
+        "SIGSTOP to a frozen application is a hold of its own: it is stopped when it is thawed",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func stopWhileFrozen() throws {
         let scene = try CgroupScene()
@@ -259,7 +259,7 @@ struct FreezeTests {
         scene.app.process.kill(SIGSTOP)
         let both = ["request uid:\(getuid())", "signal pid \(getpid())"]
         try scene.client.wait("the second hold") { try scene.client.holds(scene.path) == both }
-        // And SIGCONT lifts that one alone.
+        // SIGCONT lifts only that hold.
         scene.app.process.kill(SIGCONT)
         try scene.client.wait("the first hold alone") {
             try scene.client.holds(scene.path) == [both[0]]
@@ -270,15 +270,15 @@ struct FreezeTests {
 
         scene.app.process.kill(SIGSTOP)
         try scene.client.wait("the second hold") { try scene.client.holds(scene.path) == both }
-        // The way out of ours, while theirs stands, is a focus for policy's holds; for a request the daemon's
-        // own end.
+        // While the other hold remains, ours is lifted by focus if it is policy's, and by the daemon's own end if it
+        // is a request.
         try scene.daemon.end(SIGTERM)
         #expect(try !scene.cgroup.wantsFrozen())
         try scene.client.wait("the stop") { try isStopped(scene.app.pid) }
     }
 
     @Test(
-        "SIGSTOP beneath a freeze of policy's: a focus thaws it, and it stays stopped",
+        "focus thaws an application that policy froze, but a SIGSTOP from meanwhile keeps it stopped",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func stopOutlivesThaw() throws {
         let scene = try CgroupScene(
@@ -299,7 +299,7 @@ struct FreezeTests {
         try scene.client.wait(for: scene.path, toBe: "active")
     }
 
-    @Test("somebody who thaws it against a hold sees it frozen again, and wins in the end")
+    @Test("if another process keeps thawing a held application, the holds are given up in the end")
     func contest() throws {
         let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
@@ -313,7 +313,7 @@ struct FreezeTests {
         try scene.client.wait("the thaw") { try !scene.cgroup.isFrozen() }
     }
 
-    @Test("a cgroup shared with a stranger is not frozen: signals, to its own processes alone")
+    @Test("a cgroup shared with a stranger is not frozen; only the application's own processes are stopped")
     func stranger() throws {
         let scene = try CgroupScene()
         let stranger = try Child("sleep", ["1000"])
@@ -326,7 +326,7 @@ struct FreezeTests {
         #expect(try scene.noneIsStopped)
     }
 
-    @Test("a registered application in the cgroup of the one that started it is not frozen with it")
+    @Test("a registered application in the cgroup of the application that started it is not frozen with it")
     func nested() throws {
         let scene = try CgroupScene()
         let viewer = scene.others[0]
@@ -338,7 +338,7 @@ struct FreezeTests {
         #expect(try scene.client.state(inner) == "background")
     }
 
-    @Test("killed while it is frozen, the next daemon takes it up; Resume thaws it")
+    @Test("after a kill of the daemon, the next one takes over a frozen application, and Resume thaws it")
     func killedDaemon() throws {
         let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
@@ -351,7 +351,7 @@ struct FreezeTests {
         try scene.app.settle()
     }
 
-    @Test("ended while frozen and without a daemon, what it leaves behind is thawed by the next")
+    @Test("if a frozen application ends while no daemon runs, the next daemon thaws what is left of it")
     func leftFrozen() throws {
         let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
@@ -364,7 +364,7 @@ struct FreezeTests {
         #expect(try !scene.cgroup.wantsFrozen())
     }
 
-    @Test("an orderly end thaws what we froze, and nothing else")
+    @Test("a daemon that ends in good order thaws what it froze, and nothing else")
     func orderlyEnd() throws {
         let scene = try CgroupScene()
         let other = try TestCgroup("app-other")
@@ -385,7 +385,7 @@ struct FreezeTests {
         let daemon = try TestDaemon()
         let client = try daemon.client()
         let home = try TestCgroup("app-many")
-        // It makes them once it is in the cgroup.
+        // It makes the processes once it is in the cgroup.
         let gate = try PipeEnds()
         let shell = try Child(
             "sh", ["-c", "read line; for i in $(seq 200); do sleep 1000 & done; echo made; wait"],

@@ -4,16 +4,18 @@ import Linux
 import TestSupport
 import Testing
 
-/// A cgroup that is told to freeze is not frozen for a moment while one in it dies, or comes in: nobody runs then.
+/// A cgroup that is to be frozen does not count as frozen for a moment while a process in it dies or enters it. No
+/// process runs then.
 @Suite(
     "Killed while frozen", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FrozenEndTests {
-    /// With so much memory, in MiB, that an end takes long enough to be seen.
+    /// Allocates so much memory, in MiB, that an end takes long enough to be seen.
     private static let large = "allocate 400"
 
     @Test(
-        "one that is killed, by us or by somebody else, is not running in between", arguments: [true, false])
+        "a frozen application that is killed, by us or another process, does not run before its end",
+        arguments: [true, false])
     func whole(_ isOurs: Bool) throws {
         let scene = try CgroupScene()
         try scene.app.ask(Self.large)
@@ -29,7 +31,8 @@ struct FrozenEndTests {
         #expect(scene.client.edges(of: scene.path) == ["suspended→not-running"])
     }
 
-    @Test("one stays suspended of which a process is killed, and into whose cgroup another comes")
+    @Test(
+        "a frozen application stays suspended if one of its processes is killed and another is added")
     func part() throws {
         let scene = try CgroupScene()
         try scene.app.ask(Self.large)
@@ -43,13 +46,13 @@ struct FrozenEndTests {
         #expect(hasEnded)
         let newcomer = try Child("sleep", ["1000"])
         try scene.home.take(newcomer.pid)
-        try scene.client.wait("all to stand") { try scene.cgroup.isFrozen() }
+        try scene.client.wait("all to be frozen") { try scene.cgroup.isFrozen() }
         try scene.client.settle()
         #expect(scene.client.edges(of: scene.path) == [])
         #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
     }
 
-    @Test("somebody else's freeze is lifted by Resume, also while one in it dies")
+    @Test("Resume lifts another's freeze, even while a process in the cgroup dies")
     func foreign() throws {
         let scene = try CgroupScene()
         let large = try App(scene.daemon.bus)
@@ -59,7 +62,7 @@ struct FrozenEndTests {
         try scene.client.wait(for: scene.path, toBe: "suspended")
         large.process.kill(SIGKILL)
         while try scene.cgroup.isFrozen(), try Proc().stat(large.pid).state != .zombie { sched_yield() }
-        // Whether it is too early or not, nobody must be left that no Resume reaches.
+        // Whether or not this comes too early, no process may be left that no Resume reaches.
         try? scene.client.application(scene.path, "Resume")
         try large.process.waitForExit()
         try scene.client.wait("Resume to work") {
@@ -72,7 +75,7 @@ struct FrozenEndTests {
     }
 
     @Test(
-        "one that is moved out of what we froze is stopped where it is, and Resume lets it go",
+        "an application that is moved out of the cgroup we froze is stopped again, and Resume lets it go",
         arguments: [true, false])
     func moved(_ isOurs: Bool) throws {
         let scene = try CgroupScene()
@@ -85,7 +88,7 @@ struct FrozenEndTests {
         let other = try TestCgroup("app-other")
         for pid in scene.pids { try other.take(pid) }
         if isOurs {
-            try scene.client.wait("it to stand again") {
+            try scene.client.wait("it to be stopped again") {
                 let stands = try other.cgroup.isFrozen() || isStopped(scene.app.pid)
                 return try stands && scene.client.state(scene.path) == "suspended"
             }

@@ -5,23 +5,23 @@ import Linux
 import TestSupport
 import Testing
 
-/// An application that stands still with its cgroup is sent nothing, however much happens: neither the bus nor the
-/// daemon keeps anything for it but the little that it is told afterwards.
+/// An application that is frozen with its cgroup is sent nothing, however much happens. Neither the bus nor the daemon
+/// keeps anything for it except the little that it is sent afterwards.
 @Suite(
     "Flow to the frozen", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FrozenFlowTests {
-    /// What memory may grow by, in KiB: what an allocator keeps of its own accord, malloc(3)'s M_TRIM_THRESHOLD of
-    /// 128 KiB and a few pages. 10,000 events are some 40,000 signals of 250 bytes and more: 10 MiB.
+    /// By how much memory may grow, in KiB: what an allocator keeps by itself, malloc(3)'s M_TRIM_THRESHOLD of 128 KiB
+    /// and a few pages. 10,000 events are some 40,000 signals of 250 bytes and more: 10 MiB.
     private static let bound = 512
-    /// What leads from active to suspended and back, as the delegate hears it.
+    /// The delegate's signals on the way from active to suspended and back.
     private static let missed = [
         "WillResignActive", "active→inactive", "inactive→background", "DidEnterBackground",
         "WillEnterForeground", "background→inactive", "inactive→active", "DidBecomeActive",
     ]
 
     @Test(
-        "10,000 events while a delegate and subscriber is frozen: bus and daemon keep nothing, it is told once",
+        "bus and daemon keep nothing of 10,000 events for a frozen subscriber, which gets one Resync",
         arguments: ["Suspend", "somebody's freeze"])
     func frozen(by means: String) throws {
         let daemon = try TestDaemon()
@@ -35,7 +35,7 @@ struct FrozenFlowTests {
         try burst.live.setFocus(app.pid)
         try burst.live.wait(for: path, toBe: "active")
         let name = try app.ask("name")
-        // What grows once and stays has grown.
+        // By now everything that grows only once has grown.
         try burst.happen(1_000) { try app.settle() }
         try app.settle()
         let told = (lines: app.lines.count, story: app.story(of: path).count)
@@ -51,7 +51,7 @@ struct FrozenFlowTests {
 
         for _ in 0..<625 {
             try burst.happen(12)
-            // And what is its own business: four more, and it ends where it began.
+            // Four more events are about itself, and it ends in the state in which it began.
             try burst.live.setFocus(0)
             try burst.live.setMinimized(app.pid, true)
             try burst.live.setMinimized(app.pid, false)
@@ -61,7 +61,7 @@ struct FrozenFlowTests {
 
         #expect(try home.cgroup.isFrozen())
         #expect(try !UnixSockets.haveUnread([process]))
-        // Nothing waits for it, and never did: the peak is what it was.
+        // Nothing waits for it and nothing did: the peak is unchanged.
         #expect(try daemon.queue(of: name) == queue)
         #expect(queue?["OutgoingMessages"] ?? 0 == 0)
         #expect(try daemon.anonymousMemory() - memory.own < Self.bound)
@@ -76,12 +76,12 @@ struct FrozenFlowTests {
         try app.settle()
         #expect(Array(app.story(of: path).dropFirst(told.story)) == Self.missed)
         #expect(try app.last("DidEnterBackground", of: path) == ["0", "0"])
-        // All of it is about itself, and Resync, for what it is as a subscriber, comes after it.
+        // All of it is about itself, followed by Resync, which it gets as a subscriber.
         let heard = app.lines.dropFirst(told.lines).filter { $0.hasPrefix("signal ") }
         #expect(heard.count == Self.missed.count + 1, "\(heard)")
         #expect(heard.last?.hasSuffix(" Resync") == true, "\(heard)")
 
-        // From then on it is told everything again.
+        // From then on it gets everything again.
         try burst.live.catchUp()
         let back = app.lines.count
         try burst.happen(8)
@@ -93,7 +93,7 @@ struct FrozenFlowTests {
 
 extension TestDaemon {
     /// What its bus keeps for a connection, and the most that it ever kept, as `Outgoing…` of
-    /// org.freedesktop.DBus.Debug.Stats; nil where the bus was built without, or does not tell us.
+    /// org.freedesktop.DBus.Debug.Stats; nil if the bus was built without the statistics or denies them to us.
     fileprivate func queue(of name: String) throws -> [String: UInt32]? {
         let client = try client()
         let question = try client.bus.newCall(

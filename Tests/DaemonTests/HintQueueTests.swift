@@ -5,8 +5,8 @@ import Testing
 @testable import Daemon
 @testable import Linux
 
-/// Which application is looked at next, and when, by a clock of the test's own.
-@Suite("Hints that wait")
+/// Which application the daemon looks at next, and when, by a clock of the test's own.
+@Suite("Waiting hints")
 struct HintQueueTests {
     private static let user: UInt32 = 1000
     private static let other: UInt32 = 1001
@@ -17,7 +17,7 @@ struct HintQueueTests {
 
     private func number(_ value: UInt32) -> ApplicationNumber { ApplicationNumber(value) }
 
-    /// Looks at all that may be looked at now, each for so long; answers at which.
+    /// Looks at all applications that may be looked at now, each for `time`, and returns which they were.
     private func looks(
         _ queue: inout HintQueue, at now: inout Microseconds, taking time: Microseconds = 0, most: Int = .max
     ) -> [ApplicationNumber] {
@@ -30,7 +30,7 @@ struct HintQueueTests {
         return found
     }
 
-    @Test("a line that is never empty does not grow")
+    @Test("a queue that is never empty does not grow")
     func endless() {
         var queue = HintQueue()
         var now: Microseconds = 5
@@ -43,7 +43,8 @@ struct HintQueueTests {
         #expect(queue.lines[Self.user].map { $0.waiting.count } ?? 0 < 64)
     }
 
-    @Test("hints about one application are one look; the last says which, and SIGSTOP outlasts other stops")
+    @Test(
+        "hints about one application lead to one look, for the last signal, and SIGSTOP outlasts other stops")
     func coalesced() {
         for (signals, last) in [
             ([SIGSTOP, SIGCONT], SIGCONT), ([SIGCONT, SIGSTOP], SIGSTOP), ([SIGSTOP, SIGTSTP], SIGSTOP),
@@ -58,7 +59,7 @@ struct HintQueueTests {
         }
     }
 
-    @Test("a freeze and a signal are one look, which the signal says more of")
+    @Test("hints of a freeze and a signal lead to one look, for the signal")
     func freezes() {
         for hints in [[.freeze, hint(SIGSTOP)], [hint(SIGSTOP), .freeze]] as [[HintQueue.Hint]] {
             var queue = HintQueue()
@@ -68,7 +69,7 @@ struct HintQueueTests {
         }
     }
 
-    @Test("an application that is hinted again and again is looked at less often, and not forgotten")
+    @Test("an application that gets hint after hint is looked at less often, but is not forgotten")
     func paced() throws {
         var queue = HintQueue()
         var now: Microseconds = 1_000_000
@@ -85,7 +86,7 @@ struct HintQueueTests {
         #expect(queue.next(at: now)?.hint.signal == SIGSTOP)
     }
 
-    @Test("looks at one user's applications take a tenth of the time, and another user's wait for none")
+    @Test("looks at one user's applications take at most a tenth of the time, and another user need not wait")
     func shared() throws {
         var queue = HintQueue()
         var now: Microseconds = 1_000_000
@@ -106,7 +107,7 @@ struct HintQueueTests {
         #expect(queue.next(at: now)?.number == number(5_000))
     }
 
-    @Test("users take turns, and the applications of one are looked at in the order of their hints")
+    @Test("users take turns, and each user's applications are looked at in the order of their hints")
     func turns() {
         var queue = HintQueue()
         var now: Microseconds = 1
@@ -115,7 +116,7 @@ struct HintQueueTests {
         #expect(looks(&queue, at: &now).map(\.rawValue) == [1, 11, 2, 12, 3])
     }
 
-    @Test("of one that is no more nothing is looked at")
+    @Test("a forgotten application is not looked at")
     func forgotten() {
         var queue = HintQueue()
         var now: Microseconds = 1

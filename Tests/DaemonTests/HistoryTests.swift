@@ -38,7 +38,7 @@ struct HistoryTests {
         try client.waitForRemoval(of: path)
     }
 
-    @Test("the last sixteen ends, with what is known of each; they outlive the daemon")
+    @Test("the history has the last sixteen ends, with what is known of each, and outlives the daemon")
     func sixteen() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -58,7 +58,7 @@ struct HistoryTests {
         #expect(try history(client, "org.example.Other") == [])
     }
 
-    @Test("who is given up has not ended; that it ran is known")
+    @Test("an unregistered application has not ended, but is known to have run")
     func unregistered() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -70,7 +70,7 @@ struct HistoryTests {
             try client.property(path, "LaunchOptions") == .dictionary(["first-launch": .bool(false)]))
     }
 
-    @Test("what its process registers in the place of an adopted one is the same run")
+    @Test("a process that registers itself in place of an adopted application continues the same run")
     func adopted() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -81,13 +81,13 @@ struct HistoryTests {
         #expect(try history(client) == [])
     }
 
-    @Test("who ended while no daemon was there is told by what was decided, else unknown")
+    @Test("an end while no daemon runs is recorded as unknown")
     func unseen() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
         _ = try client.register(Self.id, child.pid)
-        // What was registered has been written down when the next thing has.
+        // The registration is on the disk once something later is.
         let app = try App(daemon.bus)
         try app.application(try app.register("org.example.Other"), "SaveState ay:x")
         try daemon.end(SIGKILL)
@@ -97,7 +97,7 @@ struct HistoryTests {
         #expect(try history(daemon.client()).map { $0.split(separator: " ").first } == ["unknown"])
     }
 
-    /// All that is left of a daemon after a boot is what it kept on the disk.
+    /// Leaves only what a daemon keeps on the disk, as after a boot.
     private func reboot(_ daemon: TestDaemon, _ app: App) throws {
         app.process.kill(SIGKILL)
         try FileManager.default.removeItem(atPath: daemon.runtimeDirectory)
@@ -110,7 +110,7 @@ struct HistoryTests {
         try daemon.start()
     }
 
-    @Test("what ran in another boot was rebooted")
+    @Test("an application that ran in an earlier boot has the exit reason rebooted")
     func rebooted() throws {
         let daemon = try TestDaemon(keeps: true)
         let app = try App(daemon.bus)
@@ -131,7 +131,7 @@ struct HistoryTests {
                 ]))
     }
 
-    @Test("where the daemon ended in good order before the boot, the next launch is told the state")
+    @Test("if the daemon ended in good order before a boot, the next launch gets the previous state")
     func stateBeforeBoot() throws {
         let daemon = try TestDaemon(keeps: true)
         let app = try App(daemon.bus)
@@ -149,7 +149,7 @@ struct HistoryTests {
         #expect(values["previous-state"] == .string("suspended"))
     }
 
-    @Test("what was said of the state before a restart of the daemon is not true after it")
+    @Test("the recorded state of an application does not survive a restart of the daemon")
     func stateAfterRestart() throws {
         let daemon = try TestDaemon(keeps: true)
         let app = try App(daemon.bus)
@@ -168,7 +168,7 @@ struct HistoryTests {
         #expect(try history(daemon.client()) == ["rebooted  -1"])
     }
 
-    @Test("a file that is damaged is said to be, and the others are used")
+    @Test("a damaged file is reported, and the others are used")
     func damaged() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -185,7 +185,9 @@ struct HistoryTests {
         #expect(try app.application(path, "LoadState") == "text")
     }
 
-    @Test("another user's is not told", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    @Test(
+        "GetHistory does not return another user's history",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func others() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -196,7 +198,7 @@ struct HistoryTests {
         #expect(other.output == "a(tssi) 0\n")
     }
 
-    @Test("a user has no more than 512 ids kept, and the one used longest ago goes first")
+    @Test("at most 512 ids are kept for a user, and the least recently used goes first")
     func many() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.client()

@@ -4,10 +4,10 @@ import Glibc
 import TestSupport
 import Testing
 
-/// One owner's release never undoes another's hold.
+/// A release by one holder never undoes another's hold.
 @Suite("Holds of several users", .enabled(if: App.canBeOthers, App.whatOthersNeed))
 struct HoldTests {
-    /// An application of nobody's, and two who may suspend it: nobody, and root.
+    /// An application of the user nobody, and two users that may suspend it: nobody and root.
     private struct Scene {
         let daemon: TestDaemon
         let root: Client
@@ -53,7 +53,7 @@ struct HoldTests {
         #expect(try !isStopped(scene.app.pid))
     }
 
-    @Test("with another's request left, Resume lifts a foreign stop from the books but does not continue it")
+    @Test("while another's request remains, Resume removes a foreign stop's hold but does not continue it")
     func foreignStopUnderRequest() throws {
         let scene = try Scene()
         scene.app.process.kill(SIGSTOP)
@@ -70,7 +70,7 @@ struct HoldTests {
         #expect(try scene.root.state(scene.path) == "inactive")
     }
 
-    @Test("a connection that leaves does not take its request along")
+    @Test("a request outlasts the connection that made it")
     func connectionLeaves() throws {
         let scene = try Scene()
         let name = try scene.nobody.ask("name")

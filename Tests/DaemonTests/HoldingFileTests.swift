@@ -5,9 +5,10 @@ import Linux
 import TestSupport
 import Testing
 
-/// Of an application that is stopped process by process, the list of them is long: it is not written with each fact.
+/// The list of the processes of an application that is stopped process by process is long. It is not written with
+/// each fact.
 @Suite(
-    "Files of those who are held", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
+    "Files of held applications", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
 struct HoldingFileTests {
     private let daemon: TestDaemon
     private let client: Client
@@ -25,14 +26,14 @@ struct HoldingFileTests {
 
     private func file(_ directory: String) -> String { "\(daemon.runtimeDirectory)/\(directory)/1" }
 
-    /// Which writing of the file this is. The inode alone may be that of an earlier one again.
+    /// Identifies this writing of the file. The inode alone may be reused from an earlier one.
     private func writing(_ path: String) throws -> [Int] {
         var information = stat()
         guard stat(path, &information) == 0 else { throw TestFailure("stat \(path): \(errno)") }
         return [Int(information.st_ino), information.st_ctim.tv_sec, information.st_ctim.tv_nsec]
     }
 
-    @Test("a fact about it writes the short file, and not the long one")
+    @Test("a fact about a held application rewrites the short file, but not the long one")
     func facts() throws {
         #expect(try WholeFile.read(file("holds")).count > 40 * family.all.count)
         #expect(try WholeFile.read(file("applications")).count < 4_096)
@@ -41,7 +42,7 @@ struct HoldingFileTests {
         #expect(try writing(file("holds")) == before.holds)
         #expect(try writing(file("applications")) != before.application)
         #expect(try WholeFile.read(file("applications")).count < 4_096)
-        // The next daemon knows all of them.
+        // The next daemon knows all processes.
         try daemon.end(SIGKILL)
         try daemon.start()
         #expect(try client.state(path) == "suspended")
@@ -50,7 +51,7 @@ struct HoldingFileTests {
         try family.wait("the release") { family.stopped == 0 }
     }
 
-    @Test("without the long file, all are found all the same", arguments: ["gone", "cut"])
+    @Test("without the long file, the next daemon still finds all processes", arguments: ["gone", "cut"])
     func lost(_ how: String) throws {
         try daemon.end(SIGKILL)
         if how == "gone" {

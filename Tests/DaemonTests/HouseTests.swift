@@ -1,9 +1,9 @@
 import Foundation
 import Testing
 
-/// Who may import whom (docs/architecture). The compiler's own check passes over C targets and over what
-/// comes with the toolchain.
-@Suite("The house")
+/// Which module may import which (docs/architecture). The compiler's own check ignores C targets and what comes with
+/// the toolchain.
+@Suite("Module imports")
 struct HouseTests {
     private static let source = #filePath
 
@@ -12,7 +12,7 @@ struct HouseTests {
             .deletingLastPathComponent()
     }
 
-    /// Each room and what its sources may import. A row names only rooms above it.
+    /// Each module and what its sources may import. A row names only modules above it.
     private static let rooms: [(name: String, imports: Set<String>)] = [
         ("AppStateContract", []),
         ("LifeCycle", ["AppStateContract"]),
@@ -46,16 +46,16 @@ struct HouseTests {
         ),
     ]
 
-    /// What comes with the toolchain or the system, and is no dependency in the package.
+    /// What comes with the toolchain or the system and is not a dependency in the package.
     private static let given: Set<String> = ["Glibc"]
 
-    @Test("every directory of Sources is a room")
+    @Test("every directory of Sources is a listed module")
     func directories() throws {
         let names = try FileManager.default.contentsOfDirectory(atPath: Self.root.path + "/Sources")
         #expect(Set(names) == Set(Self.rooms.map(\.name)))
     }
 
-    @Test("a row imports only rows above it")
+    @Test("a module imports only modules listed above it")
     func order() {
         var above: Set<String> = Self.given.union(["ArgumentParser"])
         for room in Self.rooms {
@@ -64,7 +64,7 @@ struct HouseTests {
         }
     }
 
-    @Test("every import line is one that its room may have")
+    @Test("every import line is one that its module may have")
     func imports() throws {
         for room in Self.rooms {
             for (file, modules) in try Self.imports(in: "Sources/\(room.name)") {
@@ -73,7 +73,7 @@ struct HouseTests {
         }
     }
 
-    @Test("what would make the daemon heavy is nowhere in its rooms")
+    @Test("only appstatectl imports modules that would make the daemon heavy")
     func heavy() throws {
         let heavy: Set<String> = [
             "Foundation", "FoundationEssentials", "Dispatch", "ArgumentParser", "Synchronization",
@@ -86,7 +86,7 @@ struct HouseTests {
         }
     }
 
-    @Test("only two rooms include systemd's headers, one the kernel's, and one the displays'")
+    @Test("only two modules include systemd's headers, one the kernel's, and one the display servers'")
     func headers() throws {
         for room in Self.rooms {
             let modules = try Self.imports(in: "Sources/\(room.name)").values.reduce(into: Set<String>()) {
@@ -102,7 +102,7 @@ struct HouseTests {
         }
     }
 
-    @Test("the package declares what is imported, and nothing that may not be")
+    @Test("the package declares all dependencies that are imported, and none that may not be")
     func package() throws {
         let targets = try Self.targets()
         for room in Self.rooms where !room.name.hasPrefix("C") {
@@ -113,7 +113,7 @@ struct HouseTests {
         }
     }
 
-    @Test("every target imports what it depends on, but for the programs that it only starts")
+    @Test("every target imports its dependencies, except for programs that it only starts")
     func unused() throws {
         let targets = try Self.targets()
         let programs = targets.filter(\.isProgram).map(\.name)
@@ -123,7 +123,7 @@ struct HouseTests {
         }
     }
 
-    /// A target of Package.swift, but for the system's libraries.
+    /// A target of Package.swift, except for the system's libraries.
     private struct Target {
         let name: String
         let isProgram: Bool
@@ -146,7 +146,7 @@ struct HouseTests {
             dependencies = Set(Self.texts(after: "dependencies: [", in: element, until: "]"))
         }
 
-        /// The literals of a list, or of one value, that name no package.
+        /// The literals of a list or of a single value, except for those that name a package.
         private static func texts(after begin: String, in element: String, until end: String) -> [String] {
             guard let start = element.range(of: begin)?.upperBound,
                 let stop = element.range(of: end, range: start..<element.endIndex)?.lowerBound
@@ -182,7 +182,7 @@ struct HouseTests {
         return found
     }
 
-    /// The module of an import line, whatever stands before it: `@testable`, `public`, `internal`.
+    /// The module of an import line, whatever precedes `import`: `@testable`, `public`, `internal`.
     private static func module(of line: Substring) -> String? {
         let words = line.split(separator: " ")
         guard let index = words.firstIndex(of: "import"), index + 1 < words.count,

@@ -5,20 +5,20 @@ import Linux
 import TestSupport
 import Testing
 
-/// A daemon with nothing to do does nothing, however many applications it looks after. Where stops are found
-/// by polling it looks at them every second, so this is promised where the kernel tells.
+/// A daemon with nothing to do does nothing, however many applications it manages. Where it finds stops by polling, it
+/// looks at them every second, so this is promised only where the kernel reports stops.
 @Suite(
     "Idle", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
 struct IdleTests {
-    @Test("with a hundred applications in every state: one thread, no timer, and nothing wakes it")
+    @Test("with a hundred applications in every state, the daemon has one thread, no timer and no wake-ups")
     func hundred() throws {
         let daemon = try TestDaemon(
             configuration: "[LifeCycle]\nBackgroundGraceSec=100ms\nDrainEverySec=0\n")
         let client = try daemon.subscriber()
         #expect(try client.property(BusNames.root, BusNames.manager, "StopDetection") == .string("events"))
         let herd = try self.herd(client)
-        // Three that have a connection of their own.
+        // Three applications have a connection of their own.
         let apps = try (0..<3).map { _ in try App(daemon.bus) }
         for (number, app) in apps.enumerated() {
             let path = try app.register("org.example.Actor\(number)")
@@ -26,26 +26,26 @@ struct IdleTests {
             try app.settle()
         }
         try client.setFocus(herd[2].pid)
-        // Nothing else goes on: the graces have passed.
+        // The grace periods have passed, so nothing else is under way.
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
-        // The worker's thread ends when it has had nothing to do for a while.
+        // The worker's thread ends after a while without work.
         try client.wait("the worker's end") { try daemon.threads() == 1 }
         try client.settle()
         let states = try client.list().compactMap { $0.split(separator: " ").last.map(String.init) }
         #expect(states.count == 103)
         #expect(Set(states) == ["active", "inactive", "background", "suspended"])
 
-        // The one that has looked at them ends a second later.
+        // The thread that has looked at them ends a second later.
         try client.wait("the second thread to end") { try daemon.threads() == 1 }
         try expectSilence(of: daemon)
-        // A contested lock of anybody on the machine gives the worker something to do again.
+        // A contested lock of any process on the machine gives the worker something to do again.
         try client.wait("the worker's end") { try daemon.threads() == 1 }
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
         try client.settle()
         withExtendedLifetime((herd, apps)) {}
     }
 
-    @Test("after many events it is as idle as before")
+    @Test("after many events the daemon is as idle as before")
     func afterwards() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=0\n")
         let burst = try Burst(daemon)
@@ -60,8 +60,8 @@ struct IdleTests {
         try burst.live.wait("the worker's end") { try daemon.threads() == 1 }
     }
 
-    /// A hundred processes, registered by somebody else: a fifth each without a window, minimized and then
-    /// suspended by policy, visible, suspended on request, and stopped by somebody else.
+    /// A hundred processes, registered by another process: a fifth each without a window, minimized and then
+    /// suspended by policy, visible, suspended on request, and stopped by another process.
     private func herd(_ client: Client) throws -> [Child] {
         let herd = try (0..<100).map { _ in try Child("sleep", ["1000"]) }
         for (number, child) in herd.enumerated() {
@@ -83,10 +83,10 @@ struct IdleTests {
         return herd
     }
 
-    /// Observes it for three seconds. That time passes is what is observed here, so the test waits for nothing
-    /// else. The kernel tells the daemon of every stop, continuation and contested file lock on the machine, so who
-    /// else makes some wakes it. Where it was woken although we were told of no stop, it is observed again: what wakes
-    /// it by itself does so each time.
+    /// Observes the daemon for three seconds. The passing of time is what is observed, so the test waits for nothing
+    /// else. The kernel reports every stop, continuation and contested file lock on the machine to the daemon, so other
+    /// processes that cause some wake it. If it woke although the kernel reported no stop to us, the test observes it
+    /// again: a cause in the daemon itself wakes it each time.
     private func expectSilence(of daemon: TestDaemon) throws {
         let trace = try StopTrace.open()
         var wakeUps: [Int] = []
@@ -101,18 +101,18 @@ struct IdleTests {
         Issue.record("woken in every three seconds: \(wakeUps)")
     }
 
-    /// How many stops and continuations the kernel has told of since it was asked last.
+    /// How many stops and continuations the kernel has reported since the last call.
     private func hints(_ trace: StopTrace) -> Int {
         var count = 0
         for descriptor in trace.descriptors {
-            // What was lost is uncounted: then nothing can be said.
+            // Lost events are not counted, so the count is unknown.
             if trace.drain(descriptor, { _ in count += 1 }) == .lost { return .max }
         }
         return count
     }
 
-    /// It has answered before it goes to sleep. Nobody is told when it does, so it is looked at every
-    /// millisecond.
+    /// Waits until the daemon sleeps, which it does some time after its last answer. Nothing announces that, so this
+    /// looks every millisecond.
     private func waitUntilAsleep(_ daemon: TestDaemon) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         var looks = 0

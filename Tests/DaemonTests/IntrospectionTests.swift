@@ -4,7 +4,7 @@ import Foundation
 import TestSupport
 import Testing
 
-/// The files in dbus/ are the contract: held against what the live objects say of themselves.
+/// The files in dbus/ are the contract. They are compared with the introspection data of the live objects.
 @Suite("Introspection", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct IntrospectionTests {
     private func live(_ client: Client, _ path: String) throws -> [String: [String]] {
@@ -12,7 +12,7 @@ struct IntrospectionTests {
         return try Description.interfaces(in: try reply.readString())
     }
 
-    @Test("Manager and Reporter are as their files say, to the names of the arguments and the annotations")
+    @Test("Manager and Reporter match their files, including argument names and annotations")
     func root() throws {
         let daemon = try TestDaemon()
         let interfaces = try live(try daemon.client(), BusNames.root)
@@ -23,7 +23,7 @@ struct IntrospectionTests {
         }
     }
 
-    @Test("Application is as its file says")
+    @Test("Application matches its file")
     func application() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -34,7 +34,7 @@ struct IntrospectionTests {
         #expect(try live(client, path)[BusNames.application] == description)
     }
 
-    @Test("beside ours there are the standard interfaces, and no other")
+    @Test("the objects have our interfaces and the standard ones, and no others")
     func standard() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -49,7 +49,7 @@ struct IntrospectionTests {
         #expect(Set(try live(client, path).keys) == standard.union([BusNames.application]))
     }
 
-    @Test("the signals and errors that the code names are those of the files")
+    @Test("the signals and errors in the code are those in the files")
     func names() throws {
         func signals(_ interface: String) throws -> Set<String> {
             Set(
@@ -68,7 +68,7 @@ struct IntrospectionTests {
         }
     }
 
-    @Test("every method is documented with who may call it and its errors, every argument with what it is")
+    @Test("every method's documentation has its callers and its errors, and explains every argument")
     func documentation() throws {
         for name in [BusNames.application, BusNames.manager, BusNames.reporter] {
             let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(name).xml", encoding: .utf8)
@@ -89,7 +89,7 @@ struct IntrospectionTests {
         }
     }
 
-    /// The comment right before an element; nil where it does not begin with the element's name.
+    /// The comment right before an element; nil if it does not begin with the element's name.
     private static func comment(on name: String, _ kind: String, in text: String) -> String? {
         guard let element = text.range(of: "<\(kind) name=\"\(name)\""),
             let begin = text.range(

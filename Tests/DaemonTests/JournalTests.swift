@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What the journal keeps, by the real systemd-journald.
+/// What the journal records, with the real systemd-journald.
 @Suite(
     "The journal", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: JournalDaemon.isAvailable, JournalDaemon.whatItNeeds))
@@ -17,14 +17,14 @@ struct JournalTests {
 
         init(logLevel: String? = nil, policy: String = "") throws {
             daemon = try TestDaemon(
-                // The memory of the machine that runs the tests is not their subject.
+                // Memory pressure on the machine must not affect the tests.
                 configuration: "[Pressure]\nSource=/nonexistent\n", policy: policy,
                 environment: logLevel.map { ["SYSTEMD_LOG_LEVEL": $0] } ?? [:], hasSessions: true)
             journal = try JournalDaemon(of: daemon)
             client = try daemon.subscriber()
         }
 
-        /// The lines about one application, once `text` has come.
+        /// The lines about one application, once `text` has arrived.
         func story(of id: String, until text: String) throws -> [[String: String]] {
             try journal.wait(for: text).filter { $0["APPSTATE_APP_ID"] == id }
         }
@@ -34,7 +34,7 @@ struct JournalTests {
         lines.map { $0["MESSAGE_ID"].flatMap(JournalMessage.init) }
     }
 
-    @Test("who asks for it is told of every edge, with fields")
+    @Test("at log level debug the journal has every edge, with fields")
     func everything() throws {
         let scene = try Scene(logLevel: "debug")
         let process = try Child("sleep", ["1000"])
@@ -62,12 +62,12 @@ struct JournalTests {
             #expect(line["APPSTATE_UID"] == "\(getuid())")
             #expect(line["MESSAGE"]?.hasPrefix("application 1 (org.example.Story): ") == true)
         }
-        // journald tells more of a process that lives, and is told nothing of one that does not.
+        // journald adds fields for a process that lives. A process that has ended is not named to it.
         #expect(lines.first?["OBJECT_COMM"] == "sleep")
         #expect(lines.last?["OBJECT_PID"] == nil)
     }
 
-    @Test("by default it has ends, and not a line for each change of the focus")
+    @Test("by default the journal has ends, and no line for each change of the focus")
     func quiet() throws {
         let scene = try Scene()
         let processes = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
@@ -85,7 +85,7 @@ struct JournalTests {
     }
 
     @Test(
-        "who manages another's application by polkit's consent has a line, and who may not has one",
+        "the journal has a line for each call on another's application that polkit allows or refuses",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func management() throws {
         let scene = try Scene(policy: PolkitStandIn.policy)
@@ -110,7 +110,7 @@ struct JournalTests {
 struct CatalogTests {
     private static let file = TestDaemon.root + "/systemd/appstated.catalog"
 
-    @Test("it explains each kind of line, and no other")
+    @Test("the catalogue explains each kind of line, and no others")
     func entries() throws {
         let text = try String(contentsOfFile: Self.file, encoding: .utf8)
         let ids = text.split(separator: "\n").filter { $0.hasPrefix("-- ") }.map { String($0.dropFirst(3)) }
@@ -120,7 +120,7 @@ struct CatalogTests {
         for id in ids { #expect(id.count == 32 && id.allSatisfy(hexadecimal.contains), "\(id)") }
     }
 
-    @Test("the fields that it shows are those that there are")
+    @Test("the catalogue shows only fields that exist")
     func fields() throws {
         let parts = try String(contentsOfFile: Self.file, encoding: .utf8).components(separatedBy: "@")
         let shown = Set(stride(from: 1, to: parts.count, by: 2).map { parts[$0] })
@@ -129,7 +129,8 @@ struct CatalogTests {
     }
 
     @Test(
-        "journalctl takes it", .enabled(if: Programs.inPath("journalctl") != nil, "needs journalctl"))
+        "journalctl accepts the catalogue",
+        .enabled(if: Programs.inPath("journalctl") != nil, "needs journalctl"))
     func taken() throws {
         let root = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString)
         defer { try? FileManager.default.removeItem(at: root) }

@@ -6,15 +6,15 @@ import Linux
 import TestSupport
 import Testing
 
-/// What clients have the daemon keep goes into messages to others, and stays in memory: it is bounded, and no message
-/// becomes one that the bus does not take.
+/// What the daemon keeps for clients goes into messages to others, and stays in memory. It is bounded, and no message
+/// becomes one that the bus does not accept.
 @Suite(
     "Values that are kept for clients",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct KeptValueTests {
     private static let limitsExceeded = ErrorName.limitsExceeded.rawValue
 
-    /// A value of this many containers of one kind, one in the other.
+    /// A value of `depth` nested containers of one kind.
     private func nested(_ kind: String, _ depth: Int) -> Variant {
         (1..<depth).reduce(Variant.dictionary(["x": .bool(true)])) { inner, _ in
             switch kind {
@@ -26,7 +26,7 @@ struct KeptValueTests {
         }
     }
 
-    /// Every message that launch options go into.
+    /// Makes the daemon send every message that contains launch options.
     private func readAll(_ client: Client, _ path: String) throws {
         try client.call(BusNames.root, BusNames.objectManager, "GetManagedObjects")
         try client.call(path, BusNames.properties, "GetAll") { try $0.append(BusNames.application) }
@@ -37,17 +37,17 @@ struct KeptValueTests {
     }
 
     @Test(
-        "launch options nested as deep as is allowed can be read, deeper ones are refused, and the daemon lives",
+        "launch options at the greatest depth allowed can be read, and deeper ones are refused",
         arguments: ["dictionary", "array", "structure", "variant"])
     func depth(_ kind: String) throws {
         let daemon = try TestDaemon()
-        // Follows objects: it is sent InterfacesAdded and WillFinishLaunching, too.
+        // It subscribes, so it is also sent InterfacesAdded and WillFinishLaunching.
         let client = try daemon.subscriber()
         let process = try Child("sleep", ["1000"])
         for depth in 1...Variant.greatestDepth - 1 {
             let options = nested(kind, depth)
             guard case .dictionary = options else {
-                // Inside of the options, which are a level.
+                // This is inside of the options, which are a level themselves.
                 try register(client, process, .dictionary(["x": options]), isTaken: depth < 8)
                 continue
             }
@@ -57,7 +57,7 @@ struct KeptValueTests {
         #expect(daemon.process.advance() == nil)
     }
 
-    /// Appends launch options of so many dictionaries, as whoever means harm does: our own layer refuses to.
+    /// Appends launch options of `depth` nested dictionaries, as an attacker does. Our own bus layer refuses to.
     private func appendNested(_ depth: Int, to message: borrowing Message) throws {
         try message.withContainer(.dictEntry, "sv") {
             try message.append(depth == 0 ? "x" : "launch-options")
@@ -71,12 +71,12 @@ struct KeptValueTests {
         }
     }
 
-    @Test("launch options as deep as the bus lets through do not end the daemon")
+    @Test("launch options at the greatest depth that the bus lets through do not end the daemon")
     func deepest() throws {
         let daemon = try TestDaemon()
         let process = try Child("sleep", ["1000"])
         for depth in 15...20 {
-            // The bus ends connections that go too far.
+            // The bus disconnects clients that exceed its limit.
             let client = try daemon.client()
             let error = client.error {
                 try client.manager("Register") { message in
@@ -96,7 +96,7 @@ struct KeptValueTests {
 
     private func register(_ client: Client, _ process: Child, _ options: Variant, isTaken: Bool) throws {
         var path: String?
-        // What the bus does not let through is not ours to refuse.
+        // What the bus does not let through, the daemon need not refuse.
         let error = client.error {
             path = try client.register("org.example.App", process.pid, [("launch-options", options)])
         }
@@ -111,7 +111,7 @@ struct KeptValueTests {
         try client.settle()
     }
 
-    @Test("an empty array is as deep as its type")
+    @Test("the depth of an empty array is that of its type")
     func emptyArray() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -138,7 +138,7 @@ struct KeptValueTests {
         }
     }
 
-    @Test("the launch options of all of a user's applications are bounded, and one that ends makes room")
+    @Test("a user's launch options are bounded in total, and an application that ends makes room")
     func launchOptionsOfUser() throws {
         let stage = try Stage()
         let client = stage.client
@@ -154,21 +154,21 @@ struct KeptValueTests {
         try stage.refuses(.limitsExceeded, "the eighteenth") {
             try client.register("org.example.App", last, options)
         }
-        // Without options it may.
+        // Without options the registration succeeds.
         let path = try client.register("org.example.App", last)
         try client.application(path, "Unregister")
         try client.application(paths[0], "Unregister")
         try client.register("org.example.App", last, options)
     }
 
-    @Test("text that a user has the daemon keep is bounded: modes, tasks, titles")
+    @Test("the text that the daemon keeps for a user is bounded: modes, tasks, titles")
     func text() throws {
         let stage = try Stage(configuration: "[Limits]\nStringBytes=30000\n")
         let client = stage.client
         let app = try App(stage.daemon.bus)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
-        // All of the 1 MiB but 24,576 bytes, and what the stage has said; 64 KB a call.
+        // All of the 1 MiB except for 24,576 bytes and what the stage has used; 64 KB a call.
         let modes = (0..<4).map { "\($0)" + String(repeating: "m", count: 15_999) }
         let processes = try (0..<16).map { _ in try Child("sleep", ["1000"]) }
         let paths = try processes.map {
@@ -192,12 +192,12 @@ struct KeptValueTests {
         try client.register("org.example.B", next.pid, [("background-modes", .strings([long]))])
     }
 
-    @Test("an error message repeats little of what it is about, whatever that is made of")
+    @Test("an error message repeats only a little of a long value, whatever its characters")
     func errorMessages() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
         let process = try Child("sleep", ["1000"])
-        // One character to Swift.
+        // To Swift this is one character.
         let long = "e" + String(repeating: "\u{301}", count: 15_000)
         let calls: [() throws -> Void] = [
             { try client.register(long, process.pid) },
@@ -208,7 +208,7 @@ struct KeptValueTests {
         for call in calls {
             do {
                 try call()
-                Issue.record("was not refused")
+                Issue.record("a long value was not refused")
             } catch let failure as BusFailure {
                 #expect((failure.message?.utf8.count ?? 0) < 1_024)
             }
@@ -216,7 +216,7 @@ struct KeptValueTests {
     }
 
     @Test(
-        "another user doing the worst to it does not end it",
+        "the daemon survives registrations by another user with the largest and deepest launch options",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func attack() throws {
         let daemon = try TestDaemon()
@@ -224,7 +224,7 @@ struct KeptValueTests {
         let attacker = try App(daemon.bus, uid: App.nobody)
         let before = try daemon.anonymousMemory()
         let children = try (0..<40).map { _ in try attacker.make("fork") }
-        // Whoever leaves too much unread is not answered any more: nothing is waited for.
+        // A client that leaves too much unread gets no more answers, so the test waits for none.
         var registrations: [Int] = []
         for round in 0..<3 {
             for (index, child) in children.enumerated() {

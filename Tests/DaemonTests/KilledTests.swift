@@ -6,12 +6,12 @@ import Linux
 import TestSupport
 import Testing
 
-/// What the daemon that was killed had done and not written down, or written down and not done, and what others did
-/// to its applications before there was another.
+/// What a killed daemon had done but not recorded, or recorded but not done, and what other processes did to its
+/// applications before the next daemon started.
 @Suite("Killed in between", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct KilledTests {
     @Test(
-        "SIGSTOP to a frozen application that no daemon heard of is a hold of its own, and Resume ends it too",
+        "a SIGSTOP sent to a frozen application without a daemon is a hold of its own, which Resume lifts",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func stoppedBeneathFreeze() throws {
         let scene = try CgroupScene()
@@ -27,7 +27,7 @@ struct KilledTests {
     }
 
     @Test(
-        "SIGCONT to a frozen application that no daemon heard of ends the stop that waited for the thaw",
+        "a SIGCONT sent to a frozen application without a daemon ends the stop that waited for the thaw",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func continuedBeneathFreeze() throws {
         let scene = try CgroupScene()
@@ -42,7 +42,7 @@ struct KilledTests {
     }
 
     @Test(
-        "Resume that was written down and not carried out ends somebody else's stop too",
+        "a Resume that was recorded but not carried out also ends another process's stop",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func resumed() throws {
         let scene = try CgroupScene()
@@ -62,7 +62,7 @@ struct KilledTests {
     }
 
     @Test(
-        "thawed and not written down: what is frozen after that is somebody else's freeze",
+        "if a thaw was not recorded, a freeze after it counts as another process's",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func thawed() throws {
         let scene = try CgroupScene()
@@ -80,7 +80,7 @@ struct KilledTests {
         try scene.app.settle()
     }
 
-    @Test("stopped by signal and not written down: Resume lets the children go too")
+    @Test("if a stop by signal was not recorded, Resume still continues the children")
     func stopped() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -101,7 +101,7 @@ struct KilledTests {
     }
 
     @Test(
-        "a child that is an application of its own, and that somebody stopped, is not its parent's to let go")
+        "Resume of an application does not continue a child application that another process stopped")
     func registeredChild() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -122,7 +122,7 @@ struct KilledTests {
         #expect(try client.holds(inner).allSatisfy { $0.hasPrefix("signal") })
     }
 
-    /// As a record stands when `Suspend` is written down, and nothing is done yet.
+    /// The record when `Suspend` is recorded and nothing is done yet.
     private static func asBeforeStop(_ line: String) -> String? {
         switch line.prefix(while: { $0 != "=" }) {
         case "state": "state=background"
@@ -133,7 +133,7 @@ struct KilledTests {
         }
     }
 
-    /// As a record stands when `Resume` is written down, and nothing is done yet.
+    /// The record when `Resume` is recorded and nothing is done yet.
     private static func asResumed(_ line: String) -> String? {
         switch line.prefix(while: { $0 != "=" }) {
         case "hold", "foreign-stop", "foreign-freeze": nil

@@ -5,8 +5,8 @@ import Linux
 import TestSupport
 import Testing
 
-/// An application of hundreds of processes is stopped and continued piece by piece: whatever comes between two pieces,
-/// nobody stays stopped for a reason that nobody knows.
+/// An application of hundreds of processes is stopped and continued piece by piece. Whatever comes between two pieces,
+/// no process stays stopped without a known reason.
 @Suite(
     "Applications of many processes",
     .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
@@ -33,7 +33,7 @@ struct LargeApplicationTests {
         try family.wait(what, until: done)
     }
 
-    /// Calls, and does not wait for the answer.
+    /// Makes a call without waiting for the answer.
     private func begin(_ member: String) throws -> Child {
         try Child(
             "busctl",
@@ -44,12 +44,13 @@ struct LargeApplicationTests {
             environment: daemon.bus.environment)
     }
 
-    @Test("others are answered while it is being stopped, and all of it stands in the end")
+    @Test(
+        "other calls are answered while an application is being stopped, and in the end all of it is stopped")
     func others() throws {
         #expect(all.count == Self.count + 1)
         let call = try begin("Suspend")
         try wait("the first stop") { stopped > 0 }
-        // The state changes when all stand: until then, each answer comes between two pieces.
+        // The state changes when all are stopped. Until then, each answer comes between two pieces.
         var answers = 0
         while try client.state(path) == "background" { answers += 1 }
         #expect(answers > 1)
@@ -60,7 +61,7 @@ struct LargeApplicationTests {
         #expect(try client.state(path) == "background")
     }
 
-    @Test("Resume in the middle of a stop leaves nobody stopped")
+    @Test("Resume in the middle of a stop leaves no process stopped")
     func resumed() throws {
         for _ in 0..<3 {
             let call = try begin("Suspend")
@@ -72,13 +73,13 @@ struct LargeApplicationTests {
         }
     }
 
-    @Test("a Suspend while somebody else's stop is being lifted lets nobody be forgotten")
+    @Test("a Suspend while another process's stop is being lifted forgets no process")
     func lifted() throws {
         for _ in 0..<3 {
             for process in all.reversed() { kill(process.pid, SIGSTOP) }
             try client.wait(for: path, toBe: "suspended")
-            // It says so when the main process stands.
-            try wait("everybody's stop") { stopped == all.count }
+            // The state changes when the main process is stopped.
+            try wait("all stops") { stopped == all.count }
             let resume = try begin("Resume")
             try wait("the first continuation") { stopped < all.count }
             try client.application(path, "Suspend")
@@ -91,7 +92,7 @@ struct LargeApplicationTests {
     }
 
     @Test(
-        "one that is registered while what it is part of is being stopped runs, and so does its own end by force"
+        "a child registered while its parent is being stopped runs, and outlives its parent's end by force"
     )
     func registered() throws {
         for process in all.suffix(3) {
@@ -105,13 +106,13 @@ struct LargeApplicationTests {
             try client.application(path, "Resume")
             try wait("the release") { stopped == 0 }
         }
-        // They are applications of their own, and outlive what they were part of.
+        // They are applications of their own, and outlive the one that they were part of.
         try client.terminate(path, force: true)
         try client.waitForRemoval(of: path)
         for process in all.suffix(3) { #expect(try !proc.isStopped(process)) }
     }
 
-    @Test("killed in the middle of a stop, or of a release: the next daemon continues everybody")
+    @Test("if a daemon is killed in the middle of a stop or of a release, the next one completes it")
     func killed() throws {
         let call = try begin("Suspend")
         try wait("the first stop") { stopped > 0 }
@@ -129,7 +130,7 @@ struct LargeApplicationTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("an end by force, and an end in good order, in the middle of a stop")
+    @Test("a daemon that ends in good order during a stop continues all, and an end by force then ends all")
     func ended() throws {
         let call = try begin("Suspend")
         try wait("the first stop") { stopped > 0 }
@@ -149,7 +150,7 @@ struct LargeApplicationTests {
     }
 
     @Test(
-        "the main process stays as somebody else wants it when the application leaves us",
+        "Unregister continues all but a main process that another process has stopped",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func unregisteredUnderAnothersStop() throws {
         try client.application(path, "Suspend")

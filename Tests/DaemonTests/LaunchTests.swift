@@ -4,10 +4,10 @@ import Glibc
 import TestSupport
 import Testing
 
-/// From registration to the first state, and what can come in between.
+/// From registration to the first state, and what can happen in between.
 @Suite("Launch", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct LaunchTests {
-    @Test("into the foreground: both launch signals, then WillEnterForeground and the edge")
+    @Test("a launch into the foreground sends both launch signals, then WillEnterForeground and the edge")
     func foreground() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -27,7 +27,8 @@ struct LaunchTests {
         #expect(client.reasons(of: path) == ["launch"])
     }
 
-    @Test("into the background: both launch signals, then the edge and DidEnterBackground with its deadline")
+    @Test(
+        "a launch into the background sends both launch signals, the edge, and DidEnterBackground")
     func background() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=10min\n")
         let app = try App(daemon.bus)
@@ -45,7 +46,7 @@ struct LaunchTests {
             try daemon.client().explain(path)["suspension-deadline"] == .uint64(try #require(arguments.last)))
     }
 
-    @Test("an application that will not be suspended is told so: deadline 0")
+    @Test("DidEnterBackground has deadline 0 for an application that will not be suspended")
     func noDeadline() throws {
         let daemon = try TestDaemon()
         let app = try App(daemon.bus)
@@ -54,7 +55,7 @@ struct LaunchTests {
         #expect(try app.last("DidEnterBackground", of: path).last == "0")
     }
 
-    @Test("WillFinishLaunching carries the launch options, to the delegate's subscribers too")
+    @Test("WillFinishLaunching carries the launch options, also to subscribers")
     func launchOptions() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -75,7 +76,8 @@ struct LaunchTests {
         filter.cancel()
     }
 
-    @Test("facts gather while it launches, and FinishLaunching walks to where they are")
+    @Test(
+        "facts are collected during a launch, and FinishLaunching leads to the state that they imply")
     func focusedWhileLaunching() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -92,7 +94,7 @@ struct LaunchTests {
             ])
     }
 
-    @Test("FinishLaunching a second time changes nothing")
+    @Test("a second FinishLaunching changes nothing")
     func finishedTwice() throws {
         let stage = try Stage()
         let app = try App(stage.daemon.bus)
@@ -107,7 +109,7 @@ struct LaunchTests {
         #expect(try stage.client.picture() == before)
     }
 
-    @Test("a delegate that does not finish is launched after LaunchTimeoutSec, and the reason says so")
+    @Test("a launch that does not finish ends after LaunchTimeoutSec, with the reason launch-timeout")
     func timeout() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=100ms\n")
         let client = try daemon.subscriber()
@@ -115,7 +117,7 @@ struct LaunchTests {
         let path = try app.register()
         try client.wait(for: path, toBe: "inactive")
         #expect(client.reasons(of: path) == ["launch-timeout"])
-        // Too late is no error.
+        // A late call is no error.
         try app.application(path, "FinishLaunching")
     }
 
@@ -129,7 +131,7 @@ struct LaunchTests {
         #expect(explanation["launch-deadline"] == nil)
     }
 
-    @Test("an exit during the launch is no edge: it never ran")
+    @Test("an exit during the launch is no edge, because the application never ran")
     func exitDuringLaunch() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -141,7 +143,7 @@ struct LaunchTests {
         #expect(try client.list() == [])
     }
 
-    @Test("a stop during the launch pauses its timer and is no state; the launch goes on after it")
+    @Test("a stop during the launch pauses its timer and changes no state, and the launch goes on after it")
     func stopDuringLaunch() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=10min\n")
         let client = try daemon.subscriber()
@@ -152,7 +154,7 @@ struct LaunchTests {
         client.forget()
 
         app.process.kill(SIGSTOP)
-        // A hold is all that shows.
+        // Only the hold shows.
         try client.wait("the hold") { client.received.contains { $0.member == "PropertiesChanged" } }
         var explanation = try client.explain(path)
         #expect(explanation["stopped"] == .bool(true))
@@ -170,7 +172,7 @@ struct LaunchTests {
         #expect(try client.state(path) == "inactive")
     }
 
-    @Test("a later BecomeDelegate starts no launch and is told nothing of the past")
+    @Test("a later BecomeDelegate starts no launch and gets no past signals")
     func lateDelegate() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()

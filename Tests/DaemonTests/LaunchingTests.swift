@@ -6,12 +6,12 @@ import Linux
 import TestSupport
 import Testing
 
-/// Launch, and what is sent to applications, by a session agent that stands in for the real one.
+/// Launch, and what is sent to applications, with a stand-in for the session agent.
 @Suite("Launching", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct LaunchingTests {
     private static let id = "org.example.Editor"
 
-    /// A daemon, and an agent in whose place each launch starts an `App`.
+    /// A daemon, and an agent that starts an `App` for each launch.
     private final class Scene {
         let daemon: TestDaemon
         let agent: AgentStandIn
@@ -27,7 +27,7 @@ struct LaunchingTests {
             }
         }
 
-        /// A launched application whose process has registered itself and launched.
+        /// A launched application whose process has registered itself and finished its launch.
         func launched(_ options: [(String, Variant)] = []) throws -> (app: App, path: String) {
             let path = try agent.launch(LaunchingTests.id, options)
             let app = apps[apps.count - 1]
@@ -56,7 +56,7 @@ struct LaunchingTests {
         }
     }
 
-    @Test("the process is an application before its gate opens, and its launch is over with its first window")
+    @Test("a process is an application before its gate opens, and its first window ends its launch")
     func unaware() throws {
         let scene = try Scene()
         let path = try scene.agent.launch(
@@ -84,7 +84,7 @@ struct LaunchingTests {
         #expect(scene.client.edges(of: path) == ["not-running→inactive"])
     }
 
-    @Test("into the background, what says nothing of itself has launched at once")
+    @Test("a program that does not register itself has launched at once when launched into the background")
     func background() throws {
         let scene = try Scene()
         let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
@@ -94,7 +94,7 @@ struct LaunchingTests {
     }
 
     @Test(
-        "its own registration takes the application over: same object, launch options, then what it was launched for"
+        "a launched process's own registration keeps the object and the launch options, and gets the URLs"
     )
     func takenOver() throws {
         let scene = try Scene()
@@ -117,11 +117,11 @@ struct LaunchingTests {
         try scene.client.wait(for: path, toBe: "inactive")
         #expect(scene.client.edges(of: path) == ["not-running→inactive"])
         #expect(scene.client.received.filter { $0.member == "ApplicationAdded" }.count == 1)
-        // Nobody takes it over a second time.
+        // It cannot be taken over a second time.
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
     }
 
-    @Test("in the background, its delegate learns of its launch and where it is")
+    @Test("after a launch into the background, the delegate gets the launch signals and DidEnterBackground")
     func takenOverInBackground() throws {
         let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=300\n")
         let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
@@ -141,7 +141,7 @@ struct LaunchingTests {
     }
 
     @Test(
-        "another id than it was launched under makes it another application, which keeps what it was launched for"
+        "a process that registers under another id becomes another application, which keeps the URLs"
     )
     func otherID() throws {
         let scene = try Scene()
@@ -154,11 +154,11 @@ struct LaunchingTests {
     }
 
     @Test(
-        "a launch that shows no window in time is told to subscribers, and ended where the configuration says so"
+        "a launch without a window in time is announced, and ended if the configuration says so"
     )
     func slow() throws {
         let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=200ms\n")
-        // Without a reporter nobody could tell of a window.
+        // Without a reporter no window could be reported.
         try scene.client.updateWindow(7, getpid(), [("visible", .bool(true))])
         let path = try scene.agent.launch(Self.id)
         try scene.client.wait(for: path, toBe: "inactive")
@@ -172,7 +172,7 @@ struct LaunchingTests {
                 == "unresponsive")
     }
 
-    @Test("one that runs is shown, and its delegate opens the URLs")
+    @Test("Launch presents an application that already runs, and its delegate opens the URLs")
     func running() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched()
@@ -186,7 +186,7 @@ struct LaunchingTests {
         #expect(scene.signals(app).last == "OpenURLs")
     }
 
-    @Test("one without a delegate has the URLs opened by the agent, whose refusal is told")
+    @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
     func runningUnaware() throws {
         let scene = try Scene()
         let path = try scene.agent.launch(Self.id)
@@ -204,7 +204,7 @@ struct LaunchingTests {
         #expect(refused == ErrorName.notSupported.rawValue)
     }
 
-    @Test("a program without a delegate that somebody has suspended is given no URLs")
+    @Test("a program without a delegate that is suspended on request is given no URLs")
     func suspendedUnaware() throws {
         let scene = try Scene()
         let path = try scene.agent.launch(Self.id)
@@ -221,7 +221,7 @@ struct LaunchingTests {
         #expect(scene.agent.presented.count == 1)
     }
 
-    @Test("what cannot be started is refused by the agent's name; without an agent, by NoSessionAgent")
+    @Test("a failed launch gives the agent's error; without an agent it gives NoSessionAgent")
     func refused() throws {
         let scene = try Scene()
         scene.agent.start = { id, _ in throw MethodError(ErrorName.noSuchApplication.rawValue, "No \(id)") }
@@ -230,7 +230,7 @@ struct LaunchingTests {
         scene.agent.start = { _, _ in throw MethodError("org.example.Mine", "no") }
         #expect(
             errorName { _ = try scene.agent.launch(Self.id) }?.hasPrefix(ErrorName.failed.rawValue) == true)
-        // A process that is nobody's to launch: the gate is closed.
+        // This process cannot be the launched one, so its gate is closed.
         scene.agent.start = { _, _ in 1 }
         #expect(errorName { _ = try scene.agent.launch(Self.id) } != nil)
         try scene.client.wait("the gate to be closed") { scene.agent.cancelled.count == 1 }
@@ -256,14 +256,14 @@ struct LaunchingTests {
     }
 
     @Test(
-        "messages, activities and URLs have policy's suspended application run, and wait for a stop that is asked for"
+        "messages and URLs resume an application that policy suspended, and wait if a request suspended it"
     )
     func suspended() throws {
         let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=0\n")
         let (app, path) = try scene.launched()
         try scene.client.setMinimized(app.pid, true)
         try scene.client.wait(for: path, toBe: "suspended")
-        // Or it could be suspended again before it has said what the test asks it.
+        // Otherwise it could be suspended again before it answers the test.
         try scene.daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=600\n")
         #expect(try scene.client.state(path) == "suspended")
         func send(_ name: String, _ text: String) throws {
@@ -276,7 +276,7 @@ struct LaunchingTests {
         try app.ask("settle")
         #expect(scene.signals(app).last == "MessageReceived hello")
         try scene.client.wait("it to run") { scene.client.edges(of: path).contains("suspended→background") }
-        // Asked for, the suspension is not lifted: of each message the latest waits, of the URLs all do.
+        // A suspension on request is not lifted. Only the latest of each message waits, but all URLs do.
         try scene.client.application(path, "Suspend")
         try send("hello", "two")
         try send("other", "three")
@@ -291,7 +291,7 @@ struct LaunchingTests {
         #expect(told == ["MessageReceived other", "MessageReceived hello", "OpenURLs"])
     }
 
-    @Test("what waits for one that cannot read survives the daemon")
+    @Test("what waits for a suspended application survives the daemon")
     func survives() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched()
@@ -306,11 +306,11 @@ struct LaunchingTests {
         try client.application(path, "Resume")
         try app.ask("settle")
         #expect(scene.signals(app).contains("ContinueUserActivity org.example.reading"))
-        // The next daemon knows it by its object, and that its process has registered itself.
+        // The next daemon has the same object, and knows that the process has registered itself.
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
     }
 
-    @Test("what waits for one application is bounded")
+    @Test("what waits for an application is bounded")
     func bounded() throws {
         let scene = try Scene()
         let (_, path) = try scene.launched()
@@ -328,7 +328,7 @@ struct LaunchingTests {
         #expect(error == ErrorName.limitsExceeded.rawValue)
     }
 
-    @Test("the sender of a message is the daemon's word")
+    @Test("the daemon, not the sender, fills in the sender of a message")
     func sender() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched()
@@ -340,7 +340,7 @@ struct LaunchingTests {
         #expect(scene.signals(app).last == "MessageReceived org.example.Sender hi")
     }
 
-    @Test("a user activity is a property, and outlives the daemon")
+    @Test("a user activity is a property and survives the daemon")
     func activity() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched()
@@ -363,7 +363,8 @@ struct LaunchingTests {
         #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == none)
     }
 
-    @Test("another user opens nothing and sends nothing", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    @Test(
+        "another user can neither open nor send anything", .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func strangers() throws {
         let scene = try Scene()
         let (_, path) = try scene.launched()
@@ -382,7 +383,7 @@ struct LaunchingTests {
     }
 
     @Test(
-        "a sandboxed process launches nothing, is no agent, and sends to itself alone",
+        "a sandboxed process can launch nothing, be no agent, and send only to itself",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func sandboxed() throws {
         let scene = try Scene()
@@ -394,7 +395,7 @@ struct LaunchingTests {
         #expect(
             errorName { _ = try sandboxed.ask("call \(path) \(BusNames.application) SendMessage s:hi {}") }
                 != nil)
-        // Nor does it get what is meant for the application whose id it takes.
+        // It does not get what is meant for the application whose id it uses, either.
         let impostor = try sandboxed.register(Self.id)
         #expect(try scene.agent.launch(Self.id) == path)
         let found = try scene.client.manager("GetApplicationByID") { try $0.append(Self.id) }
@@ -407,7 +408,7 @@ struct LaunchingTests {
     // MARK: What a reader has found
 
     @Test(
-        "an agent that only passes by takes nothing away, and one that answers nonsense costs no descriptor")
+        "an agent that leaves again does no harm, and one that answers nonsense costs no descriptors")
     func otherAgents() throws {
         let scene = try Scene()
         do {
@@ -423,11 +424,11 @@ struct LaunchingTests {
         for _ in 0..<20 {
             #expect(errorName { _ = try scene.agent.launch("org.example.Other") } != nil)
         }
-        // It may have a file open for a moment, then as now.
+        // It may have a file open for a moment at either time.
         try scene.client.wait("the descriptors") { try descriptors() <= before + 1 }
     }
 
-    @Test("a program that does not run after all is no application, and its launch has failed")
+    @Test("a program whose gate cannot be opened is no application, and its launch fails")
     func gateStaysShut() throws {
         let scene = try Scene()
         scene.agent.proceedError = MethodError(ErrorName.failed.rawValue, "the gate is stuck")
@@ -436,7 +437,7 @@ struct LaunchingTests {
         try scene.client.wait("the process to be ended") { scene.agent.cancelled == [1] }
     }
 
-    @Test("two calls at once that show one application are both answered")
+    @Test("two concurrent calls of Launch for one application are both answered")
     func twice() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched()
@@ -450,7 +451,7 @@ struct LaunchingTests {
         withExtendedLifetime(app) {}
     }
 
-    @Test("what is sent while it is being launched waits until it is known who is to be told")
+    @Test("what is sent during a launch waits until the recipient is known")
     func whileLaunching() throws {
         let scene = try Scene()
         let path = try scene.agent.launch(Self.id)
@@ -469,7 +470,7 @@ struct LaunchingTests {
     }
 
     @Test(
-        "without a delegate, its own registration is the end of its launch, and so is a delegate that comes in between"
+        "a launch ends with its own registration without a delegate, or with BecomeDelegate before that"
     )
     func noDelegate() throws {
         let scene = try Scene()
@@ -482,7 +483,7 @@ struct LaunchingTests {
     }
 
     @Test(
-        "a child that registers itself under the id of the wrapper that was launched is told what that was launched for"
+        "a child that registers under the id of its launched wrapper gets the wrapper's URLs"
     )
     func wrapper() throws {
         let scene = try Scene()
@@ -498,7 +499,7 @@ struct LaunchingTests {
         try scene.client.wait(for: path, toBe: "background")
     }
 
-    @Test("a user has 32 calls wait for session agents, and others' calls are taken")
+    @Test("at most 32 calls of a user wait for session agents")
     func manyCalls() throws {
         let scene = try Scene()
         scene.agent.isSilent = true

@@ -4,10 +4,10 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Past a limit it is LimitsExceeded, and nothing changes.
+/// A call that exceeds a limit gets LimitsExceeded, and nothing changes.
 @Suite("Limits", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct LimitTests {
-    @Test("applications of one user; one that ends makes room")
+    @Test("a user's applications are limited, and one that ends makes room")
     func applications() throws {
         let stage = try Stage(configuration: "[Limits]\nApplicationsPerUser=2\n")
         let client = stage.client
@@ -32,13 +32,13 @@ struct LimitTests {
         _ = try first.register()
         try stage.client.settle()
         try stage.refuses(.limitsExceeded, "nobody's second") { _ = try second.register() }
-        // Whose it is counts, not who registers it.
+        // The owner of the process counts, not the caller.
         try stage.refuses(.limitsExceeded, "nobody's second, by root") {
             try stage.client.register("org.example.App", second.pid)
         }
     }
 
-    @Test("subscribers of one user; one that unsubscribes or leaves makes room")
+    @Test("a user's subscribers are limited, and one that unsubscribes or leaves makes room")
     func subscribers() throws {
         let stage = try Stage(configuration: "[Limits]\nSubscribersPerUser=2\n")
         let app = try App(stage.daemon.bus)
@@ -56,9 +56,9 @@ struct LimitTests {
         try third.manager("Subscribe")
     }
 
-    @Test("windows of one application, whoever reports them")
+    @Test("an application's windows are limited, whichever reporter reports them")
     func windows() throws {
-        // The stage has one that is reported by number, and the process as a whole.
+        // The stage has one window reported by number, and the process as a whole.
         let stage = try Stage(configuration: "[Limits]\nWindowsPerApplication=3\n")
         let pid = stage.process.pid
         var taken = 0
@@ -69,7 +69,7 @@ struct LimitTests {
         }
         #expect(error == ErrorName.limitsExceeded.rawValue)
         #expect((1...2).contains(taken))
-        // One that is known may still change.
+        // A known window may still change.
         try stage.client.updateWindow(7, pid, [("title", .string("Saved"))])
         try stage.client.reporter("RemoveWindow") { try $0.append(UInt64(100)) }
         try stage.client.updateWindow(300, pid, [])
@@ -101,12 +101,12 @@ struct LimitTests {
     }
 
     @Test(
-        "processes below an application, of which SetFocus and SetMinimized speak as a whole, are its windows too"
+        "a descendant reported by SetFocus or SetMinimized counts as a window of its application"
     )
     func wholeProcesses() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
-        // The shell's children are its processes.
+        // The shell's children belong to its application.
         let shell = try Child(
             "sh", ["-c", "for i in $(seq 300); do sleep 1000 & echo \"child $!\"; done; echo end; wait"])
         try shell.waitForLine(containing: "end")
@@ -134,7 +134,7 @@ struct LimitTests {
         #expect(refused == 300 - 256)
         #expect(try daemon.heldProcesses() - before == 256)
         guard case .strings(let windows)? = try client.explain(path)["windows"] else {
-            throw TestFailure("Explain tells of no windows")
+            throw TestFailure("Explain has no windows")
         }
         #expect(windows.count == 256)
         for child in children[..<256] { kill(child, SIGKILL) }
@@ -144,7 +144,7 @@ struct LimitTests {
     }
 
     @Test(
-        "a long set of windows is taken in steps, and what the connection calls after it is carried out after it"
+        "a long set of windows is applied in steps, and the connection's later calls are carried out after it"
     )
     func longSet() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerApplication=2000\n")
@@ -192,19 +192,19 @@ struct LimitTests {
         try begin("early", update("early"))
         try begin("list", list)
         try begin("second", set(0..<300))
-        // They wait together, however large they are.
+        // Large calls wait with the others.
         try begin("large", set(0..<800, title: String(repeating: "x", count: 200)))
         try begin("third", set(0..<300))
         try begin("late", update("late"))
         try client.wait("the answers") { answers.count == 7 }
         #expect(answers == ["first", "early", "list", "second", "large", "third", "late"])
         guard case .strings(let windows)? = try client.explain(paths[0])["windows"] else {
-            throw TestFailure("Explain tells of no windows")
+            throw TestFailure("Explain has no windows")
         }
         #expect(windows.count == 8)
         #expect(windows.contains { $0.hasSuffix("focused visible \"late\"") }, "\(windows)")
         #expect(try client.property(paths[0], BusNames.application, "State") == .string("active"))
-        // All of it or nothing: one window too many.
+        // One window too many: the set is refused as a whole.
         try daemon.reconfigure("[Limits]\nWindowsPerApplication=10\n")
         let before = try client.picture()
         let error = client.error { _ = try client.bus.call(set(0..<600), timeout: 300_000_000) }
@@ -212,7 +212,7 @@ struct LimitTests {
         #expect(try client.picture() == before)
     }
 
-    @Test("a long set of exemptions, too")
+    @Test("a long set of exemptions is applied completely, and holds only registered processes")
     func longExemptions() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -241,7 +241,7 @@ struct LimitTests {
         }
     }
 
-    @Test("background tasks of one application; one that ends makes room")
+    @Test("an application's background tasks are limited, and one that ends makes room")
     func tasks() throws {
         let stage = try Stage(configuration: "[Limits]\nBackgroundTasksPerApplication=2\n")
         let app = try App(stage.daemon.bus)
@@ -258,7 +258,7 @@ struct LimitTests {
         #expect(third != first)
     }
 
-    @Test("strings, as long as the configuration says")
+    @Test("strings are limited to the bytes in the configuration")
     func strings() throws {
         let stage = try Stage()
         try stage.daemon.reconfigure("[Limits]\nStringBytes=4\n")
@@ -266,13 +266,13 @@ struct LimitTests {
         try stage.refuses(.limitsExceeded, "a title of five") {
             try stage.client.updateWindow(7, stage.process.pid, [("title", .string("fives"))])
         }
-        // Bytes, not letters.
+        // The limit counts bytes, not letters.
         try stage.refuses(.limitsExceeded, "a title of three letters") {
             try stage.client.updateWindow(7, stage.process.pid, [("title", .string("äöü"))])
         }
     }
 
-    @Test("a limit that is lowered takes nothing away from anybody")
+    @Test("lowering a limit takes nothing away")
     func lowered() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -287,7 +287,7 @@ struct LimitTests {
         }
     }
 
-    @Test("a message of megabytes is refused before anything is made of it", arguments: ["as", "av", "ay"])
+    @Test("a message of megabytes is refused before it is decoded", arguments: ["as", "av", "ay"])
     func megabytes(_ kind: String) throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -307,11 +307,11 @@ struct LimitTests {
             #expect(error == ErrorName.limitsExceeded.rawValue)
         }
         #expect(try client.list() == [])
-        // What libsystemd received has been given back.
+        // libsystemd has freed what it received.
         #expect(try daemon.anonymousMemory() - before < 4_096)
     }
 
-    @Test("what one user's reporters say is bounded, and what they leave behind is found at once")
+    @Test("the windows that one user's reporters report are limited in total")
     func windowsOfOneUser() throws {
         let daemon = try TestDaemon()
         let processes = try (0..<16).map { _ in try Child("sleep", ["1000"]) }
@@ -336,14 +336,14 @@ struct LimitTests {
         try report(second, 10_000)
         let third = try daemon.client()
         #expect(client.error { try report(third, 20_000) } == ErrorName.limitsExceeded.rawValue)
-        // In the place of its own.
+        // A reporter may replace its own.
         try report(second, 10_000)
     }
 
 }
 
 extension TestDaemon {
-    /// How many processes it holds by pidfd. Other descriptors come and go with each look.
+    /// How many processes the daemon holds by pidfd. Other descriptors come and go with each look.
     fileprivate func heldProcesses() throws -> Int {
         try descriptors().count { $0.contains("pidfd") }
     }

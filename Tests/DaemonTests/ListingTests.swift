@@ -4,12 +4,12 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Answers that name every application are written in slices: they are whole and true all the same.
+/// Answers that name every application are written in slices. They are complete and correct nevertheless.
 @Suite("Long lists", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ListingTests {
     private typealias Objects = [String: [String: Variant]]
 
-    /// Many applications, of processes of one.
+    /// Many applications, whose processes are children of a single one.
     private struct Crowd {
         let daemon: TestDaemon
         let client: Client
@@ -72,7 +72,7 @@ struct ListingTests {
             try crowd.client.list().map { $0.split(separator: " ").first.map(String.init) } == crowd.paths)
     }
 
-    @Test("what changes, comes or goes while a list is written is told so that the picture is true")
+    @Test("a client that follows the signals has a correct picture of changes while a list is written")
     func picture() throws {
         let crowd = try Crowd(200)
         let follower = try crowd.daemon.client()
@@ -100,7 +100,7 @@ struct ListingTests {
             }
             return false
         }
-        // Begun several times, so that the changes fall into one of them.
+        // This is repeated so that the changes fall into the writing of a list.
         for round in 0..<4 {
             hasAnswer = false
             let call = try follower.bus.newCall(
@@ -114,7 +114,7 @@ struct ListingTests {
                     Issue.record("\(error)")
                 }
             }
-            // Sent before the answer is awaited.
+            // These are sent before the test waits for the answer.
             for index in [0, 60, 120, 180] {
                 try crowd.client.setMinimized(crowd.pids[index], round % 2 == 0)
             }
@@ -134,7 +134,7 @@ struct ListingTests {
         }
     }
 
-    @Test("a list does not keep others waiting, nor do its callers that leave")
+    @Test("neither a list nor a caller that leaves keeps other clients waiting")
     func others() throws {
         let crowd = try Crowd(200)
         var slots: [Slot] = []
@@ -161,7 +161,8 @@ struct ListingTests {
         #expect(try crowd.client.list().count == 200)
     }
 
-    @Test("who reads everything counts as a subscriber; its own application's processes do not")
+    @Test(
+        "a client that reads everything counts as a subscriber; an application that reads its own does not")
     func subscribers() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nSubscribersPerUser=3\n")
         let app = try App(daemon.bus)
@@ -182,15 +183,15 @@ struct ListingTests {
         #expect(
             error { try clients[3].call(BusNames.root, BusNames.properties, "GetAll") { try $0.append("") } }
                 == limitsExceeded)
-        // Nothing has changed for it, and it may read what it likes.
+        // Nothing has changed for it, and it may still read single values.
         #expect(try clients[3].state(path) == "not-running")
         #expect(try clients[3].list().count == 1)
-        // Who is one already may follow more.
+        // A client that already is a subscriber may follow more.
         for client in clients.prefix(3) {
             try client.call(BusNames.root, BusNames.properties, "GetAll") { try $0.append("") }
         }
         try app.ask("call \(path) \(BusNames.properties) GetAll s:")
-        // One that leaves makes room.
+        // A subscriber that leaves makes room.
         let name = clients[1].bus.uniqueName
         try clients[0].waitForDeparture(of: name) { clients[1].bus.close() }
         try clients[3].manager("Subscribe")

@@ -5,10 +5,10 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Policy never holds an application that holds a file lock which somebody waits for.
+/// Policy never suspends an application that holds a file lock for which another process waits.
 @Suite("File locks", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct LockTests {
-    /// An application in the background that will be suspended when it acknowledges, and holds a lock.
+    /// An application in the background that holds a lock, and is to be suspended when it acknowledges.
     private struct Scene {
         let daemon: TestDaemon
         let client: Client
@@ -33,12 +33,12 @@ struct LockTests {
             app.tell("call \(path) \(BusNames.application) Acknowledge t:\(serial)")
         }
 
-        /// Somebody who waits for the lock.
+        /// A process that waits for the lock.
         func waiter() throws -> Child {
             try Child("flock", ["--exclusive", file, "echo", "got it"])
         }
 
-        /// Until the kernel lists a waiter for the file.
+        /// Waits until the kernel lists a waiter for the file.
         func waitForWaiter(_ waiter: Child) throws {
             try client.wait("a waiter") {
                 try String(contentsOfFile: "/proc/locks", encoding: .utf8).split(separator: "\n").contains {
@@ -48,7 +48,7 @@ struct LockTests {
         }
     }
 
-    @Test("waited for before: it is not suspended, and both Explain and CanSuspend say why")
+    @Test("an application with a contested lock is not suspended, and Explain and CanSuspend say why")
     func before() throws {
         let scene = try Scene()
         let waiter = try scene.waiter()
@@ -66,11 +66,11 @@ struct LockTests {
         #expect(try !isStopped(scene.app.pid))
     }
 
-    @Test("waited for while it is suspended: it is resumed, and Explain says why")
+    @Test("a suspended application whose lock becomes contested is resumed, and Explain says why")
     func after() throws { try expectResumed(Scene()) }
 
     @Test(
-        "the same where waiters are found by polling",
+        "where waiters are found by polling, a suspended application with a contested lock is resumed, too",
         .enabled(if: TestDaemon.canBeOthers, "needs root, to take capabilities from the daemon"))
     func afterByPolling() throws { try expectResumed(Scene(polling: true)) }
 
@@ -89,7 +89,7 @@ struct LockTests {
         try waiter.waitForLine(containing: "got it")
     }
 
-    @Test("waited for while it is suspended and there is no daemon: the next one resumes it")
+    @Test("the next daemon resumes a suspended application whose lock became contested without a daemon")
     func withoutDaemon() throws {
         let scene = try Scene()
         try scene.acknowledge()
@@ -104,7 +104,7 @@ struct LockTests {
         try waiter.waitForLine(containing: "got it")
     }
 
-    @Test("a person's request stands, whoever waits")
+    @Test("a contested lock does not lift a suspension on request")
     func requested() throws {
         let scene = try Scene()
         try scene.client.application(scene.path, "Suspend")

@@ -5,13 +5,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Looks at an application that has very much open, while others contest locks: nobody else waits for them.
+/// Looks at an application that has a lot of files open, while others contest locks. No other client waits for these
+/// looks.
 @Suite(
     "Looks at processes",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
 struct LookTests {
-    /// An application with open files, and strangers who wait for each other's file locks.
+    /// An application with open files, and strangers that wait for each other's file locks.
     private struct Scene {
         let daemon: TestDaemon
         let client: Client
@@ -67,7 +68,7 @@ struct LookTests {
             path = try client.register("org.example.Hoarder", app.pid, options)
         }
 
-        /// Has the calls come to the daemon together, and answers which were answered in which order.
+        /// Makes the calls arrive at the daemon together, and returns the replies in their order.
         func replies(
             to calls: [(name: String, interface: String, arguments: [String])], _ meanwhile: () -> Void = {}
         ) throws -> [(name: String, message: String)] {
@@ -83,7 +84,7 @@ struct LookTests {
                         replies.append((call.name, reply.error.map { $0.name } ?? ""))
                     })
             }
-            // The bus has passed them on before it answers this.
+            // The bus has passed the calls on before it answers this.
             let names = try client.bus.newCall(
                 destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
                 interface: "org.freedesktop.DBus", member: "GetId")
@@ -107,7 +108,7 @@ struct LookTests {
         #expect(replies.map(\.message) == ["", ""])
     }
 
-    @Test("one whose process ends while it is looked at does not exist any more")
+    @Test("an application that ends during a look gives NoSuchApplication")
     func ended() throws {
         let scene = try Scene(files: 900, contests: 20)
         let replies = try scene.replies(to: [("CanSuspend", BusNames.application, [])]) {
@@ -116,7 +117,7 @@ struct LookTests {
         #expect(replies.map(\.message) == [ErrorName.noSuchApplication.rawValue])
     }
 
-    @Test("of one user's calls that wait for looks there are not too many, and each is answered")
+    @Test("the number of a user's calls that wait for looks is limited, and each call is answered")
     func limit() throws {
         let scene = try Scene(files: 900, processes: 2, contests: 50)
         let calls = Array(repeating: ("CanSuspend", BusNames.application, [String]()), count: 100)
@@ -128,12 +129,13 @@ struct LookTests {
         #expect(try scene.client.canSuspend(scene.path) == [])
     }
 
-    @Test("what has more open than is looked at is not suspended by policy, and CanSuspend says so")
+    @Test(
+        "policy does not suspend an application with too many files to examine, and CanSuspend says so")
     func tooMany() throws {
         let scene = try Scene(
             files: 900, processes: 20, contests: 1, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
             options: [("suspension", .string("automatic"))])
-        // On a busy machine a look may be over too late for whoever asks: it says that then.
+        // On a busy machine a look may end too late for the caller. The answer says so then.
         try scene.client.wait("a look that is over in time") {
             try scene.client.canSuspend(scene.path).contains { $0.hasPrefix("cannot be told: ") }
         }
@@ -145,13 +147,13 @@ struct LookTests {
         }
         #expect(try !isStopped(scene.app.pid))
         #expect(scene.client.edges(of: scene.path).allSatisfy { !$0.hasSuffix("suspended") })
-        // What it may have open ends with its children.
+        // The number of open files falls when its children end.
         scene.app.kill(SIGUSR1)
         try scene.client.wait(for: scene.path, toBe: "suspended")
     }
 
     @Test(
-        "a debugger that is attached to any of its processes keeps policy away",
+        "policy does not suspend an application while a debugger is attached to any of its processes",
         .enabled(if: Programs.inPath("strace") != nil, "needs strace, to be the debugger"))
     func debugger() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=1h\n")
@@ -173,7 +175,7 @@ struct LookTests {
         #expect(try !isStopped(app.pid))
     }
 
-    @Test("focus, Resume and Suspend come while it is looked at: it ends as the last of them wants it")
+    @Test("of focus, Resume and Suspend during a look, the last one decides the state")
     func meanwhile() throws {
         let scene = try Scene(
             files: 900, contests: 20, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
@@ -186,12 +188,12 @@ struct LookTests {
             try client.application(path, "Suspend")
             try client.wait("the stop") { try isStopped(pid) }
             try client.application(path, "Resume")
-            // Whoever only calls answers no ping, and is sent no more signals after some hundred.
+            // A client that only makes calls answers no ping, and is sent no more signals after some hundred.
             try client.settle()
         }
         try client.setFocus(pid)
         #expect(try client.state(path) == "active")
-        // The answer came behind the signals of all that was before it: none of them is taken for a later one's.
+        // The answer came after the signals of everything before it, so none of them is mistaken for a later one.
         try client.settle()
         #expect(try !isStopped(pid))
         #expect(try client.holds(path) == [])
@@ -201,12 +203,13 @@ struct LookTests {
         #expect(try isStopped(pid))
     }
 
-    @Test("a daemon that ends in good order while it looks leaves nothing stopped")
+    @Test("a daemon that ends in good order during a look leaves nothing stopped")
     func end() throws {
         let scene = try Scene(
             files: 900, contests: 20, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
             options: [("suspension", .string("automatic"))])
-        // Killed in between: the next one takes up what stands with its hold, and then ends in good order.
+        // The daemon is killed in between. The next one takes over what is stopped, with its hold, and ends in good
+        // order.
         for _ in 0..<5 {
             try scene.client.setFocus(scene.app.pid)
             try scene.client.setMinimized(scene.app.pid, true)

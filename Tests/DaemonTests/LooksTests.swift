@@ -7,16 +7,16 @@ import Testing
 
 @testable import Daemon
 
-/// Whose look comes when, and who gets its answer.
+/// In which order looks are made, and which callers get the answers.
 @Suite("Looks from another thread")
 struct LooksTests {
-    /// Looks at numbers; the first is held up until it is let go.
+    /// Looks at numbers. The first look is held up until it is let go.
     private final class Bench {
         let loop: EventLoop
         let share = WorkShare()
         let looks: Looks<Int, Int>
         private let gate: PipeEnds
-        /// What was looked at, and what was answered, in their order.
+        /// What was looked at and what was answered, each in order.
         private(set) var begun: [Int] = []
         private(set) var answers: [String] = []
 
@@ -81,7 +81,7 @@ struct LooksTests {
         #expect(bench.answers == bench.begun.map { "\($0): \($0)" })
     }
 
-    @Test("who asks for a look that waits gets its answer; who asks while it is under way gets another")
+    @Test("requests share a look that still waits, but a request during a look gets a new one")
     func together() throws {
         let bench = try Bench()
         bench.holdUp()
@@ -95,7 +95,7 @@ struct LooksTests {
         #expect(bench.answers.filter { $0 == "1: 1" }.count == 2)
     }
 
-    @Test("who has waited for too long is told so once, and a look that nobody waits for is not made")
+    @Test("a request that times out is answered once, and a look that no request waits for is not made")
     func late() throws {
         let bench = try Bench()
         bench.holdUp()
@@ -112,7 +112,7 @@ struct LooksTests {
     }
 
     @Test(
-        "what a look takes of a processor is charged to its user, who waits for it once the share is used up")
+        "a look's processor time is charged to its user, whose looks wait once the share is used up")
     func charged() throws {
         let bench = try Bench()
         let begin = Clock.monotonicMicroseconds
@@ -134,7 +134,7 @@ struct LooksTests {
         #expect(bench.share.due(of: 2) <= Clock.monotonicMicroseconds)
     }
 
-    @Test("what is gone when its turn comes holds nobody back")
+    @Test("a subject that has ended when its turn comes delays no other")
     func gone() throws {
         let bench = try Bench()
         bench.holdUp()
@@ -149,7 +149,7 @@ struct LooksTests {
         #expect(Set(bench.answers) == ["0: 0", "1 has ended", "2: 2"])
     }
 
-    @Test("once it is closed everybody has an answer, and nobody gets a second one")
+    @Test("closing answers every request, and none is answered twice")
     func closed() throws {
         let bench = try Bench()
         bench.holdUp()

@@ -4,14 +4,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Who manages other users' applications is polkit's to say, for each call.
+/// polkit decides for each call whether the caller may manage other users' applications.
 @Suite("Managing with polkit's consent", .enabled(if: App.canBeOthers, App.whatOthersNeed))
 struct ManageTests {
     private static let manage = "org.appstate1.manage"
     /// Users that every system has; each must have a passwd entry.
     private static let users: [UInt32] = [1, 2, 3, 4, 5, 6, 7, 8, 9].filter { getpwuid($0) != nil }
 
-    @Test("yes to one call is yes to that call, and not to the next")
+    @Test("polkit's consent to one call does not cover the next call")
     func granted() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -20,7 +20,7 @@ struct ManageTests {
         #expect(question.action == Self.manage)
         #expect(try question.subject == app.ask("name"))
         #expect(question.isInteractive)
-        // Somebody else's property is read meanwhile, and nothing has happened.
+        // Meanwhile another client can read a property, and the call has had no effect yet.
         #expect(try scene.client.state(scene.path) == "background")
         question.answer(.yes)
         #expect(try scene.answer(app, suspend) == "ok")
@@ -32,7 +32,7 @@ struct ManageTests {
         #expect(try scene.client.state(scene.path) == "suspended")
     }
 
-    @Test("each method that manages asks; what one may not see is told by neither question nor answer")
+    @Test("every managing method asks polkit, and neither question nor answer reveals a hidden application")
     func unseen() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -60,7 +60,7 @@ struct ManageTests {
         #expect(try scene.client.state(scene.path) == "background")
     }
 
-    @Test("who sees it is told what it may not, and polkit what it is")
+    @Test("a caller that sees the application gets AccessDenied, and polkit gets the details")
     func seen() throws {
         let scene = try PolkitScene()
         var word = PolkitStandIn.Word.no
@@ -76,7 +76,7 @@ struct ManageTests {
                 "method": "Terminate", "object": scene.path, "application": "org.example.Roots", "user": "0",
                 "target": "org.example.Roots of user 0",
             ])
-        // To see is not to manage, and the delegate's methods are its own processes' alone.
+        // Explain needs only the permission to see. The delegate's methods are for the application's own processes.
         word = .yes
         let finish = try scene.call(app, Words.application(scene.path, "FinishLaunching"))
         #expect(finish == Words.error(.notDelegate))
@@ -85,7 +85,7 @@ struct ManageTests {
         #expect(try scene.client.waitForRemoval(of: scene.path) == "force-quit")
     }
 
-    @Test("another user's process is registered with polkit's consent, by number and by pidfd")
+    @Test("with polkit's consent another user's process can be registered, by PID and by pidfd")
     func register() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -114,7 +114,7 @@ struct ManageTests {
         #expect(uids == ["0", "\(Self.users[0])", "\(Self.users[1])"])
     }
 
-    @Test("the configuration is read again for whom polkit allows it")
+    @Test("a caller that polkit authorizes can reload the configuration")
     func reload() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -129,7 +129,7 @@ struct ManageTests {
         #expect(scene.polkit.questions.allSatisfy { $0.action == Self.manage })
     }
 
-    @Test("who leaves has its question taken back, and nothing is done")
+    @Test("when a caller leaves the bus its question to polkit is cancelled, and nothing is done")
     func leaving() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -137,13 +137,13 @@ struct ManageTests {
         let question = try scene.question(1)
         let name = try app.ask("name")
         try scene.client.waitForDeparture(of: name) { app.process.kill(SIGKILL) }
-        try scene.client.wait("the question to be taken back") { question.isCancelled }
+        try scene.client.wait("the cancellation of the question") { question.isCancelled }
         try scene.settle()
         #expect(try scene.client.state(scene.path) == "background")
         #expect(try scene.client.holds(scene.path) == [])
     }
 
-    @Test("an application that ends while polkit thinks is not there any more")
+    @Test("a call gets NoSuchApplication if the application ends before polkit answers")
     func ending() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -155,7 +155,7 @@ struct ManageTests {
         #expect(try scene.answer(app, call) == Words.error(.noSuchApplication))
     }
 
-    @Test("a sandboxed caller is no question: it sees and manages nothing")
+    @Test("polkit is not asked about a sandboxed caller, which sees and manages nothing")
     func sandboxed() throws {
         let scene = try PolkitScene()
         scene.polkit.rule = { _ in .yes }
@@ -174,7 +174,7 @@ struct ManageTests {
         #expect(scene.polkit.questions.count == 0)
     }
 
-    @Test("four questions of one user wait; the fifth is LimitsExceeded, another user's is not")
+    @Test("a user's fifth pending question is refused with LimitsExceeded, another user's first is not")
     func limitOfUser() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -197,7 +197,7 @@ struct ManageTests {
     }
 
     @Test(
-        "32 questions wait in all; the next is LimitsExceeded",
+        "at most 32 questions are pending in all, and the next call gets LimitsExceeded",
         .enabled(if: users.count == 9, "needs nine users")
     )
     func limitOfAll() throws {

@@ -5,9 +5,10 @@ import Linux
 import TestSupport
 import Testing
 
-/// What a process has of an application that it belonged to is not its own.
+/// The resource values that a process has from an application that it belonged to are not its own.
 @Suite(
-    "Newcomers' own resources", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)),
+    "Own resources of processes that become applications",
+    .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)),
     .enabled(if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
 struct NewcomerTests {
     private let daemon: TestDaemon
@@ -29,17 +30,17 @@ struct NewcomerTests {
         try family.wait("the resources") { family.count(nice: given) == family.all.count }
     }
 
-    /// What is told of an application's resources, once there is something.
+    /// What `Explain` says of an application's resources, once it says something.
     private func given(_ path: String) throws -> [String] {
         var given: [String] = []
-        try family.wait("what it is given") {
+        try family.wait("the resources") {
             if case .strings(let rows)? = try client.explain(path)["resources"] { given = rows }
             return !given.isEmpty
         }
         return given
     }
 
-    @Test("a child of a large application that becomes one itself begins with its own")
+    @Test("a child of a large application that becomes an application itself starts from its own values")
     func child() throws {
         let child = family.all[200].pid
         let inner = try client.register("org.example.Inner", child)
@@ -51,9 +52,9 @@ struct NewcomerTests {
         #expect(family.count(nice: own + 7) == family.all.count - 1)
     }
 
-    @Test("children that become applications while a large one is being looked at")
+    @Test("children that become applications while a large one is scanned start from their own values")
     func children() throws {
-        // Minimized and shown again: there is always a look under way.
+        // Minimizing it and showing it again keeps a scan under way at all times.
         try client.setFocus(family.pid)
         let chosen = stride(from: 10, to: 400, by: 60).map { family.all[$0].pid }
         let inner = try chosen.map { child in
@@ -66,7 +67,7 @@ struct NewcomerTests {
         for path in inner { #expect(try given(path) == ["Nice=\(own + 7), was \(own) (1 thread)"]) }
     }
 
-    @Test("so does a child that was born since its maker was last looked at")
+    @Test("a child forked since the last scan of its parent also starts from its own values")
     func newborn() throws {
         let app = try App(daemon.bus)
         let maker = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
@@ -78,15 +79,15 @@ struct NewcomerTests {
         #expect(try given(path) == ["Nice=\(own + 7), was \(own) (1 thread)"])
         #expect(try Niceness.read(child) == own + 7)
         try client.application(path, "Unregister")
-        try family.wait("its own") { try Niceness.read(child) == own }
+        try family.wait("its own nice value") { try Niceness.read(child) == own }
     }
 
-    @Test("an application that is unregistered and registered again begins with its own")
+    @Test("an application that is unregistered and registered again starts from its own values")
     func again() throws {
         try client.application(path, "Unregister")
         let next = try client.register("org.example.Large", family.pid)
         #expect(try given(next) == ["Nice=\(own + 7), was \(own) (\(family.all.count) threads)"])
         try client.application(next, "Unregister")
-        try family.wait("the end of it") { family.count(nice: own) == family.all.count }
+        try family.wait("the own nice values") { family.count(nice: own) == family.all.count }
     }
 }

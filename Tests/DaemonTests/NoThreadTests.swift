@@ -5,12 +5,12 @@ import Linux
 import TestSupport
 import Testing
 
-/// What the daemon does while the kernel gives it no thread: fork(2), `EAGAIN`.
+/// What the daemon does while the kernel refuses it new threads (`EAGAIN`, see fork(2)).
 @Suite(
     "Out of threads", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)),
     .enabled(if: ThreadLimit.isPossible, "needs root and the pids controller"))
 struct NoThreadTests {
-    @Test("it says so once, tries again without haste, and gives the resources when there are threads again")
+    @Test("the daemon logs the failure once, retries slowly, and sets the resources once threads are back")
     func resources() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -20,7 +20,7 @@ struct NoThreadTests {
         let path = try client.register("org.example.Large", family.pid)
         try client.wait(for: path, toBe: "background")
         try daemon.process.waitForLine(containing: "pthread_create")
-        // So many attempts would fail in that time, were they made one after the other.
+        // Attempts without pauses would fail many times in this period.
         for _ in 0..<500 { try client.settle() }
         _ = daemon.process.advance()
         let lines = daemon.process.errors.split(separator: "\n")
@@ -30,12 +30,12 @@ struct NoThreadTests {
     }
 }
 
-/// A cgroup in which a process gets no further threads.
+/// A cgroup in which a process cannot create further threads.
 private final class ThreadLimit {
     private let directory: String
     private let pid: Int32
 
-    /// The controller's own hierarchy, or the one of all.
+    /// The pids controller's own hierarchy, or the unified one.
     private static let base: String? = {
         let places = ["/sys/fs/cgroup/pids"] + (TestCgroup.base.map { [$0.directory] } ?? [])
         return places.first { place in

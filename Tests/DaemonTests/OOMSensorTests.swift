@@ -9,18 +9,18 @@ import Testing
 
 private let canTraceChoices = (try? OOMTrace.open()) != nil
 
-/// The kernel counts a kill, kills, and tells whom, in this order. The kills are real, at a cgroup's limit; the count is
-/// made up, so that an end may come before the kernel has told.
+/// The kernel counts a kill, kills the process, and reports which process it was, in this order. The kills are real, at
+/// a cgroup's limit. The count is made up, so that a process may end before the kernel has reported the kill.
 @Suite(
-    "Whom the kernel's killer chose",
+    "Detection of kills by the OOM killer",
     .enabled(if: MemoryLimit.isAvailable, Comment(rawValue: MemoryLimit.whatIsMissing)),
     .enabled(
         if: canTraceChoices, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
 struct OOMSensorTests {
-    /// Others are killed meanwhile, and told of.
+    /// A count so high that reports of other kills do not use it up meanwhile.
     private static let many = 1_000
 
-    /// A kernel that has killed as many as the test says, and one that it can kill.
+    /// A kernel that has counted as many kills as the test says, and a process that it can kill.
     private final class Scene {
         let loop: EventLoop
         let sensor: OOMSensor
@@ -40,7 +40,7 @@ struct OOMSensorTests {
             sensor = try OOMSensor(loop: loop, proc: Proc(), root: directory.path) { Daemon.now }
             limit = try MemoryLimit(bytes: 32 << 20)
             gate = try PipeEnds()
-            // tail(1) keeps the last lines, and here is no end of one.
+            // tail(1) keeps the last lines in memory, and /dev/zero is a line without an end.
             child = try Child(
                 "sh", ["-c", "read line; exec tail /dev/zero"], descriptors: [STDIN_FILENO: gate.read])
             try limit.take(child.pid)
@@ -49,7 +49,7 @@ struct OOMSensorTests {
         deinit { try? FileManager.default.removeItem(at: vmstat.deletingLastPathComponent()) }
 
         func count(_ kills: Int) throws {
-            // In place: it is kept open.
+            // Written in place, because the sensor keeps the file open.
             let file = try FileHandle(forWritingTo: vmstat)
             try file.write(contentsOf: Data("oom_kill \(kills)\n".utf8))
             try file.close()
@@ -71,7 +71,7 @@ struct OOMSensorTests {
         }
     }
 
-    @Test("told before the end: yes, once")
+    @Test("a kill that is reported before the end is answered with yes, once")
     func chosen() throws {
         let scene = try Scene()
         try scene.killForMemory()
@@ -81,7 +81,7 @@ struct OOMSensorTests {
         #expect(scene.answers == [true, false])
     }
 
-    @Test("counted before the end and told after it: yes")
+    @Test("a kill that is counted before the end and reported after it is answered with yes")
     func late() throws {
         let scene = try Scene()
         try scene.count(Self.many)
@@ -92,14 +92,14 @@ struct OOMSensorTests {
         #expect(scene.answers == [true])
     }
 
-    @Test("not counted: no, at once")
+    @Test("without a counted kill the answer is no, at once")
     func notCounted() throws {
         let scene = try Scene()
         scene.ask()
         #expect(scene.answers == [false])
     }
 
-    @Test("counted and never told: no, and nobody waits for it again")
+    @Test("a kill that is counted but never reported is answered with no, and is not awaited again")
     func lost() throws {
         let scene = try Scene()
         try scene.count(Self.many)
@@ -109,12 +109,12 @@ struct OOMSensorTests {
         #expect(scene.answers == [false, false])
     }
 
-    @Test("what was told while we did not run counts, whatever else is to be done")
+    @Test("a report that arrived while the process did not run counts, whatever else is pending")
     func stalled() throws {
         let scene = try Scene()
         try scene.count(Self.many)
         scene.ask()
-        // The deadline and the record are ready at once, behind others.
+        // The deadline and the record become ready at the same time, behind other sources.
         let others = try (0..<2).map { _ in try PipeEnds() }
         let sources = try others.map { ends in
             try scene.loop.watch(ends.read) { _ in }

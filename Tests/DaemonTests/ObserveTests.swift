@@ -5,13 +5,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Who sees other users' applications is polkit's to say, once for each connection; and nobody waits for it but who
-/// asked.
+/// polkit decides once for each connection whether it may see other users' applications. Only the caller waits for the
+/// decision.
 @Suite("Seeing with polkit's consent", .enabled(if: App.canBeOthers, App.whatOthersNeed))
 struct ObserveTests {
     private static let observe = "org.appstate1.observe"
 
-    @Test("a user's own applications are no question; a subscriber is one, once")
+    @Test("polkit is not asked about a user's own applications, and only once about a subscriber")
     func own() throws {
         let daemon = try TestDaemon(policy: PolkitStandIn.policy)
         let client = try daemon.client()
@@ -39,7 +39,7 @@ struct ObserveTests {
         #expect(polkit.questions.map(\.isInteractive) == [false])
     }
 
-    @Test("root is no question, whatever there is to see")
+    @Test("polkit is not asked about root, whatever there is to see")
     func root() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -50,7 +50,7 @@ struct ObserveTests {
         #expect(scene.polkit.questions.count == 0)
     }
 
-    @Test("while polkit thinks, calls that want to know wait in their order, and all others are answered")
+    @Test("until polkit answers, calls that depend on it wait in order, and all others are answered")
     func order() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -63,7 +63,7 @@ struct ObserveTests {
         ].map { try app.begin($0) }
         try scene.question(1)
 
-        // The loop runs: for others, and for the caller's own application.
+        // The daemon keeps serving other clients, and the caller's own application.
         #expect(try scene.client.state(scene.path) == "background")
         try app.application(own, "FinishLaunching")
         try app.reporter("SetFocus u:\(app.pid)")
@@ -77,7 +77,7 @@ struct ObserveTests {
         #expect(app.answer(to: calls[2]) == "ok \(scene.path)")
         #expect(app.answer(to: calls[3])?.contains("background") == true)
 
-        // Settled: it is not asked again, and Unsubscribe came last.
+        // The decision is kept, so polkit is not asked again. Unsubscribe was the last call, so no signal arrives.
         #expect(try scene.call(app, Words.list) == "ok \(scene.path) \(own)")
         #expect(scene.polkit.questions.count == 1)
         let later = try Child("sleep", ["1000"])
@@ -86,7 +86,7 @@ struct ObserveTests {
         #expect(!app.lines.contains { $0.hasPrefix("signal ") && $0.contains(added) })
     }
 
-    @Test("no: what another user has does not exist")
+    @Test("if polkit says no, other users' applications do not exist for the caller")
     func refused() throws {
         let scene = try PolkitScene()
         scene.polkit.rule = { _ in .no }
@@ -97,7 +97,7 @@ struct ObserveTests {
         #expect(scene.polkit.questions.count == 1)
     }
 
-    @Test("one who could authenticate is asked when a call allows it, and not before")
+    @Test("a user who could authenticate is prompted when a call allows interaction, and not before")
     func challenge() throws {
         let scene = try PolkitScene()
         scene.polkit.rule = { $0.isInteractive ? .yes : .challenge }
@@ -109,7 +109,7 @@ struct ObserveTests {
         #expect(scene.polkit.questions.map(\.isInteractive) == [false, true])
     }
 
-    @Test("a call that allows a question waits behind one that does not, and has it asked then")
+    @Test("an interactive call waits behind one that is not interactive, and its question is asked then")
     func challengeBehind() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -129,7 +129,7 @@ struct ObserveTests {
         #expect(scene.polkit.questions.count == 2)
     }
 
-    @Test("a subscriber who may see is told of others' applications, until polkit says otherwise")
+    @Test("an authorized subscriber gets signals of others' applications until polkit revokes that")
     func revoked() throws {
         let scene = try PolkitScene()
         scene.polkit.rule = { _ in .yes }
@@ -139,7 +139,7 @@ struct ObserveTests {
         try app.settle()
         #expect(app.story(of: scene.path) == ["background→suspended"])
 
-        // Not polkit's own word.
+        // A signal that does not come from polkit is ignored.
         try PolkitStandIn.change(by: scene.client.bus, to: BusNames.service)
         try scene.settle()
         #expect(scene.polkit.questions.count == 1)
@@ -156,7 +156,7 @@ struct ObserveTests {
         #expect(scene.polkit.questions.count == 2)
     }
 
-    @Test("who is told nothing without calling is asked about again at its next call")
+    @Test("after a change in polkit, a client without a subscription is checked again at its next call")
     func changed() throws {
         let scene = try PolkitScene()
         scene.polkit.rule = { _ in .no }
@@ -169,7 +169,7 @@ struct ObserveTests {
         #expect(try scene.call(app, Words.list) == "ok \(scene.path)")
     }
 
-    @Test("four questions of one user wait at polkit, and the fifth behind them")
+    @Test("four questions of one user are pending at polkit, and the fifth waits behind them")
     func linesUp() throws {
         let scene = try PolkitScene()
         let apps = try (0..<5).map { _ in try scene.app() }
@@ -186,7 +186,7 @@ struct ObserveTests {
         for (app, call) in zip(apps, calls) { #expect(try scene.answer(app, call) == "ok \(scene.path)") }
     }
 
-    @Test("a user's calls that wait are no more than 64")
+    @Test("at most 64 calls of a user wait for polkit")
     func held() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -196,7 +196,7 @@ struct ObserveTests {
         for call in calls.dropLast() { #expect(try scene.answer(app, call) == "ok \(scene.path)") }
     }
 
-    @Test("without polkit there is the same user and root; with its coming it is asked")
+    @Test("without polkit only the same user and root have access; polkit is asked once it appears")
     func absent() throws {
         let scene = try PolkitScene()
         try scene.polkit.leave()
@@ -212,7 +212,7 @@ struct ObserveTests {
         #expect(try scene.call(app, Words.list) == "ok \(scene.path)")
     }
 
-    @Test("a polkit that says nothing for 10 s has said no, and is not waited for again")
+    @Test("10 s without an answer from polkit count as no, and polkit is not awaited again")
     func silent() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
@@ -222,7 +222,7 @@ struct ObserveTests {
         #expect(scene.polkit.questions.count == 1)
     }
 
-    @Test("a polkit that cannot be started is not tried again, until the configuration is read again")
+    @Test("a polkit that cannot be started is not tried again until the configuration is reloaded")
     func broken() throws {
         let log = NSTemporaryDirectory() + "starts.\(getpid()).\(UInt32.random(in: 0...UInt32.max))"
         defer { unlink(log) }
@@ -245,13 +245,13 @@ struct ObserveTests {
         #expect(starts() == 2)
     }
 
-    @Test("who leaves with its question unanswered has it taken back")
+    @Test("when a caller leaves the bus, its unanswered question is cancelled")
     func leaving() throws {
         let scene = try PolkitScene()
         let app = try scene.app()
         _ = try app.begin(Words.list)
         let question = try scene.question(1)
         app.process.kill(SIGKILL)
-        try scene.client.wait("the question to be taken back") { question.isCancelled }
+        try scene.client.wait("the cancellation of the question") { question.isCancelled }
     }
 }

@@ -4,13 +4,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What the daemon suspends by itself, and what keeps it from it.
+/// What the daemon suspends by itself, and what prevents that.
 @Suite("Suspension by policy", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct PolicyTests {
     private static let patient = "[LifeCycle]\nBackgroundGraceSec=10min\n"
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 
-    /// An application in the foreground, of which the client has heard.
+    /// An application in the foreground; the client has received its signals and forgotten them.
     private func launched(
         _ daemon: TestDaemon, _ client: Client, _ options: String = ""
     ) throws -> (app: App, path: String) {
@@ -21,7 +21,7 @@ struct PolicyTests {
         return (app, path)
     }
 
-    @Test("after its grace an application in the background is suspended by policy, and released by focus")
+    @Test("policy suspends a background application after its grace period, and focus releases it")
     func grace() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=100ms\n")
         let client = try daemon.subscriber()
@@ -45,7 +45,7 @@ struct PolicyTests {
         #expect(Set(client.reasons(of: path)) == ["focus"])
     }
 
-    @Test("who acknowledges is suspended before the deadline")
+    @Test("an application that acknowledges is suspended before the deadline")
     func acknowledged() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -58,7 +58,7 @@ struct PolicyTests {
         #expect(try client.holds(path) == ["policy appstated"])
     }
 
-    @Test("Resume lifts a policy hold, and a fresh grace begins")
+    @Test("Resume lifts a policy hold, and a new grace period begins")
     func resume() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -73,13 +73,13 @@ struct PolicyTests {
         guard case .uint64(let deadline)? = try client.explain(path)["suspension-deadline"],
             let first = told.last.flatMap(UInt64.init)
         else {
-            Issue.record("no grace runs")
+            Issue.record("no grace period runs")
             return
         }
         #expect(deadline > first)
     }
 
-    @Test("a stop voids the acknowledgement that is awaited, and a fresh grace begins after it")
+    @Test("a stop voids the pending acknowledgement, and a new grace period begins after it")
     func stopWhileAwaited() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -93,18 +93,18 @@ struct PolicyTests {
         app.process.kill(SIGCONT)
         try client.wait(for: path, toBe: "background")
         guard case .uint64(let deadline)? = try client.explain(path)["suspension-deadline"] else {
-            Issue.record("no grace runs")
+            Issue.record("no grace period runs")
             return
         }
         #expect(deadline > (told.last.flatMap(UInt64.init) ?? .max))
-        // Late, or voided: no error, and no suspension.
+        // An acknowledgement that is late or void causes no error and no suspension.
         try app.application(path, "Acknowledge t:\(try #require(told.first))")
         #expect(try client.state(path) == "background")
         #expect(try client.holds(path) == [])
         #expect(try client.explain(path)["suspension-deadline"] == .uint64(deadline))
     }
 
-    @Test("a background task keeps it running, until its end")
+    @Test("a background task keeps the application running until the task ends")
     func task() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -120,7 +120,7 @@ struct PolicyTests {
         #expect(try client.property(path, "BackgroundTasks") == .array("(tst)", []))
     }
 
-    @Test("a background task is warned of its limit, and ended by it")
+    @Test("the application is warned of a background task's limit, and the limit ends the task")
     func taskLimit() throws {
         let daemon = try TestDaemon(
             configuration: Self.patient + "BackgroundTaskMaxSec=400ms\nBackgroundTaskWarnSec=200ms\n")
@@ -129,7 +129,7 @@ struct PolicyTests {
         try client.setMinimized(app.pid, true)
         let serial = try #require(try app.last("DidEnterBackground", of: path).first)
         let task = try app.application(path, "BeginBackgroundTask s:upload")
-        // Its grace is over with that: only the task keeps it running. It may stand before it has the answer.
+        // This ends its grace period, so only the task keeps it running. It may be stopped before it reads the answer.
         app.tell("call \(path) \(BusNames.application) Acknowledge t:\(serial)")
         try client.wait(for: path, toBe: "suspended")
         let warned = client.signals(of: path).last { $0.member == "BackgroundTaskWillExpire" }
@@ -151,7 +151,7 @@ struct PolicyTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("BackgroundTimeRemaining knows what is left, and that there is no limit in the foreground")
+    @Test("BackgroundTimeRemaining is the time that is left, and unlimited in the foreground")
     func timeRemaining() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -163,7 +163,7 @@ struct PolicyTests {
     }
 
     @Test(
-        "manual, never and a granted background mode are not suspended by policy",
+        "policy does not suspend with suspension manual or never, or with a granted background mode",
         arguments: ["suspension=s:manual", "suspension=s:never", "background-modes=as:audio"])
     func exempt(_ options: String) throws {
         let daemon = try TestDaemon(
@@ -177,7 +177,7 @@ struct PolicyTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("a background mode that nobody granted is none")
+    @Test("a background mode that the configuration does not grant has no effect")
     func ungranted() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -187,7 +187,7 @@ struct PolicyTests {
     }
 
     @Test(
-        "a debugger that is attached keeps policy away, and Explain keeps the reason",
+        "an attached debugger prevents suspension by policy, and Explain keeps the reason",
         .enabled(if: Programs.inPath("strace") != nil, "needs strace, to be the debugger"))
     func debugger() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
@@ -206,7 +206,7 @@ struct PolicyTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("while the session has lost its window reporter, nothing in it is suspended by policy")
+    @Test("policy suspends nothing in a session that has lost its window reporter")
     func lostReporter() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -215,7 +215,7 @@ struct PolicyTests {
         try reporter.reporter("UpdateWindow t:1 u:\(reporter.pid) {visible=b:true}")
         let name = try reporter.ask("name")
         try client.waitForDeparture(of: name) { reporter.tell("exec sleep 1000") }
-        // A passing busctl is no reporter that one could rely on.
+        // A client that reports once, as busctl does, is not a reporter to rely on.
         try client.setMinimized(app.pid, true)
         try client.waitForTheGrace(of: path)
         #expect(try client.state(path) == "background")
@@ -225,7 +225,7 @@ struct PolicyTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("in Mode=observe policy suspends nothing, and says that it would; a person is obeyed")
+    @Test("with Mode=observe policy only says what it would suspend, and a user's request is obeyed")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n" + Self.impatient)
         let client = try daemon.subscriber()

@@ -5,12 +5,12 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The real polkitd, our actions, and rules.
+/// The real polkitd, with the project's actions and with rules.
 @Suite("polkit", .enabled(if: PolkitDaemon.isAvailable, PolkitDaemon.whatItNeeds))
 struct PolkitTests {
     private static let games: UInt32 = getpwnam("games")?.pointee.pw_uid ?? 5
 
-    /// A daemon with an application of root's, and polkit.
+    /// A daemon with an application of root, and polkit.
     private final class Scene {
         let daemon: TestDaemon
         let client: Client
@@ -33,7 +33,7 @@ struct PolkitTests {
         }
     }
 
-    /// Answers `result` where the condition, JavaScript, holds.
+    /// A rule that answers `result` where the condition, in JavaScript, holds.
     private static func rule(_ condition: String, _ result: String = "YES") -> String {
         """
         polkit.addRule(function(action, subject) {
@@ -43,14 +43,14 @@ struct PolkitTests {
         """
     }
 
-    @Test("without a rule nobody sees another's, and an administrator may manage")
+    @Test("without a rule no user sees another's applications, and managing needs an administrator")
     func defaults() throws {
         let scene = try Scene()
         let app = try App(scene.daemon.bus, uid: App.nobody)
         #expect(try scene.call(app, Words.list, isInteractive: true) == "ok")
         let suspend = Words.application(scene.path, "Suspend")
         #expect(try scene.call(app, suspend, isInteractive: true) == Words.error(.noSuchApplication))
-        // There is nobody to ask on this bus.
+        // There is no authentication agent on this bus.
         let register = Words.manager("Register s:org.example.Other u:\(scene.process.pid) {}")
         for isInteractive in [false, true] {
             let said = try scene.call(app, register, isInteractive: isInteractive)
@@ -59,7 +59,7 @@ struct PolkitTests {
         #expect(try scene.client.state(scene.path) == "background")
     }
 
-    @Test("a rule lets one user see, and another not")
+    @Test("a rule lets one user see other users' applications, and does not let another")
     func observe() throws {
         let scene = try Scene(
             rules: Self.rule("action.id == \"org.appstate1.observe\" && subject.user == \"games\""))
@@ -71,7 +71,7 @@ struct PolkitTests {
         #expect(try scene.call(nobody, Words.list) == "ok")
     }
 
-    @Test("who manages sees")
+    @Test("a user who may manage may also see")
     func manage() throws {
         let scene = try Scene(
             rules: Self.rule("action.id == \"org.appstate1.manage\" && subject.user == \"games\""))
@@ -81,7 +81,7 @@ struct PolkitTests {
         #expect(try scene.call(games, Words.list) == "ok \(scene.path)")
     }
 
-    @Test("a rule may look at what is to be done, and to whom")
+    @Test("a rule can check the method, the application and its user")
     func details() throws {
         let scene = try Scene(
             rules: Self.rule("action.id == \"org.appstate1.observe\"")
@@ -92,7 +92,7 @@ struct PolkitTests {
                 + Self.rule("action.id == \"org.appstate1.manage\"", "NO"))
         let games = try App(scene.daemon.bus, uid: Self.games)
         let suspend = Words.application(scene.path, "Suspend")
-        // What one does not see yet is not told of.
+        // An application that the caller does not see yet is not revealed.
         #expect(try scene.call(games, suspend) == Words.error(.noSuchApplication))
         #expect(try scene.call(games, Words.list) == "ok \(scene.path)")
         #expect(try scene.call(games, suspend) == "ok")
@@ -121,7 +121,7 @@ struct PolkitTests {
         #expect(try scene.call(nobody, Words.list) == "ok")
     }
 
-    @Test("rules that change hold at once, for a subscriber too")
+    @Test("changed rules take effect at once, for a subscriber too")
     func changes() throws {
         let scene = try Scene(rules: Self.rule("subject.user == \"games\""))
         let games = try App(scene.daemon.bus, uid: Self.games)
@@ -133,7 +133,7 @@ struct PolkitTests {
         #expect(try scene.call(games, Words.list) == "ok")
     }
 
-    @Test("a polkit that was killed is nobody's consent")
+    @Test("a polkit that was killed gives no consent")
     func killed() throws {
         let scene = try Scene(rules: Self.rule("subject.user == \"games\""))
         try scene.polkit.end()

@@ -4,11 +4,11 @@ import Testing
 
 @testable import Daemon
 
-/// Whose memory a file of `Source=` is about.
+/// Which users' memory a file of `Source=` describes.
 @Suite("Sources of pressure")
 struct PressureSourceTests {
     @Test(
-        "the machine is everybody's, the slice of a user the user's, and any other cgroup a part",
+        "the machine concerns all users, a user's slice that user, and any other cgroup is a part",
         arguments: [
             ("/proc/pressure/memory", nil, false), ("/sys/fs/cgroup/memory.pressure", nil, false),
             ("/sys/fs/cgroup/user.slice/user-1000.slice/memory.pressure", 1000, false),
@@ -26,7 +26,7 @@ struct PressureSourceTests {
         #expect(PressureSource(configured: path, in: nil) == PressureSource(path: path))
     }
 
-    @Test("where only a part of the hierarchy is mounted, its root is a part, too")
+    @Test("if only a part of the hierarchy is mounted, its root is a part, too")
     func mounted() {
         let hierarchy = UnifiedHierarchy(mountPoint: "/mnt", top: "/machine")
         let source = PressureSource(configured: "/mnt/memory.pressure", in: hierarchy)

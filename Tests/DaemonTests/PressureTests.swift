@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Memory runs short, for real, in a cgroup with a limit of its own: who is told, who is ended, who stays.
+/// Memory really runs short in a cgroup with its own limit: which applications are warned, ended and kept.
 @Suite(
     "Memory pressure", .serialized,
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
@@ -33,7 +33,8 @@ struct PressureTests {
 
         init(_ more: String = "", withoutCapabilities: [String] = []) throws {
             limit = try MemoryLimit(bytes: PressureTests.limit << 20)
-            // The kernel takes windows of two seconds of anybody. All of one is never lost: the reader reads.
+            // The kernel accepts windows of two seconds from every process. Stalls never fill a whole window, because
+            // the reader reads.
             configuration = """
                 [LifeCycle]
                 BackgroundGraceSec=0
@@ -59,7 +60,7 @@ struct PressureTests {
             try makeFile()
         }
 
-        /// An application that has memory; suspended by policy, or by request.
+        /// An application that has allocated memory, suspended by policy or by request.
         @discardableResult
         func suspended(
             _ name: String, byPolicy: Bool, mebibytes: Int = PressureTests.each, in home: TestCgroup? = nil,
@@ -87,7 +88,7 @@ struct PressureTests {
             return path
         }
 
-        /// One that stays in the background.
+        /// An application that stays in the background.
         func background(_ name: String, _ options: String = ",suspension=s:manual") throws -> String {
             let app = try App(daemon.bus)
             try limit.take(app.pid)
@@ -99,7 +100,7 @@ struct PressureTests {
             return path
         }
 
-        /// Larger than what is left, and in nobody's memory yet.
+        /// Makes a file that is larger than the memory that is left, and is not cached yet.
         private func makeFile() throws {
             let descriptor = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
             defer { close(descriptor) }
@@ -109,12 +110,13 @@ struct PressureTests {
             posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED)
         }
 
-        /// The reader pauses.
+        /// Pauses the reader, or lets it go on.
         func rest(_ isOn: Bool) { kill(reader.pid, isOn ? SIGSTOP : SIGCONT) }
 
         func stall() { reader.tell("read \(file)") }
 
-        /// The front takes so much more, as long as `isWanted`: 4 MiB at a time, at most some 200 MiB a second.
+        /// The application in front allocates this much more while `isWanted` holds: 4 MiB at a time, at most some
+        /// 200 MiB a second.
         func grow(_ mebibytes: Int, while isWanted: () throws -> Bool = { true }) throws {
             for _ in 0..<mebibytes / PressureTests.step where try isWanted() {
                 let next = ContinuousClock.now + .milliseconds(20)
@@ -129,7 +131,7 @@ struct PressureTests {
             client.received.filter { $0.member == "MemoryPressureChanged" }.compactMap(\.arguments.first)
         }
 
-        /// Paths, in the order in which they were ended for their memory.
+        /// The paths of the reclaimed applications, in the order in which they were ended.
         var reclaimed: [String] {
             client.received.filter { $0.member == "ApplicationReclaimed" }.compactMap(\.arguments.first)
         }
@@ -140,13 +142,13 @@ struct PressureTests {
             try client.settle()
         }
 
-        /// What has an application still to say, and how it ended.
+        /// How an application ended; nil while it has not.
         func removal(of path: String) -> String? {
             client.received.last { $0.member == "ApplicationRemoved" && $0.arguments.first == path }?
                 .arguments.last
         }
 
-        /// How often the kernel's killer came to this cgroup.
+        /// How often the OOM killer killed in this cgroup.
         var kernelKills: Int {
             get throws {
                 let cgroup = limit.own.cgroup
@@ -161,12 +163,13 @@ struct PressureTests {
         }
     }
 
+    /// Applications that policy holds go first, the longest suspended first. Those in front or in the background stay.
     @Test(
-        "warned first; then as many are ended as it takes, held ones first, the longest suspended first; who is in front or in the background stays",
+        "after a warning, only as many suspended applications are ended as memory requires, in order",
         arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 1 : 20))
     func asManyAsItTakes(round: Int) throws {
         let scene = try Scene()
-        // The longest suspended is the largest: whom their weight puts first is beyond doubt.
+        // The longest suspended is also the largest, so the weights leave no doubt about the order.
         let requested = try [36, 32, 28].map {
             try scene.suspended("Requested\($0)", byPolicy: false, mebibytes: $0)
         }
@@ -180,8 +183,9 @@ struct PressureTests {
         }
         #expect(scene.reclaimed == [])
 
-        // Of 400 MiB they have 156 and the one in the background 30: 214 are left, and 230 more are wanted, with 60 to
-        // spare. 32, 28 and 36 bring 80 back; two of them would not do.
+        // Of the 400 MiB, the suspended applications have 156 and the one in the background 30, so 214 are left.
+        // Another 230 are wanted, with 60 to spare. Ending 32, 28 and 36 brings 80 back; ending two of them would not
+        // be enough.
         let order = held + requested
         try scene.grow(230)
         let bytes = scene.client.received.filter { $0.member == "ApplicationReclaimed" }
@@ -197,14 +201,15 @@ struct PressureTests {
         for path in order.dropFirst(3) { #expect(try scene.client.state(path) == "suspended") }
     }
 
-    @Test("of ten that are suspended, three with unsaved changes are ended last, and the journal says so")
+    @Test("suspended applications with unsaved changes are ended last, and the journal says so")
     func unsaved() throws {
         let scene = try Scene()
         let paths = try (0..<10).map {
             try scene.suspended(
                 "A\($0)", byPolicy: true, mebibytes: $0 < 3 ? 30 : 12, hasUnsavedChanges: $0 == 0)
         }
-        // The longest suspended and the largest: one says so itself, of two a reporter has seen the mark.
+        // The longest suspended and the largest. One reports unsaved changes itself; a reporter has seen the mark of
+        // the other two.
         let unsaved = Array(paths.prefix(3))
         for (number, path) in unsaved.dropFirst().enumerated() {
             let pid = try #require(scene.apps[path]).pid
@@ -231,14 +236,14 @@ struct PressureTests {
     }
 
     @Test(
-        "killed while it ends applications for their memory: those that live are as announced, and none is ending for ever",
+        "a daemon killed while it reclaims leaves applications as announced, and none ending for ever",
         arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 3 : 30))
     func killed(round: Int) throws {
         let scene = try Scene()
         let paths = try (0..<4).map { try scene.suspended("A\($0)", byPolicy: $0 % 2 == 0) }
         try scene.warned()
         try scene.grow(400) { scene.level != "critical" }
-        // The random moment is what is tried out here: nothing is awaited.
+        // The random moment is the point of this test, so it waits for nothing.
         var moment = timespec(tv_sec: 0, tv_nsec: Int.random(in: 0..<20_000_000))
         nanosleep(&moment, nil)
         try scene.daemon.end(SIGKILL)
@@ -265,7 +270,7 @@ struct PressureTests {
             return wrong.isEmpty
         }
         do {
-            try scene.client.wait("all to be as announced") { (try? isAsAnnounced()) == true }
+            try scene.client.wait("every application to be as announced") { (try? isAsAnnounced()) == true }
         } catch {
             Issue.record("\(wrong)")
         }
@@ -273,7 +278,7 @@ struct PressureTests {
         #expect(try scene.kernelKills == 0)
     }
 
-    @Test("who is not in the cgroup that is short is not ended for it, though it is the first by all else")
+    @Test("an application outside the cgroup that is short is not ended, though otherwise it would be first")
     func outside() throws {
         let scene = try Scene()
         let outside = try scene.suspended("Outside", byPolicy: true, mebibytes: 60, isOutside: true)
@@ -285,7 +290,7 @@ struct PressureTests {
     }
 
     @Test(
-        "a reload that changes a trigger leaves the alarm on: memory that is taken without a stall is seen",
+        "after a reload that changes a trigger, memory that is taken without a stall is still seen",
         .enabled(if: (try? FaultAlarm()) != nil, "needs leave to count page faults"))
     func reloaded() throws {
         let scene = try Scene()
@@ -297,7 +302,7 @@ struct PressureTests {
     }
 
     @Test(
-        "pressure that goes up and down for five minutes: the level does not flap, and nobody is ended for a warning",
+        "five minutes of varying pressure do not make the level flap, and a warning ends no application",
         .enabled(
             if: ProcessInfo.processInfo.environment["APPSTATED_SOAK"] != nil, "five minutes: APPSTATED_SOAK=1"
         ))
@@ -317,7 +322,7 @@ struct PressureTests {
         }
         var turns = 0
         while clock.now < end {
-            // Up to some 100 MiB, which is above the line, and back; for long enough to be calm, or not.
+            // Up to some 100 MiB, which is above the line, and back. The pauses may or may not be long enough for calm.
             for _ in 0..<12 {
                 try scene.front.ask("allocate 16")
                 try pass(1)
@@ -333,13 +338,13 @@ struct PressureTests {
         print(
             "pressure: \(turns) turns, \(changes.count) changes, shortest \(String(describing: spans.map(\.0).min()))"
         )
-        // What arrives together was sent apart: a tenth of a second for the way.
+        // Signals that were sent apart may arrive together, so a tenth of a second is allowed for delivery.
         #expect(spans.allSatisfy { $0.0 > .milliseconds(1_900) || $0.2 == "critical" }, "\(spans)")
         #expect(changes.count > 2 && scene.reclaimed == [])
         for path in suspended { #expect(try scene.client.state(path) == "suspended") }
     }
 
-    @Test("Mode=observe says whom it would end and for how much, and ends nobody")
+    @Test("with Mode=observe the journal says what would be ended and for how much, and nothing is ended")
     func observed() throws {
         let scene = try Scene("[Daemon]\nMode=observe")
         let path = try scene.suspended("A", byPolicy: false)
@@ -348,7 +353,7 @@ struct PressureTests {
             _ = scene.daemon.process.advance()
             return !scene.daemon.process.errors.contains("would end")
         }
-        try scene.client.wait("the sentence") {
+        try scene.client.wait("the line in the journal") {
             _ = scene.daemon.process.advance()
             return scene.daemon.process.errors.contains("would end, for 3")
         }
@@ -357,7 +362,7 @@ struct PressureTests {
     }
 
     @Test(
-        "with nobody suspended, one in the background is told, and ended after its second; not one that has a task"
+        "with none suspended, a background application gets a second's notice; one with a task stays"
     )
     func background() throws {
         let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h")
@@ -376,11 +381,11 @@ struct PressureTests {
     }
 
     @Test(
-        "one that cannot die costs a moment: then the next is taken",
+        "an application that cannot die delays the reclaim for a moment, then the next is ended",
         .enabled(if: OldFreezer.isAvailable, Comment(rawValue: OldFreezer.whatIsMissing)))
     func stuck() throws {
         let scene = try Scene()
-        // By the freezer of its own cgroup; the other one, which SIGKILL does not open, comes on top.
+        // It is frozen by its own cgroup's freezer. The v1 freezer, which SIGKILL does not open, comes on top.
         let home = try TestCgroup("app-stuck", below: scene.limit.own.cgroup)
         let stuck = try scene.suspended("Stuck", byPolicy: false, in: home)
         let next = try scene.suspended("Next", byPolicy: false)
@@ -388,7 +393,7 @@ struct PressureTests {
         let freezer = try OldFreezer(freezing: app.pid)
         try scene.warned()
         try scene.grow(400) { scene.level != "critical" }
-        // Its memory is taken from it all the same, where the kernel can: so it takes a little more.
+        // Where the kernel can, it takes the memory of a dying process all the same, so a little more is needed.
         try scene.grow(40)
         try scene.client.wait("the next") { scene.reclaimed == [next] }
         #expect(try scene.client.state(stuck) == "suspended")
@@ -396,7 +401,7 @@ struct PressureTests {
         #expect(try scene.client.waitForRemoval(of: stuck) == "reclaimed")
     }
 
-    @Test("one that was continued just now, unseen, is spared")
+    @Test("an application that was just continued, which the daemon has not seen yet, is spared")
     func spared() throws {
         // Without the tracepoint a continuation is found a little later.
         let scene = try Scene(withoutCapabilities: ["perfmon", "sys_admin"])
@@ -412,7 +417,7 @@ struct PressureTests {
     }
 
     @Test(
-        "who was chosen by the kernel's killer is said to have been",
+        "an application that the OOM killer ends is removed with the reason out-of-memory",
         .enabled(if: getuid() == 0, "needs root"))
     func chosenByTheKernel() throws {
         let scene = try Scene("CriticalAvailable=1\n")
@@ -422,7 +427,7 @@ struct PressureTests {
         #expect(try scene.client.waitForRemoval(of: path) == "out-of-memory")
     }
 
-    @Test("the name of low-memory-monitor is taken, given back, and left to another who has it")
+    @Test("the daemon takes low-memory-monitor's name, gives it back, and leaves it to another owner")
     func lowMemoryName() throws {
         let name = "org.freedesktop.LowMemoryMonitor"
         let daemon = try TestDaemon(configuration: "[Pressure]\nLowMemoryMonitor=no\n")
@@ -431,7 +436,7 @@ struct PressureTests {
         try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=yes\n")
         try client.wait("the name") { try client.bus.hasOwner(name) }
         try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=no\n")
-        try client.wait("nobody's name") { try !client.bus.hasOwner(name) }
+        try client.wait("the name to be given back") { try !client.bus.hasOwner(name) }
         try other.requestName(name)
         try daemon.reconfigure("[Pressure]\nLowMemoryMonitor=yes\n")
         try daemon.process.waitForLine(containing: "\(name) is left to another service")
@@ -439,7 +444,7 @@ struct PressureTests {
     }
 
     @Test(
-        "GLib's own monitor hears of it: 50 for the warning, 100 when it is critical",
+        "GLib's memory monitor gets level 50 for a warning and level 100 for critical pressure",
         .enabled(if: Scripts.haveGI, "needs python3-gi"))
     func lowMemoryMonitor() throws {
         let scene = try Scene()

@@ -5,8 +5,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What people have at hand works with the service as with any other: busctl, gdbus, python3-dbus, and the
-/// proxies of GLib, whose caches stay true although they call no method of ours.
+/// Common clients work with the service as with any other: busctl, gdbus, python3-dbus, and GLib's proxies, whose
+/// caches stay correct although they call no method of the service.
 @Suite(
     "Ready-made clients", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ProxyTests {
@@ -33,7 +33,7 @@ struct ProxyTests {
         return rows
     }
 
-    /// `kind name` of everything that a file in dbus/ has.
+    /// `kind name` of every member of an interface in dbus/.
     private func members(_ interface: String) throws -> Set<String> {
         Set(
             try Description.documented(interface).map {
@@ -92,7 +92,7 @@ struct ProxyTests {
     }
 
     @Test(
-        "gdbus introspect --xml says what the files in dbus/ say",
+        "the output of gdbus introspect --xml matches the files in dbus/",
         .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
     func gdbusXML() throws {
         let stage = try Stage()
@@ -111,7 +111,7 @@ struct ProxyTests {
     }
 
     @Test(
-        "gdbus introspect --recurse finds the applications, and gdbus call makes itself understood",
+        "gdbus introspect --recurse finds the applications, and gdbus call can register one",
         .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
     func gdbusCall() throws {
         let stage = try Stage()
@@ -133,7 +133,7 @@ struct ProxyTests {
     // MARK: python3-dbus
 
     @Test(
-        "a python3-dbus program registers, reads, is refused, and is told of every edge",
+        "a python3-dbus program can register and read, gets refusals, and receives every edge",
         .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"))
     func pythonDBus() throws {
         let daemon = try TestDaemon()
@@ -163,7 +163,7 @@ struct ProxyTests {
         child.kill(SIGKILL)
         #expect(try script.waitForExit() == .exited(0), "\(script.errors)")
         try client.waitForRemoval(of: path)
-        // It subscribed when the application was there already.
+        // It subscribed after the application was registered, so it did not get the first edge.
         let edges = zip(client.edges(of: path), client.reasons(of: path)).map { "edge \($0) \($1)" }
         let lines = script.output.split(separator: "\n").map(String.init)
         #expect(lines.filter { $0.hasPrefix("edge ") } == Array(edges.dropFirst()))
@@ -175,13 +175,13 @@ struct ProxyTests {
 
     private static let followed = ["State", "StateTimestamp", "Focused", "Minimized", "SuspendHolds"]
 
-    /// The line that a script prints when its cache is as the service is.
+    /// The line that a script prints when its cache matches the service.
     private func truth(_ client: Client, _ path: String, of object: String? = nil) throws -> String {
         let values = try Self.followed.map { try client.property(path, $0).printed }
         return (["cached"] + (object.map { [$0] } ?? []) + values).joined(separator: " | ")
     }
 
-    /// Focus, minimize, stop and continue: `check` is run when each has had its effect.
+    /// Focuses, minimizes, stops and continues; runs `check` once each has taken effect.
     private func live(
         _ client: Client, _ path: String, _ process: Child, check: (String) throws -> Void
     ) throws {
@@ -200,7 +200,7 @@ struct ProxyTests {
     }
 
     @Test(
-        "a GDBusProxy that has not subscribed has a true cache through focus, minimize, stop and continue",
+        "an unsubscribed GDBusProxy keeps a correct cache through focus, minimize, stop and continue",
         .enabled(if: Scripts.haveGI, needsGI))
     func proxy() throws {
         let daemon = try TestDaemon()
@@ -215,7 +215,7 @@ struct ProxyTests {
     }
 
     @Test(
-        "a GDBusProxy of the Manager has the application that has the focus",
+        "a GDBusProxy of the Manager caches which application has the focus",
         .enabled(if: Scripts.haveGI, needsGI))
     func managerProxy() throws {
         let daemon = try TestDaemon()
@@ -235,7 +235,7 @@ struct ProxyTests {
         let path = try client.register("org.example.Next", next.pid)
         try client.setFocus(next.pid)
         try script.waitForLine(containing: "cached | '\(path)'")
-        // Between two that had the focus nothing had it.
+        // Between two focused applications nothing had the focus.
         let lines = script.output.split(separator: "\n").map(String.init)
         #expect(lines.count == 6)
         #expect(lines.enumerated().allSatisfy { ($0.offset % 2 == 0) == ($0.element == "cached | '/'") })
@@ -243,7 +243,7 @@ struct ProxyTests {
     }
 
     @Test(
-        "in a GDBusObjectManagerClient that has not subscribed, objects come and go and are true while there",
+        "an unsubscribed GDBusObjectManagerClient follows all objects with correct properties",
         .enabled(if: Scripts.haveGI, needsGI))
     func objectManager() throws {
         let stage = try Stage()
@@ -261,7 +261,7 @@ struct ProxyTests {
                 try script.waitForLine(containing: truth(client, path, of: path))
             }
         }
-        // The service speaks to each in order.
+        // The service sends to each client in order.
         try client.application(stage.path, "Unregister")
         child.kill(SIGKILL)
         try script.waitForLine(containing: "removed \(path)")

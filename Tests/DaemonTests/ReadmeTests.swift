@@ -3,12 +3,12 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The commands of the README, as they are pasted into a shell.
+/// The commands of the README, as a user pastes them into a shell.
 @Suite(
     "README", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
 struct ReadmeTests {
-    /// The shell's commands in a section, each block with a line behind it.
+    /// The shell commands in a section, with a separator line after each block.
     private static func commands(of section: String, without unwanted: String? = nil) throws -> String {
         let text = try String(contentsOfFile: TestDaemon.root + "/README.md", encoding: .utf8)
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
@@ -39,7 +39,7 @@ struct ReadmeTests {
         return shell
     }
 
-    @Test("what is tried by hand goes through the states that the text names")
+    @Test("the commands to try by hand lead through the states that the README names")
     func byHand() throws {
         let daemon = try TestDaemon(keeps: true)
         let shell = try Self.run(Self.commands(of: "Try it by hand"), on: daemon)
@@ -56,13 +56,13 @@ struct ReadmeTests {
         #expect(shell.output.contains("\"suspend-holds\"") || shell.output.contains("\"holds\""))
     }
 
-    @Test("so does what is asked of appstatectl")
+    @Test("the README's appstatectl commands work")
     func tool() throws {
         let daemon = try TestDaemon(keeps: true)
         let commands = try Self.commands(of: "appstatectl", without: "monitor")
         let shell = try Self.run("sleep 600 & pid=$!\n" + commands, on: daemon)
         #expect(shell.output.contains("org.example.Sleeper"))
         let client = try daemon.client()
-        try client.wait("its end") { try client.list() == [] }
+        try client.wait("the end of the application") { try client.list() == [] }
     }
 }

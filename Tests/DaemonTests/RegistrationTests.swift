@@ -5,10 +5,10 @@ import Linux
 import TestSupport
 import Testing
 
-/// Who registers what, and where an application starts.
+/// Who may register which process, and in which state an application starts.
 @Suite("Registration", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct RegistrationTests {
-    @Test("a process is registered by its number, and starts in the background: no window of it is known")
+    @Test("a process registered by PID starts in the background, because no window of it is known")
     func byNumber() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -28,7 +28,7 @@ struct RegistrationTests {
         #expect(try client.list() == ["\(path) org.example.Editor \(child.pid) \(getuid()) background"])
     }
 
-    @Test("a process is registered by its pidfd")
+    @Test("a process can be registered by pidfd")
     func byDescriptor() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -41,7 +41,7 @@ struct RegistrationTests {
         try client.waitForRemoval(of: path)
     }
 
-    @Test("a process registers itself, by 0, by its number or by its pidfd, and is its own delegate")
+    @Test("a process that registers itself, by 0, by PID or by pidfd, is its own delegate")
     func byItself() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -60,7 +60,7 @@ struct RegistrationTests {
         }
     }
 
-    @Test("options given take the place of the defaults", arguments: ["automatic", "manual", "never"])
+    @Test("registration options override the defaults", arguments: ["automatic", "manual", "never"])
     func options(_ suspension: String) throws {
         let daemon = try TestDaemon(
             configuration: "[Application org.example.Player]\nBackgroundModes=audio\n")
@@ -79,7 +79,7 @@ struct RegistrationTests {
         try client.wait(for: path, toBe: "inactive")
         #expect(try client.property(path, "Suspension") == .string(suspension))
         #expect(try client.property(path, "Reclaimable") == .bool(false))
-        // Asked for is not granted: that is for the configuration to do.
+        // A requested mode is not granted by that: only the configuration grants modes.
         #expect(try client.property(path, "BackgroundModes") == .strings(["audio"]))
         #expect(try client.property(path, "LaunchOptions") == .dictionary(options))
     }
@@ -96,7 +96,7 @@ struct RegistrationTests {
         #expect(app.story(of: path) == [])
     }
 
-    @Test("several processes may carry one app_id, and one process several numbers one after the other")
+    @Test("several processes may share an app_id, and a process that registers again gets a new number")
     func sameID() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -115,7 +115,7 @@ struct RegistrationTests {
 
     // MARK: What was there before
 
-    @Test("registered while stopped, an application starts suspended, and somebody else holds it")
+    @Test("an application registered while stopped starts suspended, with a hold for the foreign signal")
     func whileStopped() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -127,7 +127,7 @@ struct RegistrationTests {
         #expect(try client.state(path) == "suspended")
         try client.wait(for: path, toBe: "suspended")
         #expect(client.edges(of: path) == ["not-running→background", "background→suspended"])
-        // By whom, is known where the kernel's word of the signal comes only after the registration.
+        // The sender is known only if the kernel reports the signal after the registration.
         #expect(try client.holds(path).map { $0.hasPrefix("signal ") } == [true])
         client.forget()
         child.kill(SIGCONT)
@@ -136,12 +136,12 @@ struct RegistrationTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("registered while it has the focus, an application starts active")
+    @Test("an application registered while it has the focus starts active")
     func whileFocused() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
         try stage.client.setFocus(child.pid)
-        // Nobody's window has the focus now as far as applications go.
+        // No registered application has the focus now.
         try stage.client.wait(for: stage.path, toBe: "inactive")
         let path = try stage.client.register("org.example.App", child.pid)
         try stage.client.wait(for: path, toBe: "active")
@@ -152,7 +152,7 @@ struct RegistrationTests {
                 == .objectPath(path))
     }
 
-    @Test("registered while its window is minimized, an application starts in the background")
+    @Test("an application registered while its window is minimized starts in the background")
     func whileMinimized() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -169,7 +169,7 @@ struct RegistrationTests {
     }
 
     @Test(
-        "registered while a window of it is visible, an application starts inactive; hidden, in the background"
+        "an application starts inactive if its window is visible, and in the background if it is hidden"
     )
     func whileVisible() throws {
         let daemon = try TestDaemon()
@@ -182,7 +182,7 @@ struct RegistrationTests {
         }
     }
 
-    @Test("what was reported of a process that has ended is not taken up by the next one with its number")
+    @Test("reports about a process that has ended do not apply to the next process with its PID")
     func goneWhileRemembered() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()

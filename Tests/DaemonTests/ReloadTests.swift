@@ -5,14 +5,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The configuration of the live daemon, read again.
+/// Reloads of the running daemon's configuration.
 @Suite("Reloading", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ReloadTests {
     private func write(_ text: String, _ daemon: TestDaemon) throws {
         try daemon.configure(text)
     }
 
-    @Test("SIGHUP reads it again; no application is lost, and those it concerns change")
+    @Test("SIGHUP reloads the configuration, loses no application, and updates those it concerns")
     func hangUp() throws {
         let stage = try Stage()
         let before = try stage.client.list()
@@ -28,7 +28,7 @@ struct ReloadTests {
     }
 
     @Test(
-        "ReloadConfig is answered when it holds, and what is left out is as before",
+        "ReloadConfig answers once in force, and removing a key restores the registration's value",
         .enabled(if: getuid() == 0, "only root may ask for it"))
     func reloadConfig() throws {
         let stage = try Stage(configuration: "[Application org.example.Editor]\nSuspension=never\n")
@@ -36,12 +36,12 @@ struct ReloadTests {
         let before = try stage.client.list()
         try write("", stage.daemon)
         try stage.client.manager("ReloadConfig")
-        // What it was registered with.
+        // The value from its registration.
         #expect(try stage.client.property(stage.path, "Suspension") == .string("manual"))
         #expect(try stage.client.list() == before)
     }
 
-    @Test("only root may ask for it", .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    @Test("only root may call ReloadConfig", .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func notForAll() throws {
         let stage = try Stage()
         let nobody = try App(stage.daemon.bus, uid: App.nobody)
@@ -51,7 +51,7 @@ struct ReloadTests {
     }
 
     @Test(
-        "a bad line is in the journal with file, line and key, at the start and at a reload; the rest holds")
+        "a bad line is logged with file, line and key, at start and at reload; the rest takes effect")
     func badLines() throws {
         let stage = try Stage(configuration: "[LifeCycle]\nBackgroundGraceSec=soon\n")
         let file = stage.daemon.configurationFile
@@ -64,7 +64,7 @@ struct ReloadTests {
         #expect(try stage.client.property(stage.path, "Suspension") == .string("never"))
     }
 
-    @Test("a file that has gone, or is none, is complained about, and everything is as by default")
+    @Test("a missing configuration file is logged and the defaults apply; a FIFO does not block a reload")
     func missing() throws {
         let stage = try Stage(configuration: "[Application org.example.Editor]\nSuspension=never\n")
         let file = stage.daemon.configurationFile
@@ -73,12 +73,12 @@ struct ReloadTests {
         try stage.daemon.process.waitForLine(containing: "\(file):0: open \(file)")
         #expect(try stage.client.property(stage.path, "Suspension") == .string("manual"))
         #expect(mkfifo(file, 0o600) == 0)
-        // Nobody writes to it: a daemon that waited would not answer.
+        // Nothing writes to the FIFO, so a daemon that waited would not answer.
         try stage.daemon.reload()
         #expect(try stage.client.list().count == 1)
     }
 
-    @Test("from observe to enforce: what would have been suspended is")
+    @Test("a change from observe to enforce suspends what would have been suspended")
     func enforce() throws {
         let configuration = "[LifeCycle]\nBackgroundGraceSec=0\n"
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n" + configuration)
@@ -95,7 +95,7 @@ struct ReloadTests {
         #expect(try client.explain(path)["would-suspend"] == .bool(false))
     }
 
-    @Test("suspension that is never from now on releases what policy holds")
+    @Test("a change to Suspension=never releases what policy holds")
     func release() throws {
         let configuration = "[LifeCycle]\nBackgroundGraceSec=0\n"
         let daemon = try TestDaemon(configuration: configuration)
@@ -111,7 +111,7 @@ struct ReloadTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("a new grace holds for the next one, not for the one that runs")
+    @Test("a new BackgroundGraceSec applies to the next grace period, not to the running one")
     func grace() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=10min\n")
         let client = try daemon.subscriber()

@@ -6,12 +6,13 @@ import Linux
 import TestSupport
 import Testing
 
-/// What the daemon has still to do for an application that has left it is no reason to take it up again.
+/// Work that the daemon still has to do for a removed application is no reason to register it again.
 @Suite(
-    "Removed, and not yet let go", .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)),
+    "Removed applications with work left to do",
+    .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)),
     .enabled(if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
 struct RemovalTests {
-    /// A large application in the background that is suspended by request, and has the resources of that.
+    /// A large application in the background that is suspended by request, with the resources of that state.
     private struct Scene {
         let daemon: TestDaemon
         let client: Client
@@ -42,7 +43,7 @@ struct RemovalTests {
             }
         }
 
-        /// Who lives on has all that it had, and nothing is remembered.
+        /// The processes that live on have their own values back, and no record is left.
         func expectNothingLeft() throws {
             #expect(try client.list() == [])
             #expect(family.stopped == 0)
@@ -52,20 +53,20 @@ struct RemovalTests {
     }
 
     @Test(
-        "an application that was unregistered stays so for the next daemon, which ends what the one before began",
+        "an unregistered application stays so for the next daemon, which finishes the work left to do",
         arguments: [SIGKILL, SIGUSR1])
     func unregistered(_ signal: Int32) throws {
         let scene = try Scene()
         try scene.client.application(scene.path, "Unregister")
         try scene.daemon.end(signal)
-        // It was in the middle of it, or this says nothing.
+        // The daemon was in the middle of this work; otherwise the test proves nothing.
         #expect(scene.files.contains("resources/1"))
         #expect(scene.family.count(nice: scene.own) < scene.family.all.count)
         try scene.daemon.start()
         try scene.expectNothingLeft()
     }
 
-    @Test("whoever survives the main process has its own back from the next daemon")
+    @Test("the next daemon restores the values of processes that survive their main process")
     func orphans() throws {
         let scene = try Scene()
         try scene.daemon.end(SIGKILL)
@@ -77,7 +78,7 @@ struct RemovalTests {
         try scene.expectNothingLeft()
     }
 
-    @Test("a state that changes while many processes are given their resources: all have those of the last")
+    @Test("if the state changes while resources are being set, all processes get those of the last state")
     func changed() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -85,7 +86,7 @@ struct RemovalTests {
         let own = try Niceness.read(family.pid)
         let path = try client.register("org.example.Large", family.pid)
         for given in [own + 7, own, own + 7, own] {
-            // In the middle of it.
+            // This is in the middle of the work.
             #expect(try eventually { try Niceness.read(family.all[family.all.count / 2].pid) == given })
             try client.setMinimized(family.pid, given == own)
         }
@@ -93,7 +94,7 @@ struct RemovalTests {
         try family.wait("the resources") { family.count(nice: own + 7) == family.all.count }
     }
 
-    @Test("so has the process of an application that registers itself anew before the end of it all")
+    @Test("an application registered anew before its values are restored gets its own values back, too")
     func registeredAnew() throws {
         let scene = try Scene()
         try scene.client.application(scene.path, "Unregister")

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A suspended application is sent nothing; what it missed it gets when it runs again.
+/// A suspended application is sent nothing. It gets what it missed when it runs again.
 @Suite(
     "A delegate that is suspended", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing))
 )
@@ -19,14 +19,14 @@ struct ReplayTests {
         return (app, path)
     }
 
-    /// What leads from active to suspended and back, as the delegate hears it: not the edges to and from
+    /// The signals from active to suspended and back, as a delegate gets them: without the edges to and from
     /// suspended.
     private let missed = [
         "WillResignActive", "active→inactive", "inactive→background", "DidEnterBackground",
         "WillEnterForeground", "background→inactive", "inactive→active", "DidBecomeActive",
     ]
 
-    @Test("on request: it hears of the way there when it is back, once, and then of its return")
+    @Test("a delegate suspended on request gets what it missed once, when it resumes, before its return")
     func request() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -37,11 +37,11 @@ struct ReplayTests {
         try app.settle()
         #expect(app.story(of: path).prefix(before.count) == before[...])
         #expect(Array(app.story(of: path).dropFirst(before.count)) == missed)
-        // A deadline of then means nothing now.
+        // The deadline of that time means nothing any more.
         #expect(try app.last("DidEnterBackground", of: path) == ["0", "0"])
     }
 
-    @Test("stopped by somebody else: the same")
+    @Test("a delegate stopped by another process gets what it missed when it is continued")
     func signal() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -55,7 +55,7 @@ struct ReplayTests {
         #expect(Array(app.story(of: path).dropFirst(before.count)) == missed)
     }
 
-    @Test("continued against a hold by somebody else and stopped again: every round is told whole")
+    @Test("a held delegate that others continue again and again gets the signals of every round in full")
     func rounds() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -73,7 +73,7 @@ struct ReplayTests {
         #expect(heard == missed + missed + missed + missed)
     }
 
-    @Test("what happens to its windows meanwhile is no edge, and it returns to where they are")
+    @Test("window changes during a suspension cause no edges, and the application returns according to them")
     func windowsMeanwhile() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -96,7 +96,7 @@ struct ReplayTests {
             ])
     }
 
-    @Test("who becomes the delegate after it all is told nothing of it")
+    @Test("a new delegate gets nothing from before it became the delegate")
     func lateDelegate() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -105,7 +105,7 @@ struct ReplayTests {
         try app.application(path, "BecomeDelegate")
         let before = app.story(of: path)
         try client.application(path, "Suspend")
-        // Its predecessor's connection is gone with its process: nobody's backlog is handed on.
+        // The previous delegate's connection is gone with its process, and its backlog is not handed on.
         try client.application(path, "Resume")
         try app.settle()
         #expect(Array(app.story(of: path).dropFirst(before.count)) == missed)

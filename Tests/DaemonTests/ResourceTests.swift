@@ -5,13 +5,13 @@ import Linux
 import TestSupport
 import Testing
 
-/// What applications have of the machine in each state, on real processes.
+/// The resources that applications get in each state, on real processes.
 @Suite(
     "Resources by state",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
 struct ResourceTests {
-    /// Nice value, I/O priority and score of a process, as the kernel tells them.
+    /// Nice value, I/O priority and score of a process, as the kernel reports them.
     private struct Values: Equatable {
         var nice: Int32
         var io: IOPriority
@@ -30,13 +30,13 @@ struct ResourceTests {
         }
     }
 
-    /// Waits for a state, and until all that follows from it is done.
+    /// Waits for a state, and until all its effects are done.
     private func wait(for path: String, toBe state: String, _ client: Client) throws {
         try client.wait(for: path, toBe: state)
         try client.catchUp()
     }
 
-    @Test("an application has what the table says of its state, by default and however it gets there")
+    @Test("an application gets the default values of its state, however it enters the state")
     func states() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -66,7 +66,7 @@ struct ResourceTests {
         #expect(try Values(child.pid).score == own.score + 900)
     }
 
-    @Test("the table of the configuration, and what it leaves empty")
+    @Test("configured values apply, and an empty value leaves the resource alone")
     func table() throws {
         let daemon = try TestDaemon(
             configuration: """
@@ -92,7 +92,7 @@ struct ResourceTests {
         #expect(own.io == IOPriority(.none))
     }
 
-    @Test("somebody's own renice is left alone, and the journal says so once")
+    @Test("a nice value set by another program is left alone, and the journal says so once")
     func renice() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -114,7 +114,7 @@ struct ResourceTests {
         #expect(daemon.process.errors.split(separator: "\n").filter { $0.contains("left alone") }.count <= 1)
     }
 
-    @Test("children have it too, those born later from the next change on; Unregister puts all back")
+    @Test("children get the values too, later ones at the next change, and Unregister restores all")
     func children() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -138,7 +138,7 @@ struct ResourceTests {
         for pid in [app.pid, first, second, third] { #expect(try Values(pid) == own) }
     }
 
-    @Test("a child that becomes an application begins with its own values")
+    @Test("a child that becomes an application starts from its own values")
     func nested() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -159,7 +159,7 @@ struct ResourceTests {
         #expect(try Values(app.pid).nice == own.nice + 7)
     }
 
-    @Test("when the main process dies, what is left gets its own back")
+    @Test("when the main process dies, the remaining processes get their own values back")
     func orphans() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -176,7 +176,7 @@ struct ResourceTests {
         #expect(try Values(child) == own)
     }
 
-    @Test("the daemon's end in good order puts everything back", arguments: [SIGTERM, SIGINT])
+    @Test("an orderly end of the daemon restores all values", arguments: [SIGTERM, SIGINT])
     func endOfDaemon(_ signal: Int32) throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -196,7 +196,7 @@ struct ResourceTests {
         #expect(try Values(other.pid) == own)
     }
 
-    @Test("Mode=observe writes nothing; a change to it puts back what was done")
+    @Test("Mode=observe sets no values, and a change to it restores the own values")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
         let client = try daemon.subscriber()
@@ -248,7 +248,7 @@ struct ResourceTests {
                 == .strings(["Nice was set by another program, left alone (1 thread)"]))
     }
 
-    @Test("Explain says that nothing slows an application without a cgroup of its own")
+    @Test("Explain says that CPUQuota cannot be set for an application without its own cgroup")
     func noQuota() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -266,7 +266,7 @@ struct ResourceTests {
         #expect(!others.contains { $0.hasPrefix("CPUQuota") })
     }
 
-    @Test("a reload holds at once for every application; a bad line leaves the default")
+    @Test("a reload applies to every application at once, and a bad line leaves the default")
     func reload() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -284,7 +284,7 @@ struct ResourceTests {
     }
 
     @Test(
-        "another user's application, with the capabilities of the unit and no more",
+        "the unit's capabilities are enough to set the resources of another user's application",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func unit() throws {
         let daemon = try TestDaemon(withoutCapabilities: try Capabilities.allBut(Capabilities.ofUnit()))
@@ -300,7 +300,7 @@ struct ResourceTests {
     }
 
     @Test(
-        "without the capabilities nothing is changed, the journal says why, and all else works",
+        "without the capabilities no value is changed, the journal says why, and all else works",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func withoutCapabilities() throws {
         let daemon = try TestDaemon(withoutCapabilities: ["sys_nice", "dac_override"])

@@ -7,11 +7,11 @@ import Linux
 import TestSupport
 import Testing
 
-/// The daemon may die; the next one goes on.
+/// The daemon may die, and the next one continues its work.
 @Suite(
     "Restoration", .enabled(if: App.isAvailable, "needs dbus-daemon, appstated and AppActor"))
 struct RestorationTests {
-    /// What a client can see of all applications, but for what is counted from the daemon's start.
+    /// What a client can see of all applications, except what is counted from the daemon's start.
     private func picture(_ client: Client) throws -> [String] {
         try client.list().flatMap { row -> [String] in
             let path = String(row.prefix { $0 != " " })
@@ -23,7 +23,7 @@ struct RestorationTests {
         }
     }
 
-    @Test("the first answer of the next daemon knows who was let go meanwhile")
+    @Test("the next daemon's first answer reflects what was released meanwhile")
     func knownAtOnce() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -39,7 +39,7 @@ struct RestorationTests {
     }
 
     @Test(
-        "after kill -9, and a restart, the same applications are at the same paths, in the same states, with the same holds",
+        "after a kill -9 or a restart of the daemon, applications have the same paths, states and holds",
         arguments: [SIGKILL, SIGUSR1])
     func killed(_ signal: Int32) throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundTaskMaxSec=infinity\n")
@@ -76,7 +76,7 @@ struct RestorationTests {
         #expect(before.filter { !after.contains($0) } == [])
         #expect(try isStopped(pid("suspended")))
 
-        // And life goes on.
+        // The restored applications still react to requests, signals and reports.
         let subscriber = try daemon.subscriber()
         try client.application(paths["suspended"] ?? "", "Resume")
         #expect(try !isStopped(pid("suspended")))
@@ -88,7 +88,7 @@ struct RestorationTests {
         #expect(try client.register("org.example.Next", next.pid) == BusNames.path(ofApplication: 8))
     }
 
-    @Test("what ends while there is no daemon is gone with the next, and nobody of it stays stopped")
+    @Test("an application that ends while no daemon runs is removed, and none of its processes stays stopped")
     func endedMeanwhile() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -109,7 +109,7 @@ struct RestorationTests {
         #expect(try files(daemon) == [])
     }
 
-    @Test("a stop or SIGCONT while there is no daemon is found by the next")
+    @Test("the next daemon detects a stop or SIGCONT from the time when no daemon ran")
     func stoppedMeanwhile() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -130,7 +130,7 @@ struct RestorationTests {
     }
 
     @Test(
-        "somebody else's stop beneath ours that was taken back while there was no daemon is over",
+        "a foreign stop beneath the daemon's own is over if it was undone while no daemon ran",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func continuedMeanwhile() throws {
         let daemon = try TestDaemon()
@@ -149,7 +149,7 @@ struct RestorationTests {
         #expect(try !isStopped(process.pid))
     }
 
-    @Test("a daemon that ends in good order resumes what it suspended, and nothing that it did not")
+    @Test("a daemon that ends in good order resumes what it suspended, and nothing else")
     func orderly() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -165,7 +165,7 @@ struct RestorationTests {
         try daemon.end(SIGTERM)
         #expect(try !isStopped(ours.pid))
         #expect(try isStopped(theirs.pid))
-        // Its last words were true.
+        // Its last signals were correct.
         try client.wait(for: held, toBe: "background")
         #expect(client.edges(of: foreign) == [])
         try daemon.start()
@@ -176,7 +176,7 @@ struct RestorationTests {
     }
 
     @Test(
-        "a file that is damaged is reported, its processes run on, and the rest is taken up",
+        "a damaged record is reported, its processes are continued, and the others are restored",
         arguments: ["truncated", "garbled", "empty", "wrong number", "wrong value"])
     func damaged(_ how: String) throws {
         let daemon = try TestDaemon()
@@ -203,7 +203,7 @@ struct RestorationTests {
         #expect(try files(daemon) == ["1", "3"])
     }
 
-    @Test("deadlines are the same for the next daemon, to the microsecond")
+    @Test("deadlines survive a restart of the daemon, to the microsecond")
     func deadlines() throws {
         let daemon = try TestDaemon(
             configuration:
@@ -216,7 +216,7 @@ struct RestorationTests {
         let child = try Child("sleep", ["1000"])
         let ending = try client.register(
             "org.example.Ending", child.pid, [("suspension", .string("automatic"))])
-        // It has a say in its end, and does not answer.
+        // It is asked before it is ended, and does not answer.
         let other = try App(daemon.bus)
         let asked = try other.register()
         try other.application(asked, "FinishLaunching")
@@ -235,7 +235,7 @@ struct RestorationTests {
         #expect(try deadlines() == before)
     }
 
-    @Test("a deadline that passes while there is no daemon has passed for the next")
+    @Test("a deadline that passes while no daemon runs has passed for the next daemon")
     func deadlinePassed() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=1h\n")
         let client = try daemon.client()
@@ -244,7 +244,7 @@ struct RestorationTests {
         let path = try client.register("org.example.Stubborn", child.pid)
         try client.terminate(path)
         try daemon.end(SIGKILL)
-        // Serial, SIGTERM, SIGKILL, why, and whether SIGTERM was sent: at the first microsecond that there was.
+        // Serial, SIGTERM, SIGKILL, reason, whether SIGTERM was sent. SIGKILL is now due at the first microsecond.
         var hasLine = false
         try daemon.rewrite(path) { line in
             guard line.hasPrefix("termination=") else { return line }
@@ -259,7 +259,7 @@ struct RestorationTests {
         try client.wait("its end") { try client.list().isEmpty }
     }
 
-    @Test("whatever clients have named, no application is lost for it, and all is named as before")
+    @Test("no name that a client gave loses an application or changes in a restart of the daemon")
     func names() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundTaskMaxSec=infinity\n")
         let client = try daemon.client()
@@ -299,7 +299,7 @@ struct RestorationTests {
         try client.application(own, "Unregister")
     }
 
-    @Test("after the greatest number there is another, for this daemon and for the next")
+    @Test("application numbers continue with free ones after the greatest, also for the next daemon")
     func numbers() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -313,7 +313,7 @@ struct RestorationTests {
             try client.register("org.example.App", children[1].pid) == "\(BusNames.applications)/4294967295")
         try daemon.end(SIGKILL)
         try daemon.start()
-        // The first one has 1.
+        // The first application has number 1.
         #expect(first == BusNames.path(ofApplication: 1))
         #expect(try client.register("org.example.App", children[2].pid) == BusNames.path(ofApplication: 2))
         try daemon.end(SIGKILL)
@@ -322,7 +322,7 @@ struct RestorationTests {
         #expect(try client.list().count == 4)
     }
 
-    @Test("connections that left while there was no daemon have left")
+    @Test("connections that left while no daemon ran are gone for the next daemon")
     func connectionsLeft() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -341,7 +341,7 @@ struct RestorationTests {
     }
 
     @Test(
-        "a focus that somebody in passing told of one that is not registered is there when it registers",
+        "a focus report from a client that has left applies once the process registers",
         arguments: ["nothing happens", "another process gets the number", "it loses the focus"])
     func focusInPassing(_ meanwhile: String) throws {
         let daemon = try TestDaemon()
@@ -369,15 +369,16 @@ struct RestorationTests {
         #expect(try client.state(path) == (meanwhile == "nothing happens" ? "active" : "background"))
     }
 
-    /// A daemon that is killed while it stops an application that is to have SIGKILL. Of that, the main process and one child
-    /// stand; another child takes no stop while it waits in vfork(2).
+    /// Kills the daemon while it stops an application before SIGKILL. The main process and one child are stopped then;
+    /// another child takes no stop while it waits in vfork(2).
     ///
-    /// - Returns: those that stand, and those that stood before, more than one event looks at.
+    /// - Returns: the processes that are stopped, and those that were stopped before, which are more than one event
+    ///   looks at.
     private func killedWhileKilling(
         _ daemon: TestDaemon
     ) throws -> (app: App, standing: [Int32], stood: [Int32]) {
         let client = try daemon.client()
-        // On a busy machine the daemon may have lost its patience before it is killed.
+        // On a busy machine the daemon may have given up waiting before it is killed.
         for attempt in 0..<10 {
             let app = try App(daemon.bus)
             let child = try app.make("fork")
@@ -402,7 +403,7 @@ struct RestorationTests {
         throw TestFailure("the daemon was never killed in time")
     }
 
-    @Test("who was stopped to be killed runs again after --release")
+    @Test("processes that were stopped to be killed run again after --release")
     func releasedFromKill() throws {
         let daemon = try TestDaemon()
         let (app, standing, stood) = try killedWhileKilling(daemon)
@@ -413,7 +414,7 @@ struct RestorationTests {
         withExtendedLifetime(app) {}
     }
 
-    @Test("who was stopped to be killed is killed by the next daemon")
+    @Test("the next daemon kills the processes that were stopped to be killed")
     func killedByNext() throws {
         let daemon = try TestDaemon()
         let (app, standing, stood) = try killedWhileKilling(daemon)

@@ -7,13 +7,13 @@ import Testing
 
 @testable import Daemon
 
-/// Whose work is gone on with when, and for how long.
+/// Which user's work continues when, and for how long.
 @Suite("Work done piece by piece")
 struct RetriesTests {
     private final class Bench {
         let loop: EventLoop
         let retries: Retries<Int>
-        /// What was gone on with, in order.
+        /// The work that was continued, in order.
         private(set) var pieces: [Int] = []
         private(set) var ended: [String] = []
 
@@ -22,7 +22,7 @@ struct RetriesTests {
             retries = try Retries(loop: loop, now: { Clock.monotonicMicroseconds }, share: WorkShare())
         }
 
-        /// Work of so many pieces, each of which takes a turn.
+        /// Work of this many pieces, each of which takes a turn.
         func work(
             _ key: Int, of user: UInt32, pieces count: Int, for patience: Microseconds = .max / 2,
             atMost most: Int = .max
@@ -46,7 +46,7 @@ struct RetriesTests {
         func run(until isDone: () -> Bool) throws {
             let deadline = ContinuousClock.now + .seconds(300)
             while !isDone() {
-                guard ContinuousClock.now < deadline else { throw TestFailure("still: \(pieces) \(ended)") }
+                guard ContinuousClock.now < deadline else { throw TestFailure("hung: \(pieces) \(ended)") }
                 try loop.runOnce(timeout: 1_000_000)
             }
         }
@@ -62,7 +62,7 @@ struct RetriesTests {
         #expect(bench.pieces.count <= 22)
     }
 
-    @Test("what a user began first is ended first, so that little is half done")
+    @Test("a user's oldest work is finished first, so that little is left half done")
     func depth() throws {
         let bench = try Bench()
         for key in 0..<5 { bench.work(key, of: 1, pieces: 4) }
@@ -70,7 +70,7 @@ struct RetriesTests {
         #expect(bench.pieces == (0..<5).flatMap { Array(repeating: $0, count: 4) })
     }
 
-    @Test("what never ends does not keep the same user's other work waiting for ever")
+    @Test("endless work does not keep the same user's other work waiting for ever")
     func endless() throws {
         let bench = try Bench()
         bench.work(0, of: 1, pieces: .max)
@@ -79,7 +79,7 @@ struct RetriesTests {
         #expect(bench.ended == ["1 settled"])
     }
 
-    @Test("patience does not run out while there is something to do; the number of pieces does")
+    @Test("the time limit does not apply while work is being done, but the limit on pieces does")
     func patience() throws {
         let bench = try Bench()
         bench.work(0, of: 1, pieces: 20, for: 3 * Turn.length)
@@ -88,7 +88,7 @@ struct RetriesTests {
         #expect(Set(bench.ended) == ["0 settled", "1 given up"])
     }
 
-    @Test("what waits is given up when its patience is over")
+    @Test("work that waits is given up when its time limit is over")
     func waiting() throws {
         let bench = try Bench()
         var ended = false
@@ -105,7 +105,7 @@ struct RetriesTests {
     func share() throws {
         let bench = try Bench()
         bench.work(0, of: 1, pieces: .max)
-        // The allowance first, and its fifth that comes back meanwhile.
+        // First the allowance is used up, with the fifth of it that comes back meanwhile.
         let allowance = Int(WorkShare.allowance * 14 / 10 / Turn.length)
         try bench.run { bench.pieces.count >= allowance }
         let begin = Clock.monotonicMicroseconds

@@ -5,12 +5,12 @@ import Linux
 import TestSupport
 import Testing
 
-/// Same user is not same trust: a sandbox has a say in what is inside of it, and in nothing else.
+/// The same user is not the same trust: a sandboxed process controls what is inside its sandbox, and nothing else.
 @Suite("Sandboxes", .enabled(if: App.canBeOthers, App.whatOthersNeed))
 struct SandboxTests {
     private static let noSuchApplication = ErrorName.noSuchApplication.rawValue
 
-    /// Everything that an application may ask for itself.
+    /// Every call that an application may make for itself.
     private static let calls = [
         "\(BusNames.application) FinishLaunching", "\(BusNames.application) BecomeDelegate",
         "\(BusNames.application) Acknowledge t:1", "\(BusNames.application) BeginBackgroundTask s:task",
@@ -23,11 +23,11 @@ struct SandboxTests {
         "org.freedesktop.DBus.Introspectable Introspect",
     ]
 
-    @Test("a sandboxed process has no say in the application that started it")
+    @Test("a sandboxed process does not control the application that started it")
     func starter() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
-        // Its process is unshare(1), outside of the sandbox, which AppActor is in.
+        // Its process is unshare(1), outside the sandbox that AppActor is in.
         let app = try App(daemon.bus, isSandboxed: true)
         let path = try client.register("org.example.Starter", app.pid)
         for call in Self.calls {
@@ -37,7 +37,7 @@ struct SandboxTests {
         #expect(try app.manager("ListApplications") == "")
         #expect(try client.state(path) == "background")
         #expect(try client.explain(path)["delegate"] == .string(""))
-        // It can be one itself, and then has all say in that.
+        // It can become an application itself, and then controls that application fully.
         let own = try app.register()
         #expect(own != path)
         try app.application(own, "FinishLaunching")
@@ -45,7 +45,7 @@ struct SandboxTests {
         try app.ask("call \(own) \(BusNames.properties) GetAll s:")
         #expect(try app.manager("ListApplications") == own)
         #expect(errorName { try app.application(path, "Explain") } == Self.noSuchApplication)
-        // So has a process that it makes, from a connection of its own.
+        // So does a process that it forks, over a connection of its own.
         _ = try app.make("descend")
         try app.application(own, "BecomeDelegate")
         let task = try app.application(own, "BeginBackgroundTask s:task")

@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// SaveState and LoadState: what an application has saved outlives it, the daemon and the boot (§ 7).
+/// SaveState and LoadState: saved state outlives the application, the daemon and the boot (§ 7).
 @Suite("Saved state", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct SavedStateTests {
     private static let id = "org.example.Editor"
@@ -24,7 +24,7 @@ struct SavedStateTests {
         return options
     }
 
-    @Test("what was saved last is loaded, by itself and by the next launch, as bytes and as a file")
+    @Test("an application and its next launch load the state saved last, as bytes and as a file")
     func loaded() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -48,7 +48,7 @@ struct SavedStateTests {
                 "first-launch": .bool(false), "restorable": .bool(true), "exit-reason": .string("crashed"),
                 "exit-status": .int32(SIGSEGV), "previous-state": .string("inactive"),
             ])
-        // Of nothing, nothing stays.
+        // An empty state leaves no file.
         try next.application(nextPath, "SaveState ay:")
         #expect(try next.application(nextPath, "LoadState") == "")
         #expect(
@@ -57,7 +57,7 @@ struct SavedStateTests {
             ])
     }
 
-    @Test("what the client says of the run before is not taken")
+    @Test("a client's own values for launch options about the previous run are ignored")
     func reserved() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -67,7 +67,7 @@ struct SavedStateTests {
         #expect(try options(client, path) == ["first-launch": .bool(true), "own": .uint32(7)])
     }
 
-    @Test("more than a message carries is taken and given as a file")
+    @Test("a state that is too large for a message is saved and loaded as a file")
     func large() throws {
         let daemon = try TestDaemon(keeps: true)
         let (app, path) = try launch(daemon)
@@ -82,7 +82,7 @@ struct SavedStateTests {
         #expect(try app.application(path, "LoadStateFile") == "3000000-bytes")
     }
 
-    @Test("a file that somebody can still change is refused, and changes nothing")
+    @Test("a file that can still be changed is refused, and the saved state stays")
     func unsealed() throws {
         let daemon = try TestDaemon(keeps: true)
         let (app, path) = try launch(daemon)
@@ -105,13 +105,13 @@ struct SavedStateTests {
         #expect(errorName { try two.application(second, "SaveState zeros:700000") } == limit)
         #expect(errorName { try one.application(first, "SaveStateFile memory-zeros:1048577") } == limit)
         #expect(try one.application(first, "LoadState") == "700000-bytes")
-        // In the place of what it has, there is room.
+        // To replace its own state, there is room.
         try one.application(first, "SaveState zeros:1000000")
         try one.application(first, "SaveState ay:little")
         try two.application(second, "SaveState zeros:700000")
     }
 
-    @Test("whoever keeps open what LoadStateFile gave saves nothing beside it, and may drop it")
+    @Test("a state file that a client keeps open counts as used until the client drops the state")
     func heldOpen() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
         let client = try Client(daemon.bus)
@@ -126,7 +126,7 @@ struct SavedStateTests {
         let file = Descriptor(owning: try answer.readDescriptor())
         #expect(errorName { try save(600_000) } == ErrorName.limitsExceeded.rawValue)
         #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == 700_000)
-        // Dropped, it takes no room on the disk any more.
+        // Once dropped, the state takes no space on the disk any more.
         try save(0)
         var status = stat()
         #expect(fstat(file.rawValue, &status) == 0)
@@ -134,7 +134,7 @@ struct SavedStateTests {
         try save(600_000)
     }
 
-    @Test("who is over a limit that was lowered may save less, and nothing")
+    @Test("an application above a lowered limit may save a smaller state, or an empty one")
     func lowered() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
         let (app, path) = try launch(daemon)
@@ -148,7 +148,7 @@ struct SavedStateTests {
         #expect(try app.application(path, "LoadState") == "")
     }
 
-    @Test("a force quit of one process leaves what another of the same id has saved")
+    @Test("a force quit of one process leaves the state that another of the same id has saved")
     func twoProcesses() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -161,7 +161,7 @@ struct SavedStateTests {
         withExtendedLifetime(first) {}
     }
 
-    @Test("a force quit drops it, and so does a crash of the launch that was to restore it")
+    @Test("a force quit drops the state, and so does a crash of the launch that was to restore it")
     func dropped() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -174,7 +174,7 @@ struct SavedStateTests {
         #expect(try options(client, secondPath)["exit-reason"] == .string("force-quit"))
         #expect(try options(client, secondPath)["restorable"] == nil)
 
-        // This one crashes before it has launched, but had nothing to restore.
+        // This launch crashes, but had nothing to restore.
         try second.application(secondPath, "SaveState ay:again")
         second.process.kill(SIGABRT)
         try client.waitForRemoval(of: secondPath)
@@ -187,7 +187,7 @@ struct SavedStateTests {
         #expect(try fourth.application(fourthPath, "LoadState") == "")
     }
 
-    @Test("whoever ends suspended finds its state, and is told so")
+    @Test("an application that ends suspended finds its state and its exit reason at the next launch")
     func suspended() throws {
         let daemon = try TestDaemon(keeps: true)
         let client = try daemon.subscriber()
@@ -202,14 +202,14 @@ struct SavedStateTests {
         #expect(try options(client, nextPath)["previous-state"] == .string("suspended"))
     }
 
-    @Test("whenever the daemon is killed, what it has answered for is there, and whole")
+    @Test("whenever the daemon is killed, a state whose saving was answered is there and complete")
     func killed() throws {
         let daemon = try TestDaemon(keeps: true)
         var random = SystemRandomNumberGenerator()
         var (app, path) = try launch(daemon)
         var saved = 0
         for round in 1...100 {
-            // It is killed while the last of these is on its way, or not.
+            // The daemon may be killed while the last of these calls is under way.
             let count = Int.random(in: 1...4, using: &random)
             for _ in 1..<count {
                 saved += 1
@@ -218,10 +218,10 @@ struct SavedStateTests {
             let call = try app.begin("\(path) \(BusNames.application) SaveState ay:\(text(saved + 1))")
             usleep(UInt32.random(in: 0...3_000, using: &random))
             try daemon.end(SIGKILL)
-            // An error where it was killed before.
+            // The answer is an error if the daemon was killed before.
             try app.process.waitForLine(containing: "answer \(call) ")
             let wasAnswered = app.answer(to: call)?.hasPrefix("ok") == true
-            // The application ends while nobody looks, every other time.
+            // In every other round, the application ends while no daemon runs.
             let hasEnded = round.isMultiple(of: 2)
             if hasEnded { app.process.kill(SIGKILL) }
             try daemon.start()
@@ -233,12 +233,12 @@ struct SavedStateTests {
         }
     }
 
-    /// Of a version: some thousand bytes, none of them another version's.
+    /// The text of a version: some thousand bytes that no other version has.
     private func text(_ version: Int) -> String {
         version == 0 ? "" : String(repeating: "\(version).", count: 500)
     }
 
-    @Test("nobody but the daemon's user can look at the files")
+    @Test("no user but the daemon's can access the files")
     func modes() throws {
         let daemon = try TestDaemon(keeps: true)
         let (app, path) = try launch(daemon)
@@ -254,7 +254,8 @@ struct SavedStateTests {
     }
 
     @Test(
-        "an id that would be a directory's is a file's name all the same", arguments: [".", "..", ".hidden"])
+        "an id that looks like a directory's name is a file name all the same",
+        arguments: [".", "..", ".hidden"])
     func dots(_ id: String) throws {
         let daemon = try TestDaemon(keeps: true)
         let (app, path) = try launch(daemon, id)
@@ -264,7 +265,7 @@ struct SavedStateTests {
         #expect(try app.application(path, "LoadState") == "text")
     }
 
-    @Test("without STATE_DIRECTORY nothing is kept, and it says so")
+    @Test("without STATE_DIRECTORY nothing is kept, and the calls fail with NotSupported")
     func nothing() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -278,7 +279,7 @@ struct SavedStateTests {
 
     // MARK: Disks
 
-    /// A file system of the test's own at the daemon's directory, which ends with the test.
+    /// A file system of the test's own, mounted at the daemon's directory and unmounted with the test.
     private final class Disk {
         let directory: String
         private var isFrozen = false
@@ -301,7 +302,7 @@ struct SavedStateTests {
             try? Self.run(["umount", "-l", directory])
         }
 
-        /// Holds back every write (fsfreeze(8)) until `thaw`, or until this is let go.
+        /// Holds back every write (fsfreeze(8)) until `thaw`, or until this object is released.
         func freeze() throws {
             try Self.run(["fsfreeze", "--freeze", directory])
             isFrozen = true
@@ -332,7 +333,7 @@ struct SavedStateTests {
         return (try? probe.waitForExit()) == .exited(0)
     }()
 
-    /// fsfreeze(8) holds back every write: a disk that does not answer.
+    /// fsfreeze(8) holds back every write, like a disk that does not answer.
     private static let canFreezeDisks: Bool = {
         guard canMount, Programs.inPath("mkfs.ext4") != nil, Programs.inPath("fsfreeze") != nil else {
             return false
@@ -347,7 +348,7 @@ struct SavedStateTests {
     }()
 
     @Test(
-        "a full disk: an error that says so, and what was saved before is whole",
+        "saving to a full disk fails, and the state saved before stays complete",
         .enabled(if: canMount, "needs root, and mounts"))
     func full() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -362,7 +363,9 @@ struct SavedStateTests {
         withExtendedLifetime(disk) {}
     }
 
-    @Test("a disk that is read-only: the same", .enabled(if: canMount, "needs root, and mounts"))
+    @Test(
+        "saving to a read-only disk fails, and the state saved before stays complete",
+        .enabled(if: canMount, "needs root, and mounts"))
     func readOnly() throws {
         let daemon = try TestDaemon(keeps: true)
         let disk = try Disk(daemon.stateDirectory, ["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"])
@@ -377,7 +380,7 @@ struct SavedStateTests {
     }
 
     @Test(
-        "a disk that does not answer keeps nobody waiting but who saves; what was saved before is whole",
+        "a disk that does not answer delays only the caller that saves",
         .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
     func slow() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -388,7 +391,7 @@ struct SavedStateTests {
         try disk.freeze()
         defer { try? disk.thaw() }
         let call = try app.begin("\(path) \(BusNames.application) SaveState ay:new")
-        // Everything else goes on, for the same application too.
+        // Everything else continues, for the same application too.
         let (other, otherPath) = try launch(daemon, "org.example.Other")
         try client.setFocus(app.pid)
         try client.wait(for: path, toBe: "active")
@@ -401,7 +404,7 @@ struct SavedStateTests {
     }
 
     @Test(
-        "a force quit drops it although the daemon is killed before the disk answers",
+        "a force quit drops the state although the daemon is killed before the disk answers",
         .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
     func droppedLater() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -411,7 +414,7 @@ struct SavedStateTests {
         try app.application(path, "SaveState ay:spoilt")
         try disk.freeze()
         defer { try? disk.thaw() }
-        // What comes after this waits in the daemon, and goes with it.
+        // Whatever comes after this waits in the daemon, and is lost with it.
         let (other, otherPath) = try launch(daemon, "org.example.Other")
         _ = try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")
         try other.settle()
@@ -429,7 +432,7 @@ struct SavedStateTests {
     // MARK: Others
 
     @Test(
-        "a sandboxed process has what its sandbox is known by, and nothing under another's id",
+        "a sandboxed process has no access to the state of an id that its sandbox is not known by",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func sandboxed() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -448,7 +451,7 @@ struct SavedStateTests {
         #expect(
             errorName { try inside.manager("GetHistory s:\(Self.id)") } == ErrorName.accessDenied.rawValue)
         #expect(try options(client, own) == [:])
-        // Nor does its end say anything of the other.
+        // Its end does not count as the other application's end.
         try client.terminate(own, force: true)
         try client.waitForRemoval(of: own)
         let (next, nextPath) = try launch(daemon)
@@ -457,7 +460,7 @@ struct SavedStateTests {
     }
 
     @Test(
-        "another user has another application of the same id",
+        "the same id of another user is another application, with its own state",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func others() throws {
         let daemon = try TestDaemon(keeps: true)

@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Sessions of logind: locked, switched, ended; and a logind that goes, hangs or talks nonsense.
+/// Sessions of logind that are locked, switched and ended, and a logind that leaves, hangs or sends invalid data.
 @Suite(
     "Sessions", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestDaemon.canHaveSessions, Comment(rawValue: TestDaemon.whatSessionsNeed)))
@@ -23,7 +23,7 @@ struct SessionTests {
     private static let entered = Array(unlocked.dropFirst())
     private static let games: UInt32 = getpwnam("games")?.pointee.pw_uid ?? 5
 
-    /// A daemon, somebody who sees everything, and logind.
+    /// A daemon, a client that sees everything, and logind.
     private final class Scene {
         let daemon: TestDaemon
         let client: Client
@@ -32,14 +32,14 @@ struct SessionTests {
 
         init(grace: String = "10min") throws {
             daemon = try TestDaemon(
-                // The memory of the machine that runs the tests is not their subject.
+                // The memory of the machine that runs the tests must not affect them.
                 configuration: "[LifeCycle]\nBackgroundGraceSec=\(grace)\n[Pressure]\nSource=/nonexistent\n",
                 policy: LoginStandIn.policy, hasSessions: true)
             client = try daemon.subscriber()
             logind = try LoginStandIn(daemon, client)
         }
 
-        /// An application that has the focus of the session in which it, or else `session`, is.
+        /// An application that has the focus of the session that it is in, or of `session`.
         func application(uid: UInt32? = nil, speakingFor session: String? = nil) throws -> (App, String) {
             let app = try App(daemon.bus, uid: uid)
             applications.append(app)
@@ -53,7 +53,7 @@ struct SessionTests {
 
         func forget() throws { try client.catchUp() }
 
-        /// An application in front in session c2, which is open and is known to the daemon.
+        /// An application in front in session c2, which is open and known to the daemon.
         func applicationInSession() throws -> (App, String) {
             try logind.open("c2", uid: getuid())
             let (app, path) = try application()
@@ -63,7 +63,7 @@ struct SessionTests {
         }
     }
 
-    @Test("a lock takes protected data first, then the foreground; its end gives both back in that order")
+    @Test("a lock removes protected data, then the foreground; the unlock returns both in that order")
     func locks() throws {
         let scene = try Scene()
         let (app, path) = try scene.applicationInSession()
@@ -86,7 +86,7 @@ struct SessionTests {
         #expect(try scene.client.explain(path)["away"] == .strings([]))
     }
 
-    @Test("who is suspended behind the lock runs again with its end, and hears of it before its return")
+    @Test("an application suspended behind a lock resumes at the unlock, and gets its signal first")
     func suspended() throws {
         let scene = try Scene(grace: "100ms")
         let (app, path) = try scene.applicationInSession()
@@ -100,7 +100,7 @@ struct SessionTests {
         #expect(app.story(of: path).suffix(5) == Self.unlocked)
     }
 
-    @Test("a switch of the session is no lock")
+    @Test("a switch of the session is not a lock")
     func switches() throws {
         let scene = try Scene()
         let (_, path) = try scene.applicationInSession()
@@ -111,7 +111,7 @@ struct SessionTests {
         #expect(scene.client.story(of: path) == Self.left + Self.entered)
     }
 
-    @Test("who is registered in a session that is locked already does not stay in front")
+    @Test("an application registered in a session that is already locked does not stay in front")
     func lockedBefore() throws {
         let scene = try Scene()
         try scene.logind.open("c2", uid: getuid())
@@ -123,7 +123,7 @@ struct SessionTests {
     }
 
     @Test(
-        "two users and one user's second session do not disturb each other",
+        "the sessions of different users and a user's second session do not affect each other",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func apart() throws {
         let scene = try Scene()
@@ -152,7 +152,7 @@ struct SessionTests {
     }
 
     @Test(
-        "a reporter speaks for a session of its own user only, named or by its process",
+        "a reporter reports for sessions of its own user only, named or by its process",
         .enabled(if: App.canBeOthers, App.whatOthersNeed),
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func ownSession() throws {
@@ -177,7 +177,7 @@ struct SessionTests {
             #expect(
                 scene.client.error { try reporter.reporter("SetSession s:\(session)") } == error.rawValue)
         }
-        // As after su(1): the process is in the session of another.
+        // As after su(1), the process is in the session of another user.
         try scopes.take(reporter.pid)
         let own = try reporter.register()
         try reporter.application(own, "FinishLaunching")
@@ -208,7 +208,7 @@ struct SessionTests {
         withExtendedLifetime(next) {}
     }
 
-    @Test("what a session's end leaves behind is in the background")
+    @Test("applications that outlive their session are in the background")
     func removed() throws {
         let scene = try Scene()
         let (_, path) = try scene.applicationInSession()
@@ -219,7 +219,7 @@ struct SessionTests {
     }
 
     @Test(
-        "without logind every session is in front; one that is back is asked again",
+        "without logind every session is in front, and a logind that returns is asked again",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func restart() throws {
         let scene = try Scene()
@@ -247,12 +247,12 @@ struct SessionTests {
         try scene.client.wait(for: path, toSay: "DidEnterBackground")
         #expect(scene.client.story(of: path) == Self.locked)
         #expect(scene.client.story(of: second) == [])
-        // Its signals are heard as before.
+        // Its signals take effect as before.
         try scene.logind.lock("c2", false)
         try scene.client.wait(for: path, toSay: "DidBecomeActive")
     }
 
-    @Test("a logind that answers nothing delays nobody, and its silence is nobody's lock")
+    @Test("a logind that does not answer delays no application, and does not count as a lock")
     func silent() throws {
         let scene = try Scene()
         try scene.logind.open("c2", uid: getuid())
@@ -261,7 +261,7 @@ struct SessionTests {
         let (_, path) = try scene.application()
         try scene.client.wait("a call") { scene.logind.calls > 0 }
         #expect(try scene.client.state(path) == "active")
-        // Another takes its place.
+        // Another logind takes its place.
         try scene.logind.leave()
         scene.logind.isSilent = false
         try scene.logind.come()
@@ -269,7 +269,7 @@ struct SessionTests {
     }
 
     @Test(
-        "nonsense from logind changes nothing, and has it asked again where that may help",
+        "invalid data from logind changes nothing, and logind is asked again where that may help",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func garbage() throws {
         let scene = try Scene()
@@ -291,13 +291,13 @@ struct SessionTests {
         try scene.logind.waitUntilAsked(about: "c3", after: 1)
         try scene.client.settle()
         #expect(scene.client.story(of: path) == [] && scene.client.story(of: second) == [])
-        // What is clear is believed all the same.
+        // Valid data takes effect all the same.
         try scene.logind.change("c3", [("Active", .bool(false))])
         try scene.client.wait(for: second, toSay: "DidEnterBackground")
         #expect(scene.client.story(of: path) == [])
     }
 
-    @Test("a stranger that says it has logind's name is not logind")
+    @Test("a forged signal about the owner of logind's name is ignored")
     func forgedOwner() throws {
         let scene = try Scene()
         let (_, path) = try scene.applicationInSession()
@@ -310,7 +310,7 @@ struct SessionTests {
         #expect(scene.client.story(of: path) == [])
     }
 
-    @Test("a stranger's signals are not logind's")
+    @Test("signals from a client that is not logind are ignored")
     func stranger() throws {
         let scene = try Scene()
         let (_, path) = try scene.applicationInSession()
@@ -325,7 +325,7 @@ struct SessionTests {
     }
 
     @Test(
-        "a daemon that is killed while the session is locked leaves nothing in front, and says nothing twice")
+        "a daemon killed while the session is locked leaves nothing in front and repeats no signal")
     func killed() throws {
         let scene = try Scene(grace: "100ms")
         try scene.logind.open("c2", uid: getuid())

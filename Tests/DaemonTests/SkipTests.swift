@@ -23,7 +23,7 @@ struct SkipTests {
 
         """
 
-    /// What it answers to lines of swift test, in which the list is this one.
+    /// Runs check-skips on these lines of swift test's output, with the list above.
     private func check(_ lines: String...) throws -> (status: Child.Ending, output: String, errors: String) {
         let directory = NSTemporaryDirectory() + "skips." + UUID().uuidString
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -38,7 +38,7 @@ struct SkipTests {
 
     private static let passed = "✔ Test \"that is skipped: \"so\"\" passed after 0.001 seconds."
 
-    @Test("none is none")
+    @Test("a run without skips is no error")
     func none() throws {
         let (status, output, errors) = try check(
             "◇ Suite \"Those that are skipped\" started.", Self.passed,
@@ -49,7 +49,7 @@ struct SkipTests {
     }
 
     @Test(
-        "what the list allows here is named, and no error",
+        "a skip that the list allows here is printed, and is no error",
         arguments: [
             "Test \"two\" skipped: \"needs what nobody has\"",
             "Test two() skipped: \"needs what nobody has\"",
@@ -64,9 +64,9 @@ struct SkipTests {
     }
 
     @Test(
-        "what it does not allow is an error that names the test",
+        "a skip that the list does not allow is an error that names the test",
         arguments: [
-            // Not on it; without a reason; for what the machine has; of a test that it does not name.
+            // Not on the list; without a reason; for what the machine has; of a test that the list does not name.
             "Test \"two\" skipped: \"needs something else\"",
             "Test \"two\" skipped: \"needs what nobody has.\"",
             "Test \"two\" skipped.", "Test \"two\" skipped",
@@ -90,7 +90,7 @@ struct SkipTests {
         #expect(errors.contains(line))
     }
 
-    @Test("the list of this repository can be read whole, and says a word's meaning wherever it uses one")
+    @Test("the list of this repository is well-formed, and check-skips knows every word in it")
     func real() throws {
         let text = try String(contentsOfFile: TestDaemon.root + "/Tests/skips", encoding: .utf8)
         let lines = text.split(separator: "\n").filter { !$0.hasPrefix("#") && !$0.hasPrefix("    #") }
@@ -107,7 +107,7 @@ struct SkipTests {
         }
     }
 
-    @Test("a reason for named tests is given by no others, and these tests exist")
+    @Test("a reason for named tests is given by no other tests, and the named tests exist")
     func named() throws {
         let text = try String(contentsOfFile: TestDaemon.root + "/Tests/skips", encoding: .utf8)
         var listed: [String: Set<String>] = [:]

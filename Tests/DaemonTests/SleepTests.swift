@@ -5,13 +5,13 @@ import Linux
 import TestSupport
 import Testing
 
-/// What logind tells of the machine's sleep and end.
+/// What logind announces of the machine's sleep and shutdown.
 @Suite(
     "Sleep and shutdown", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct SleepTests {
     @Test(
-        "before a shutdown policy lets all go on and suspends nobody; who was asked to be suspended stays so")
+        "before a shutdown policy resumes what it holds and suspends nothing; requested holds stay")
     func shutdown() throws {
         let daemon = try TestDaemon(
             configuration: "[LifeCycle]\nBackgroundGraceSec=0\n", policy: LoginStandIn.policy)
@@ -37,7 +37,7 @@ struct SleepTests {
         for path in paths + [late] { try client.wait(for: path, toBe: "suspended") }
     }
 
-    @Test("what we had frozen and the wake-up has thawed is frozen again")
+    @Test("what the daemon had frozen and the wake-up has thawed is frozen again")
     func reasserted() throws {
         let daemon = try TestDaemon(policy: LoginStandIn.policy)
         let client = try daemon.subscriber()
@@ -53,12 +53,12 @@ struct SleepTests {
         try logind.prepareForSleep(false)
         try client.settle()
         #expect(try home.cgroup.isFrozen())
-        // Thawed behind the kernel's own notification, as far as anybody can be.
+        // Thawed without the kernel's own notification, as far as that is possible.
         try home.cgroup.thaw()
         kill(children[1].pid, SIGCONT)
         try logind.prepareForSleep(false)
-        try client.wait("both to stand again") { try home.cgroup.isFrozen() && isStopped(children[1].pid) }
-        try client.wait("both to be told so") {
+        try client.wait("both to stop again") { try home.cgroup.isFrozen() && isStopped(children[1].pid) }
+        try client.wait("both to be reported as suspended") {
             try paths.allSatisfy { try client.state($0) == "suspended" }
         }
         #expect(try paths.allSatisfy { try client.holds($0) == ["request uid:\(getuid())"] })

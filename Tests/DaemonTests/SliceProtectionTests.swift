@@ -6,7 +6,7 @@ import Testing
 
 @testable import Daemon
 
-/// Of `memory.low` a cgroup has no more than those above it: in a made-up tree.
+/// A cgroup has no more `memory.low` than the cgroups above it. The tests use a made-up tree.
 @Suite("Slices above protected applications")
 struct SliceProtectionTests {
     private final class Tree {
@@ -45,7 +45,7 @@ struct SliceProtectionTests {
         return slices
     }
 
-    @Test("each slice above has as much as one application, as long as one below it is protected")
+    @Test("each slice above has as much as one application while an application below is protected")
     func shared() throws {
         let tree = try Tree(["u", "u/a", "u/a/one", "u/b", "u/b/two"])
         let slices = try protection(tree)
@@ -55,7 +55,7 @@ struct SliceProtectionTests {
         slices.protect(two, "\(tree.root)/u/b/two")
         slices.protect(one, nil)
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, 0, amount])
-        // It moves.
+        // The application moves.
         slices.protect(two, "\(tree.root)/u/a/one")
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, amount, 0])
         slices.configure(1_000)
@@ -64,7 +64,7 @@ struct SliceProtectionTests {
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 0])
     }
 
-    @Test("what somebody else has set is left alone; what an earlier daemon has left is ours")
+    @Test("a value that others have set is left alone; one left by an earlier daemon is taken over")
     func others() throws {
         let tree = try Tree(["u", "u/a", "u/a/one"])
         try tree.set("u", "\(64 << 20)")
@@ -76,7 +76,7 @@ struct SliceProtectionTests {
         #expect(try ["u", "u/a"].map(tree.bytes) == [64 << 20, 0])
     }
 
-    @Test("what an earlier daemon has given is taken back, also above what has ended")
+    @Test("values given by an earlier daemon are taken back, also above cgroups that are gone")
     func earlier() throws {
         let tree = try Tree(["u", "u/a", "u/b", "u/b/two"])
         let slices = try protection(tree)
@@ -88,7 +88,7 @@ struct SliceProtectionTests {
             "slices x \(tree.root)/u/b/two", "memory-low 0 \(64 << 8) 4711 \(tree.root)/u/b/two",
         ])
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 64 << 20])
-        // What is written down is what is taken back.
+        // The recorded entries are what is taken back.
         slices.protect(two, "\(tree.root)/u/b/two")
         #expect(try tree.bytes("u") == amount)
         let next = SliceProtection(
@@ -98,7 +98,7 @@ struct SliceProtectionTests {
         #expect(slices.entries(for: nil) == [])
     }
 
-    @Test("what is gone, or elsewhere, harms nobody")
+    @Test("a cgroup that is gone or elsewhere does no harm")
     func gone() throws {
         let tree = try Tree(["u", "u/a"])
         let slices = try protection(tree)

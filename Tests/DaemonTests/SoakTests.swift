@@ -11,14 +11,14 @@ import Testing
 struct SoakTests {
     private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
 
-    @Test("every subscriber's sequence is legal and complete, and after the last exit nothing is left")
+    @Test("every subscriber gets a legal and complete sequence, and nothing is left after the last exit")
     func soak() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=1\n")
         try run(daemon, count: Self.isLong ? 1_000 : 200, seconds: Self.isLong ? 60 : 10)
     }
 
     @Test(
-        "the same where stops are found by polling",
+        "the sequences are legal and complete where stops are found by polling, too",
         .enabled(if: TestDaemon.canBeOthers, "needs root, to take capabilities from the daemon"))
     func polling() throws {
         let daemon = try TestDaemon(
@@ -31,7 +31,7 @@ struct SoakTests {
         let dice = Dice()
         print("soak of \(count) processes for \(seconds) s: APPSTATED_SEED=\(dice.seed)")
         let client = try daemon.client()
-        // What is opened once and kept, such as the way to the journal, is there then.
+        // After this, the daemon has opened what it opens once and keeps, such as the journal's socket.
         let first = try Child("sleep", ["1000"])
         try client.application(client.register("org.example.First", first.pid), "Unregister")
         try client.settle()
@@ -42,7 +42,7 @@ struct SoakTests {
         repeat {
             try soak.round(of: count)
             memory.append(try daemon.anonymousMemory())
-            // Nothing that was wrong becomes right by going on.
+            // Further rounds cannot repair a failure.
             guard soak.failures.isEmpty, soak.witnesses.allSatisfy(\.ledger.violations.isEmpty) else { break }
         } while ContinuousClock.now < end || memory.count < 3
 
@@ -64,7 +64,7 @@ struct SoakTests {
         let left = try daemon.descriptors().difference(from: before).map { "\($0)" }
         #expect(left == [])
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
-        // The first round makes the tables as large as they get.
+        // The tables reach their final size in the first round.
         #expect((memory.last ?? 0) - memory[min(1, memory.count - 1)] < 1_024, "KiB: \(memory)")
     }
 }

@@ -4,8 +4,8 @@ import Linux
 import TestSupport
 import Testing
 
-/// Freezes, stops and requests of different people, in every order: what stands is held by somebody whom the books
-/// name, and once everybody has resumed it, it runs.
+/// Freezes, stops and requests of different users, in every order. An application that is stopped has a hold on record,
+/// and runs once all users have resumed it.
 @Suite(
     "Stops in every order", .enabled(if: App.canBeOthers, App.whatOthersNeed),
     .enabled(if: TestCgroup.isAvailable))
@@ -19,7 +19,7 @@ struct StopOrderTests {
         case ownResume = "the owner's Resume"
     }
 
-    /// An application of nobody's in a cgroup of its own.
+    /// An application of the user nobody in a cgroup of its own.
     private final class Scene {
         let daemon: TestDaemon
         let root: Client
@@ -40,7 +40,7 @@ struct StopOrderTests {
 
         func take(_ step: Step) throws {
             switch step {
-            // Until it works: a Resume that comes first has nothing to lift.
+            // Wait until the step has worked: a Resume that comes first would have nothing to lift.
             case .freeze:
                 try home.cgroup.freeze()
                 try root.wait("the freeze") { try home.cgroup.isFrozen() }
@@ -58,7 +58,7 @@ struct StopOrderTests {
             get throws { try isStopped(child.pid) || home.cgroup.isFrozen() }
         }
 
-        /// The state is what is, and whoever stands is held.
+        /// Whether the state is correct, and the application has a hold exactly when it is stopped or frozen.
         var isTrue: Bool {
             get throws {
                 let stands = try stands
@@ -67,7 +67,7 @@ struct StopOrderTests {
         }
     }
 
-    @Test("four of six steps in each order, and then both resume it")
+    @Test("after any four of six steps in any order, the application runs once both users resume it")
     func orders() throws {
         let scene = try Scene()
         var taken: [Step] = []
@@ -82,7 +82,7 @@ struct StopOrderTests {
         func play(_ steps: [Step]) throws {
             for step in steps {
                 try scene.take(step)
-                try wait("a true state after \(step.rawValue)") { try scene.isTrue }
+                try wait("a correct state after \(step.rawValue)") { try scene.isTrue }
             }
         }
         func goOn() throws {
@@ -94,7 +94,7 @@ struct StopOrderTests {
                     continue
                 }
                 try play(taken + [.resume, .ownResume])
-                try wait("its running") { try !scene.stands }
+                try wait("the application to run") { try !scene.stands }
             }
         }
         try goOn()

@@ -9,10 +9,10 @@ import Testing
 
 @testable import Daemon
 
-/// What a flood of signals, or a walk over many applications, makes of the event loop: who gets a turn when.
+/// How a flood of signals, or a walk over many applications, affects the turns of the event loop's sources.
 @Suite("Looks at stops")
 struct StopSensorTests {
-    /// A sensor of applications that are made up: of each look it is known when it came.
+    /// A sensor of made-up applications that records the order of the looks.
     private final class Scene {
         let loop: EventLoop
         private(set) var sensor: StopSensor?
@@ -21,11 +21,11 @@ struct StopSensorTests {
         let core = Core(settings: Settings())
         private let pipe: PipeEnds
         private var other: Source?
-        /// What looks take, by the sensor's clock.
+        /// The time that looks have taken, by the sensor's clock.
         private var ahead: Microseconds = 0
         private static let look: Microseconds = 300
 
-        /// - Parameter standing: of processes that are there; nil for all others.
+        /// - Parameter standing: the standing of real processes; nil for all others.
         init(
             _ count: Int, proc: Proc = Proc(),
             standing: @escaping (ApplicationNumber) -> Standing? = { _ in nil }
@@ -67,22 +67,22 @@ struct StopSensorTests {
         func run(until isDone: () -> Bool) throws {
             let deadline = ContinuousClock.now + .seconds(300)
             while !isDone() {
-                guard ContinuousClock.now < deadline else { throw TestFailure("it never came") }
+                guard ContinuousClock.now < deadline else { throw TestFailure("it timed out") }
                 try loop.runOnce(timeout: 100_000)
             }
         }
 
-        /// The looks between two turns of the other source.
+        /// The numbers of looks between two turns of the other source.
         var runs: [Int] {
             story.split(separator: "other", omittingEmptySubsequences: true).map(\.count)
         }
     }
 
-    @Test("a walk over all applications is made in slices, and others have their turns in between")
+    @Test("a walk over all applications is made in slices, and other sources get turns in between")
     func slices() throws {
         let scene = try Scene(200)
         let sensor = try #require(scene.sensor)
-        // Each is looked at by polling; the first walk is now.
+        // Each application is polled; the first walk starts now.
         sensor.rescan()
         try scene.run { scene.story.count { $0 == "look" } >= 200 }
         #expect(scene.runs.allSatisfy { $0 <= 4 }, "\(scene.runs)")
@@ -90,7 +90,7 @@ struct StopSensorTests {
         #expect(sensor.counts.slices >= 50)
     }
 
-    @Test("one that is given up in the middle of a walk is not looked at")
+    @Test("an application that is given up in the middle of a walk is not looked at")
     func givenUp() throws {
         let scene = try Scene(20)
         let sensor = try #require(scene.sensor)
@@ -104,8 +104,8 @@ struct StopSensorTests {
         "By the trace",
         .enabled(if: StopTrace.isAvailable, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
     struct TraceTests {
-        /// Sends signals without end: to itself, to a hundred threads that are not registered. The alarm ends it where
-        /// `python3` is a script that starts another, and only the script is killed.
+        /// Programs that send signals without end: to themselves, or to a hundred threads that are not registered. The
+        /// alarm ends them where `python3` is a script that starts another process, and only the script is killed.
         private static let floods = [
             "import os, signal\nsignal.alarm(120)\nwhile True: os.kill(os.getpid(), 18)",
             """
@@ -123,7 +123,7 @@ struct StopSensorTests {
         ]
 
         @Test(
-            "in a flood there are bounded wake-ups, lookups and looks, and a stop is found",
+            "a flood causes a bounded number of wake-ups, lookups and looks, and a stop is found",
             .enabled(if: Programs.inPath("python3") != nil, "needs python3"), arguments: 0..<2)
         func flood(_ kind: Int) throws {
             let proc = Proc()
@@ -148,13 +148,13 @@ struct StopSensorTests {
             let span = Daemon.now - begin
             let counts = sensor.counts
             #expect(counts.lookups - before.lookups <= 8 * (counts.drains - before.drains))
-            // Once in 5 ms, after the first ones.
+            // Once every 5 ms, after the first ones.
             #expect(counts.drains - before.drains <= Int(span / 5_000) + 1_024)
-            // The victim's own, and walks.
+            // The looks at the victim, and those of walks.
             #expect(counts.looks - before.looks <= 60 * (counts.walks - before.walks + 1))
         }
 
-        @Test("a trace that cannot be opened anew is polling from then on, and that is told, once")
+        @Test("if the trace cannot be reopened, the sensor polls from then on, and announces that once")
         func givenUp() throws {
             let root = NSTemporaryDirectory() + "proc-\(UUID().uuidString)"
             defer { try? FileManager.default.removeItem(atPath: root) }
@@ -171,7 +171,7 @@ struct StopSensorTests {
             try sensor.renewTrace()
             #expect(told == [])
             #expect(sensor.detection == .events)
-            // In another PID namespace than the machine's the records' numbers mean nothing.
+            // In a PID namespace other than the machine's, the PIDs in the records mean nothing.
             try FileManager.default.removeItem(atPath: link)
             #expect(throws: KernelFailure.self) { try sensor.renewTrace() }
             #expect(told == [.polling])

@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Stops that somebody else makes, seen from a subscriber.
+/// Stops that other processes make, as a subscriber sees them.
 @Suite("Foreign stops", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct StopTests {
     @Test("kill -STOP walks an active application to suspended, kill -CONT back to active")
@@ -45,14 +45,14 @@ struct StopTests {
     }
 
     @Test(
-        "another user's flood keeps nobody's stop from being seen",
+        "another user's flood of signals does not keep a stop from being seen",
         .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
     func flood() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
         let path = try client.register("org.example.Editor", child.pid)
-        // The shell itself: a python3 in PATH may be a script that starts another.
+        // The shell itself sends the signals: a python3 in PATH may be a script that starts another process.
         let attacker = try Child("sh", ["-c", "echo on; while :; do kill -CONT $$; done"], uid: App.nobody)
         try attacker.waitForLine(containing: "on")
         for _ in 0..<3 {
@@ -66,7 +66,7 @@ struct StopTests {
     }
 
     @Test(
-        "a continuation is seen although a signal that the process ignores comes right after it",
+        "a continuation is seen although a signal that the process ignores follows at once",
         .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
     func overtaken() throws {
         let daemon = try TestDaemon()
@@ -85,7 +85,7 @@ struct StopTests {
     }
 
     @Test(
-        "one that was sent before the registration, and works after it, is seen",
+        "a stop that was sent before the registration, and takes effect after it, is seen",
         .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
     func onItsWay() throws {
         let daemon = try TestDaemon()
@@ -93,7 +93,7 @@ struct StopTests {
         let fifo = daemon.bus.directory + "/fifo"
         try #require(mkfifo(fifo, 0o600) == 0)
         let app = try App(daemon.bus)
-        // It has no other child: it waits in vfork(2), and takes no stop, until the FIFO has a writer.
+        // This is its only child. The application waits in vfork(2), and takes no stop, until the FIFO has a writer.
         app.tell("spawn \(fifo)")
         try client.wait("the child of vfork") { try !Proc().children(of: app.pid).isEmpty }
         kill(app.pid, SIGSTOP)
@@ -102,7 +102,7 @@ struct StopTests {
         let writer = open(fifo, O_RDWR | O_CLOEXEC)
         defer { close(writer) }
         try client.wait(for: path, toBe: "suspended")
-        // Whose signal it was may be known by then.
+        // The sender of the signal may be known by then.
         #expect(try client.holds(path).map { $0.prefix(7) } == ["signal "])
     }
 }

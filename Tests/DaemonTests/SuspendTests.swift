@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Suspend, Resume and CanSuspend, as a person asks for them.
+/// Suspend, Resume and CanSuspend, as a user calls them.
 @Suite("Suspension on request", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct SuspendTests {
     @Test("Suspend answers when the application is suspended, Resume when it runs again")
@@ -36,7 +36,7 @@ struct SuspendTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("a walk is one PropertiesChanged, after its edges, with all that came of it")
+    @Test("a walk sends one PropertiesChanged, after its edges, with all that changed")
     func coalesced() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -46,7 +46,7 @@ struct SuspendTests {
         try client.wait(for: path, toBe: "active")
         try client.settle()
         client.forget()
-        // A stop by signal is complete a moment later: the way there is another matter than the way back.
+        // A stop by signal completes a moment later, so only the way back is one walk.
         try client.application(path, "Suspend")
         try client.settle()
         client.forget()
@@ -59,7 +59,7 @@ struct SuspendTests {
             ])
     }
 
-    @Test("who asks is obeyed: the focus is no obstacle, and is there again afterwards")
+    @Test("a request suspends a focused application, which has the focus again afterwards")
     func suspendActive() throws {
         let stage = try Stage()
         #expect(try stage.client.canSuspend(stage.path) == ["has the focus"])
@@ -72,7 +72,7 @@ struct SuspendTests {
             ])
         #expect(try stage.client.property(stage.path, "Focused") == .bool(true))
         stage.client.forget()
-        // Focus lifts what policy wanted, never what a person asked for.
+        // Focus lifts a hold of policy, never a user's request.
         try stage.client.setFocus(stage.process.pid)
         #expect(try stage.client.state(stage.path) == "suspended")
         try stage.client.application(stage.path, "Resume")
@@ -84,14 +84,14 @@ struct SuspendTests {
             ])
     }
 
-    @Test("to suspend twice is to suspend once, and one Resume lifts it")
+    @Test("a second Suspend changes nothing, and one Resume lifts the hold")
     func suspendTwice() throws {
         let stage = try Stage()
         try stage.client.application(stage.path, "Suspend")
         try stage.client.settle()
         stage.client.forget()
         let before = try stage.client.picture()
-        // From another connection: the hold is the person's.
+        // From another connection, because the hold belongs to the user.
         try stage.daemon.client().application(stage.path, "Suspend")
         try stage.client.settle()
         #expect(stage.client.received == [])
@@ -100,7 +100,7 @@ struct SuspendTests {
         #expect(try stage.client.state(stage.path) == "active")
     }
 
-    @Test("Resume of what runs changes nothing")
+    @Test("Resume of a running application changes nothing")
     func resumeRunning() throws {
         let stage = try Stage()
         let before = try stage.client.picture()
@@ -110,7 +110,7 @@ struct SuspendTests {
         #expect(try stage.client.picture() == before)
     }
 
-    @Test("Resume continues what somebody else stopped")
+    @Test("Resume continues an application that another process stopped")
     func resumeForeign() throws {
         let stage = try Stage()
         stage.process.kill(SIGSTOP)
@@ -121,7 +121,7 @@ struct SuspendTests {
         #expect(try stage.client.holds(stage.path) == [])
     }
 
-    @Test("focus does not continue what somebody else stopped")
+    @Test("focus does not continue an application that another process stopped")
     func focusOfForeign() throws {
         let stage = try Stage()
         stage.process.kill(SIGSTOP)
@@ -132,7 +132,7 @@ struct SuspendTests {
         #expect(try isStopped(stage.process.pid))
     }
 
-    @Test("a request on top of somebody else's stop makes two holds, and Resume lifts both")
+    @Test("a request on top of another process's stop makes two holds, and Resume lifts both")
     func requestOnForeign() throws {
         let stage = try Stage()
         stage.process.kill(SIGSTOP)
@@ -160,7 +160,7 @@ struct SuspendTests {
     }
 
     @Test(
-        "who is continued again and again is given up, and the journal says so",
+        "the holds of an application that is continued again and again are given up, and that is logged",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func contested() throws {
         let stage = try Stage()
@@ -169,7 +169,7 @@ struct SuspendTests {
         while try !stage.client.holds(stage.path).isEmpty {
             attempts += 1
             guard attempts < 1_000 else {
-                Issue.record("never given up")
+                Issue.record("the hold is never given up")
                 return
             }
             stage.client.forget()
@@ -185,13 +185,13 @@ struct SuspendTests {
     }
 
     @Test(
-        "a stop that does not come about does not keep the caller waiting: the hold stands",
+        "a stop that does not take effect does not keep the caller waiting, and the hold remains",
         .enabled(if: Programs.inPath("strace") != nil, "needs strace, to keep a stop from coming about"))
     func neverStopped() throws {
         let stage = try Stage()
         let tracer = try Child("strace", ["-p", "\(stage.process.pid)"])
         try tracer.waitForLine(containing: "attached")
-        // Whoever traces it has to pass its signals on, and cannot now.
+        // A tracer has to pass the signals on, and this one cannot now.
         tracer.kill(SIGSTOP)
         tracer.waitUntilStopped()
         try stage.client.application(stage.path, "Suspend")
@@ -203,7 +203,7 @@ struct SuspendTests {
         #expect(stage.client.reasons(of: stage.path).last == "request")
     }
 
-    @Test("CanSuspend names what speaks against it, and nothing for what rests in the background")
+    @Test("CanSuspend names the objections, and none for an application that rests in the background")
     func canSuspend() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -221,12 +221,12 @@ struct SuspendTests {
         let child = try Child("sleep", ["1000"])
         let never = try client.register("org.example.Server", child.pid, [("suspension", .string("never"))])
         #expect(try client.canSuspend(never) == ["suspension is never"])
-        // Never is for policy; a person is obeyed.
+        // `never` binds policy only; a user's request is obeyed.
         try client.application(never, "Suspend")
         #expect(try client.state(never) == "suspended")
     }
 
-    @Test("Unregister continues what we suspended, and leaves what somebody else stopped")
+    @Test("Unregister continues what the daemon suspended, and leaves what another process stopped")
     func unregister() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -247,13 +247,13 @@ struct SuspendTests {
         try client.settle()
         let removals = client.received.filter { $0.member == "ApplicationRemoved" }
         #expect(removals.compactMap(\.arguments.last) == ["unregistered", "unregistered"])
-        // The processes live: no edge is told of.
+        // The processes live on, so no edge is announced.
         #expect(client.edges(of: path) + client.edges(of: other) == [])
         #expect(try client.list() == [])
     }
 
     @Test(
-        "an application that has become another user's is NotSuspendable and left alone",
+        "an application whose process has changed its user is NotSuspendable and left alone",
         .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
     func changedUser() throws {
         let daemon = try TestDaemon()

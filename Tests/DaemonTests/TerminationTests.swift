@@ -8,7 +8,7 @@ import Testing
 /// Terminate, orderly and by force.
 @Suite("Termination", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct TerminationTests {
-    /// A delegate that has finished launching, of which the client has heard.
+    /// A delegate that has finished launching; the client has received its signals and forgotten them.
     private func launched(_ daemon: TestDaemon, _ client: Client) throws -> (app: App, path: String) {
         let app = try App(daemon.bus)
         let path = try app.register()
@@ -19,7 +19,7 @@ struct TerminationTests {
 
     private static let patient = "[LifeCycle]\nTerminateGraceSec=10min\n"
 
-    @Test("a delegate is told, and is sent SIGTERM when it acknowledges")
+    @Test("a delegate gets WillTerminate, and SIGTERM when it acknowledges")
     func acknowledged() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -28,7 +28,7 @@ struct TerminationTests {
         let told = try app.last("WillTerminate", of: path).compactMap(UInt64.init)
         #expect(try client.explain(path)["kill-deadline"] == .uint64(try #require(told.last)))
         #expect(try client.explain(path)["terminating"] == .bool(true))
-        // Told twice is told once.
+        // A second Terminate sends no second WillTerminate.
         try client.terminate(path)
         try app.settle()
         #expect(app.story(of: path).filter { $0 == "WillTerminate" }.count == 1)
@@ -41,7 +41,7 @@ struct TerminationTests {
         #expect(client.reasons(of: path) == ["exit"])
     }
 
-    @Test("without a delegate SIGTERM is sent at once; WillTerminate is for subscribers then")
+    @Test("without a delegate SIGTERM is sent at once, and WillTerminate goes to subscribers")
     func withoutDelegate() throws {
         let stage = try Stage(configuration: Self.patient)
         try stage.client.terminate(stage.path)
@@ -50,7 +50,7 @@ struct TerminationTests {
         #expect(stage.client.story(of: stage.path) == ["WillTerminate", "active→not-running"])
     }
 
-    @Test("a delegate that leaves has nothing more to acknowledge: SIGTERM is sent then")
+    @Test("SIGTERM is sent when a delegate leaves without an acknowledgement")
     func delegateLeaves() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -71,7 +71,7 @@ struct TerminationTests {
         #expect(try app.process.waitForExit() == .signalled(SIGTERM))
     }
 
-    @Test("who ignores SIGTERM is killed at the deadline, children included")
+    @Test("an application that ignores SIGTERM is killed at the deadline, with its children")
     func deadline() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")
         let client = try daemon.subscriber()
@@ -85,7 +85,7 @@ struct TerminationTests {
         #expect(hasEnded)
     }
 
-    @Test("by force there is no warning: all of it is killed at once")
+    @Test("a forced Terminate kills the whole application at once, without a warning")
     func force() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -100,12 +100,12 @@ struct TerminationTests {
         let hasEnded = waitForEnd(of: child)
         #expect(hasEnded)
         #expect(client.story(of: path) == ["inactive→not-running"])
-        // An application of its own is another matter.
+        // A child that is an application of its own is not affected.
         #expect(try client.state(innerPath) == "background")
         #expect(try !isStopped(inner))
     }
 
-    @Test("force after good order is force")
+    @Test("a forced Terminate after an orderly one kills at once")
     func forceAfterOrder() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -117,7 +117,7 @@ struct TerminationTests {
     }
 
     @Test(
-        "a suspended application cannot hear of it: killed at once, in good order or by force",
+        "a suspended application is killed at once, by an orderly and by a forced Terminate",
         arguments: [(false, "terminated"), (true, "force-quit")])
     func suspended(_ force: Bool, _ reason: String) throws {
         let daemon = try TestDaemon(configuration: Self.patient)
@@ -135,7 +135,7 @@ struct TerminationTests {
         #expect(client.story(of: path) == ["suspended→not-running"])
     }
 
-    @Test("what somebody else stopped is killed all the same")
+    @Test("Terminate ends an application that another process stopped")
     func foreignStop() throws {
         let stage = try Stage(configuration: Self.patient)
         stage.process.kill(SIGSTOP)
@@ -144,7 +144,7 @@ struct TerminationTests {
         #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
     }
 
-    @Test("a stop voids the acknowledgement that is awaited: it is sent no SIGTERM for it afterwards")
+    @Test("a stop voids the pending acknowledgement, which then causes no SIGTERM")
     func stopWhileAwaited() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
@@ -156,7 +156,7 @@ struct TerminationTests {
         app.process.kill(SIGCONT)
         try client.wait(for: path, toBe: "inactive")
         try app.application(path, "Acknowledge t:\(serial)")
-        // SIGTERM would have been sent before that was answered.
+        // SIGTERM would have been sent before the answer to this call.
         try app.settle()
         #expect(try client.explain(path)["terminating"] == .bool(true))
     }

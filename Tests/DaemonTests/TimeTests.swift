@@ -8,7 +8,7 @@ import Testing
 
 @testable import Daemon
 
-/// What is told of the time, and to whom.
+/// Which changes of the time are announced, and to which clients.
 @Suite("Changes of the time")
 struct TimeTests {
     private static let second: Int64 = 1_000_000
@@ -20,7 +20,7 @@ struct TimeTests {
         TimeReading(real: real, boot: boot, monotonic: monotonic, local: LocalTime(at: moment), zone: zone)
     }
 
-    @Test("time that passes is no change; a clock that is set, a machine that has slept and another zone are")
+    @Test("passing time is no change, but a set clock, a resume from sleep and another time zone are")
     func changes() {
         let (second, before) = (Self.second, reading())
         func changes(_ now: TimeReading) -> [TimeChange] { now.changes(since: before) }
@@ -36,13 +36,13 @@ struct TimeTests {
         let day = 86_400 * second
         #expect(changes(reading(real: day, boot: day, monotonic: day, at: 86_400 * 2)) == [.midnight])
         #expect(changes(reading(real: day, boot: day, monotonic: 1, at: 86_400 * 2)) == [.resume, .midnight])
-        // Whoever sets the clock or the zone sets the day, too.
+        // To set the clock or the zone is to set the day, too.
         #expect(changes(reading(real: day, at: 86_400 * 2)) == [.clockSet])
         #expect(changes(reading(at: 86_400 * 2, zone: [])) == [.timeZone])
     }
 
     @Test(
-        "another time zone is told to delegates and subscribers; a suspended application is told when it runs again",
+        "delegates and subscribers are notified of a new time zone, suspended ones once they resume",
         .enabled(
             if: App.isAvailable && TestDaemon.canHaveSessions
                 && access("/usr/share/zoneinfo/Asia/Tokyo", R_OK) == 0,
@@ -80,13 +80,13 @@ struct TimeTests {
         try FileManager.default.createSymbolicLink(
             atPath: etc + "/localtime", withDestinationPath: "/usr/share/zoneinfo/Europe/Berlin")
         try client.wait("the zone") { causes().count >= 2 }
-        // The same again is no change; nor is another file.
+        // The same zone again is no change, and neither is another file.
         let before = causes().count
         try set("Europe/Berlin")
         try "x".write(toFile: etc + "/other", atomically: false, encoding: .utf8)
         try client.settle()
         #expect(causes().count == before)
-        // Once for all that it has missed.
+        // It gets one signal for all changes that it has missed.
         try client.application(path, "Resume")
         try app.settle()
         #expect(app.story(of: path).filter { $0 == "SignificantTimeChange" }.count == told + 1)

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// `Toggle` and `ToggleFocused`, with holds of others, errors and another daemon.
+/// `Toggle` and `ToggleFocused`, with holds of other users, errors and a restart of the daemon.
 @Suite("Toggle", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ToggleTests {
     private let daemon: TestDaemon
@@ -23,7 +23,7 @@ struct ToggleTests {
         try client.call(path, BusNames.application, "Toggle") { try $0.appendDictionary([]) }.readBool()
     }
 
-    @Test("a refusal comes to the caller as what it is")
+    @Test("a refusal reaches the caller with its own error, NotSuspendable")
     func refused() throws {
         let own = try client.register("org.example.Tests", getpid())
         #expect(client.error(of: { _ = try toggle(own, by: client) }) == ErrorName.notSuspendable.rawValue)
@@ -38,10 +38,10 @@ struct ToggleTests {
     }
 
     @Test(
-        "the answer says what is: another user's hold stays",
+        "the answer says what the state is, because another user's hold stays",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func others() throws {
-        // Root's until setpriv has run it.
+        // The process is root's until setpriv has run the shell.
         let sleeper = try Child("sh", ["-c", "echo on; exec sleep 1000"], uid: App.nobody)
         try sleeper.waitForLine(containing: "on")
         let theirs = try client.register("org.example.Theirs", sleeper.pid)
@@ -57,7 +57,7 @@ struct ToggleTests {
         #expect(try client.state(theirs) == "background")
     }
 
-    @Test("one that is in front stays suspended under the next daemon, until it gets the focus anew")
+    @Test("an application toggled in front stays suspended for the next daemon until it is focused anew")
     func restarted() throws {
         try client.setFocus(child.pid)
         #expect(try toggle(path, by: client))

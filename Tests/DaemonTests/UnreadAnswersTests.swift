@@ -4,12 +4,12 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Answers that nobody reads: dbus-daemon keeps at most 127 MiB of ours, for all readers together.
+/// Answers that no client reads: dbus-daemon keeps at most 127 MiB of the daemon's, for all readers together.
 @Suite("Unread answers", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct UnreadAnswersTests {
     private static let size = 1 << 20
 
-    /// A connection that has a megabyte saved.
+    /// A connection that has saved a megabyte of state.
     private func hoarder(_ daemon: TestDaemon) throws -> (client: Client, path: String) {
         let client = try Client(daemon.bus)
         let path = try client.register("org.example.Hoarder", getpid())
@@ -20,7 +20,7 @@ struct UnreadAnswersTests {
     }
 
     @Test(
-        "a user who loads 300 times a megabyte and reads none of it silences the daemon for nobody else",
+        "a user who loads a megabyte 300 times and reads none of it does not block answers to others",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func unread() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -42,7 +42,7 @@ struct UnreadAnswersTests {
         }
         #expect(try other.application(otherPath, "LoadState") == "theirs")
 
-        // It reads at last, and is served as before.
+        // The client reads at last, and is served as before.
         try client.wait("the refusals") { answers.contains(ErrorName.limitsExceeded.rawValue) }
         var last = ""
         try client.wait("an answer") {
@@ -54,7 +54,7 @@ struct UnreadAnswersTests {
         withExtendedLifetime(slots) {}
     }
 
-    @Test("whoever reads may load as often as it likes, also where it answers no ping")
+    @Test("a client that reads may load as often as it likes, also where it answers no ping")
     func read() throws {
         let daemon = try TestDaemon(keeps: true)
         let (client, path) = try hoarder(daemon)
@@ -63,13 +63,13 @@ struct UnreadAnswersTests {
         }
     }
 
-    @Test("who leaves while the bus is asked about it leaves the limit as it is")
+    @Test("a client that leaves while the bus is asked about it does not change the limit")
     func leaving() throws {
         let daemon = try TestDaemon(keeps: true)
         let (client, path) = try hoarder(daemon)
         for _ in 0..<20 {
             let leaver = try Client(daemon.bus)
-            // It is known, and so its calls are charged to it.
+            // The daemon knows the client after this, so its calls are charged to it.
             _ = errorName { try leaver.call(BusNames.root, BusNames.manager, "ListApplications") }
             for _ in 0..<300 {
                 let call = try leaver.bus.newCall(
@@ -82,8 +82,8 @@ struct UnreadAnswersTests {
         var errors: Set<String> = []
         var slots: [Slot] = []
         let other = try Client(daemon.bus)
-        // Of those who have left the daemon may hear later: until then, it refuses what loads one more megabyte. Its user's
-        // other calls are refused once enough is loaded, and not answered any more once there is far too much.
+        // The daemon may learn later that clients have left. Until then, it refuses to load one more megabyte. The
+        // user's other calls are refused once enough is loaded, and not answered any more once far too much is.
         try other.wait("a refusal") {
             let load = try client.bus.newCall(
                 destination: BusNames.service, path: path, interface: BusNames.application,

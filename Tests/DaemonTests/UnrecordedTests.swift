@@ -6,9 +6,10 @@ import Linux
 import TestSupport
 import Testing
 
-/// Nothing is stopped that could not be recorded first.
+/// The daemon stops nothing that it could not record first.
 @Suite(
-    "Unrecorded", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    "Stops that cannot be recorded",
+    .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: SmallDisk.isPossible, "needs mount(8), as root"))
 struct UnrecordedTests {
     /// A daemon whose runtime directory is small, with an application in the background.
@@ -36,7 +37,7 @@ struct UnrecordedTests {
     }
 
     @Test(
-        "with a full runtime directory Suspend is refused with the reason, nobody is stopped, and later it is done"
+        "while the runtime directory is full, Suspend is refused with the reason and stops nothing"
     )
     func request() throws {
         let scene = try Scene()
@@ -47,7 +48,7 @@ struct UnrecordedTests {
         #expect(try !isStopped(scene.child.pid))
         #expect(try scene.client.holds(scene.path) == [])
         #expect(try scene.objection.contains("it could not be recorded"))
-        // The one who is killed now leaves nobody behind.
+        // A daemon that is killed now leaves no process stopped.
         try scene.restart()
         #expect(try !isStopped(scene.child.pid))
         #expect(try scene.client.state(scene.path) == "background")
@@ -56,7 +57,7 @@ struct UnrecordedTests {
         try scene.disk.clear()
         try scene.client.application(scene.path, "Suspend")
         #expect(try isStopped(scene.child.pid))
-        // What was recorded before stays so, with or without room for more.
+        // What was recorded before stays on record, even without room for more.
         try scene.disk.fill()
         try scene.restart()
         #expect(try isStopped(scene.child.pid))
@@ -65,7 +66,7 @@ struct UnrecordedTests {
         #expect(try !isStopped(scene.child.pid))
     }
 
-    @Test("nor is anything else changed that could not be recorded, until there is room again")
+    @Test("resources that cannot be recorded are not changed until there is room again")
     func resources() throws {
         let scene = try Scene()
         let own = try Niceness.read(getpid())
@@ -80,7 +81,7 @@ struct UnrecordedTests {
         try scene.client.wait("its resources") { try Niceness.read(child.pid) > own }
     }
 
-    @Test("nor does policy stop anybody, until there is room again")
+    @Test("policy suspends nothing that cannot be recorded until there is room again")
     func policy() throws {
         let scene = try Scene([("launch-mode", .string("foreground")), ("suspension", .string("automatic"))])
         try scene.disk.fill()
@@ -89,7 +90,7 @@ struct UnrecordedTests {
         #expect(try !isStopped(scene.child.pid))
         #expect(try scene.client.state(scene.path) == "background")
         try scene.disk.clear()
-        // It is tried again by itself.
+        // The daemon tries again by itself.
         try scene.client.wait("the stop") { try scene.client.state(scene.path) == "suspended" }
         #expect(try isStopped(scene.child.pid))
         try scene.restart()
@@ -123,7 +124,7 @@ private final class SmallDisk {
 
     deinit { _ = try? Child("umount", ["--lazy", path]).waitForExit() }
 
-    /// Leaves no room, for a single byte either.
+    /// Leaves no room, not even for a single byte.
     func fill() throws {
         let file = open(path + "/ballast", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
         guard file >= 0 else { throw TestFailure("open ballast: \(errno)") }
@@ -136,7 +137,7 @@ private final class SmallDisk {
     func clear() throws { unlink(path + "/ballast") }
 }
 
-/// A directory that is removed with what is in it.
+/// A directory that is removed with its contents.
 private final class PrivateDirectory {
     let path: String
 

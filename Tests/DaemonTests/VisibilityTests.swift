@@ -10,8 +10,8 @@ import Testing
     "What other users see", .enabled(if: App.canBeOthers, App.whatOthersNeed),
     .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
 struct VisibilityTests {
-    /// Three users: root, whose application has the focus and whose client sees everything; one with an
-    /// application of its own; and nobody, who has none and looks.
+    /// Three users: root, whose application has the focus and whose client sees everything; a user with an
+    /// application of their own; and the user nobody, who has none and looks for the others'.
     private struct Scene {
         let stage: Stage
         let owner: App
@@ -28,15 +28,15 @@ struct VisibilityTests {
             nobody = try App(stage.daemon.bus, uid: App.nobody)
         }
 
-        /// Both applications: what nobody must not find.
+        /// Both applications, which the user nobody must not find.
         var targets: [(path: String, pid: Int32)] { [(stage.path, stage.process.pid), (path, owner.pid)] }
 
-        /// What busctl says to nobody.
+        /// The output of busctl, run by the user nobody.
         func busctl(_ arguments: [String]) throws -> String {
             try stage.daemon.busctl(arguments, uid: App.nobody).output
         }
 
-        /// Runs what must change nothing: no fact of any application, no hold; no signal is sent.
+        /// Runs an action that must change no fact and no hold of any application, and must send no signal.
         func changesNothing(_ what: String, _ act: () throws -> Void) throws {
             let before = try stage.client.picture()
             let holds = try targets.map { try stage.client.holds($0.path) }
@@ -54,7 +54,7 @@ struct VisibilityTests {
 
     // MARK: Lists
 
-    @Test("their lists are empty, and nothing has the focus")
+    @Test("a user without applications sees empty lists and no focused application")
     func lists() throws {
         let scene = try Scene()
         let root = [BusNames.service, BusNames.root]
@@ -68,7 +68,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("busctl tree shows no object of another user's")
+    @Test("busctl tree shows no object of another user")
     func tree() throws {
         let scene = try Scene()
         let all = try scene.stage.daemon.busctl(["--list", "tree", BusNames.service]).output
@@ -80,7 +80,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("each user's list has its own applications, and root's has all")
+    @Test("each user's list has the user's own applications, and root's has all")
     func eachItsOwn() throws {
         let scene = try Scene()
         let own = try scene.nobody.register("org.example.Own")
@@ -93,7 +93,7 @@ struct VisibilityTests {
 
     // MARK: Objects
 
-    /// Every method with arguments that read.
+    /// Every method, with arguments that are valid.
     private static let calls = [
         "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:upload",
         "EndBackgroundTask t:1", "BackgroundTimeRemaining", "SetUnsavedChanges b:true", "Configure {}",
@@ -105,7 +105,7 @@ struct VisibilityTests {
         "Explain",
     ]
 
-    @Test("every method of another user's application is NoSuchApplication, and changes nothing")
+    @Test("every method of another user's application fails with NoSuchApplication and changes nothing")
     func methods() throws {
         let scene = try Scene()
         let documented = try Description.documented(BusNames.application)
@@ -122,7 +122,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("its properties and its description are NoSuchApplication")
+    @Test("reading another user's properties or introspection data fails with NoSuchApplication")
     func properties() throws {
         let scene = try Scene()
         let names = try Description.documented(BusNames.application).filter { $0.hasPrefix("property ") }
@@ -141,7 +141,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("nothing that busctl says tells another user's application from one that does not exist")
+    @Test("busctl's output does not tell another user's application from one that does not exist")
     func indistinguishable() throws {
         let scene = try Scene()
         let missing = "\(BusNames.applications)/99"
@@ -167,18 +167,18 @@ struct VisibilityTests {
         }
     }
 
-    @Test("a sandbox with an object manager's picture is told of no other user's changes")
+    @Test("a sandboxed client of the object manager gets no signals of other users' applications")
     func sandboxedFollower() throws {
         let scene = try Scene()
         let app = try App(scene.stage.daemon.bus, uid: App.nobody, isSandboxed: true)
         try app.ask("call \(BusNames.root) \(BusNames.objectManager) GetManagedObjects")
         for member in ["Suspend", "Resume"] { try scene.stage.client.application(scene.path, member) }
-        // Signals come before the answer.
+        // Signals that were sent before arrive before the answer.
         try app.manager("ListApplications")
         #expect(app.lines.filter { $0.hasPrefix("signal \(scene.path)") } == [])
     }
 
-    @Test("another user's sandbox in an application's extent, as sudo makes it, is none of the application's")
+    @Test("another user's sandbox in an application's extent, as sudo makes it, has no say in it")
     func sandboxedStranger() throws {
         let stage = try Stage()
         let gate = try PipeEnds()
@@ -200,7 +200,7 @@ struct VisibilityTests {
 
     // MARK: Processes
 
-    @Test("a process of another user's application is in no application, nor is one that belongs to it")
+    @Test("GetApplicationByPID finds no application for a process in another user's extent")
     func byProcess() throws {
         let scene = try Scene()
         let descendant = try scene.owner.make("fork")
@@ -212,7 +212,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("whether another user's process is registered does not show when one tries to register it")
+    @Test("an attempt to register another user's process does not reveal whether it is registered")
     func registering() throws {
         let scene = try Scene()
         let stranger = try Child("sleep", ["1000"], uid: Self.ordinary)
@@ -226,7 +226,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("what they report of another user's processes changes nothing")
+    @Test("reports about another user's processes change nothing")
     func reports() throws {
         let scene = try Scene()
         for target in scene.targets {
@@ -252,7 +252,7 @@ struct VisibilityTests {
     // MARK: Signals
 
     @Test(
-        "who has subscribed is sent nothing of a whole life of another user's application",
+        "a subscriber gets no signal of another user's application during its whole life",
         .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"),
         .enabled(if: Scripts.othersCanRun, "another user cannot read the source tree"))
     func signals() throws {
@@ -261,7 +261,7 @@ struct VisibilityTests {
         #expect(try listener.waitForLine(containing: "ready") == "ready 0 /")
         let owner = try App(stage.daemon.bus, uid: Self.ordinary)
         try live(owner, stage.client)
-        // The service speaks to each in order: this comes after all that was said before.
+        // The service sends to each client in order, so this arrives after all that was sent before.
         let own = try App(stage.daemon.bus, uid: App.nobody)
         let path = try own.register("org.example.Own")
         try listener.waitForLine(containing: "ApplicationAdded \(BusNames.root) \(path)")
@@ -269,7 +269,7 @@ struct VisibilityTests {
         #expect(heard.first == "ApplicationAdded \(BusNames.root) \(path) org.example.Own \(own.pid)")
     }
 
-    /// Takes an application through every state, and every kind of signal that goes to more than its delegate.
+    /// Takes an application through every state, with every kind of signal that goes to more than its delegate.
     private func live(_ owner: App, _ root: Client) throws {
         let path = try owner.register("org.example.Ordinary")
         try owner.application(path, "FinishLaunching")
@@ -290,7 +290,7 @@ struct VisibilityTests {
     }
 
     @Test(
-        "a connection in other hands than those that opened it sees nothing and does nothing",
+        "a connection that another process has opened and handed over sees nothing and does nothing",
         .enabled(if: Scripts.haveGI, "needs python3-gi"))
     func handedOver() throws {
         let daemon = try TestDaemon()

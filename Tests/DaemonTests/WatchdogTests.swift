@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Applications that do not answer what they have promised to (docs/lifecycle.md § 7).
+/// Applications that miss an answer that they have promised (docs/lifecycle.md § 7).
 @Suite("Watchdog", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct WatchdogTests {
     private static let id = "org.example.Actor"
@@ -17,7 +17,7 @@ struct WatchdogTests {
         try client.property(path, "Unresponsive")
     }
 
-    @Test("a launch that takes too long is told, and counts as finished; its late answer is an answer")
+    @Test("a launch that takes too long is reported and counts as finished; a late answer still counts")
     func launch() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=100ms\n")
         let client = try daemon.subscriber()
@@ -27,14 +27,14 @@ struct WatchdogTests {
         try client.settle()
         #expect(missed(client, path) == ["launch"])
         #expect(try unresponsive(client, path) == .string("launch"))
-        // It is not the application's to hear.
+        // The application itself does not get the signal.
         try app.settle()
         #expect(!app.story(of: path).contains("DidBecomeUnresponsive"))
         try app.application(path, "FinishLaunching")
         #expect(try unresponsive(client, path) == .string(""))
     }
 
-    @Test("LaunchTimeoutAction=terminate kills it, and what it was to restore is dropped")
+    @Test("LaunchTimeoutAction=terminate kills a slow launch and drops the state it was to restore")
     func launchKilled() throws {
         let daemon = try TestDaemon(
             configuration: "[LifeCycle]\nLaunchTimeoutSec=500ms\nLaunchTimeoutAction=terminate\n", keeps: true
@@ -57,12 +57,12 @@ struct WatchdogTests {
         let thirdPath = try third.register(Self.id)
         #expect(try third.application(thirdPath, "LoadState") == "")
         guard case .dictionary(let options) = try client.property(thirdPath, "LaunchOptions") else {
-            throw TestFailure("LaunchOptions is no dictionary")
+            throw TestFailure("LaunchOptions is not a dictionary")
         }
         #expect(options["exit-reason"] == .string("unresponsive"))
     }
 
-    @Test("UnresponsiveAction=terminate kills who does not acknowledge the background; report suspends it")
+    @Test("without an acknowledgement, UnresponsiveAction=terminate kills, and report suspends")
     func background() throws {
         let daemon = try TestDaemon(
             configuration: """
@@ -88,7 +88,7 @@ struct WatchdogTests {
         #expect(missed(client, killedPath) == ["background"])
     }
 
-    @Test("who is still there at the deadline of WillTerminate is told of, and killed as ever")
+    @Test("an application that is alive at WillTerminate's deadline is reported, and killed as ever")
     func termination() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=200ms\n")
         let client = try daemon.subscriber()
@@ -98,7 +98,7 @@ struct WatchdogTests {
         let path = try own.register(Self.id, child.pid)
         try client.terminate(path)
         #expect(try client.waitForRemoval(of: path) == "terminated")
-        // Without a delegate nobody has promised anything.
+        // Without a delegate no answer was promised.
         #expect(missed(client, path) == [])
 
         let app = try App(daemon.bus)

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Policy does not suspend what works, as far as that can be seen, and as far as the user's rule has it count.
+/// Policy does not suspend an application that works, as far as the daemon can see it and the user's rule counts it.
 @Suite(
     "Work in progress", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
@@ -22,7 +22,7 @@ struct WorkInProgressTests {
         try client.register("org.example.Busy", child.pid, [("suspension", .string("automatic"))])
     }
 
-    /// Policy has tried, and gave way to this.
+    /// Waits until policy has tried to suspend, and this objection has prevented it.
     private func wait(for reason: ObjectionReason, at path: String) throws {
         try client.wait("the objection of \(reason)") {
             guard case .string(let why)? = try client.explain(path)["last-objection"] else { return false }
@@ -31,14 +31,14 @@ struct WorkInProgressTests {
         #expect(try client.state(path) == "background")
     }
 
-    /// The user says what counts.
+    /// Sets what the user's rule counts as work.
     private func count(_ reasons: [ObjectionReason], at path: String) throws {
         try client.call(path, BusNames.application, "Configure") {
             try $0.appendDictionary([("keep-while", .strings(reasons.map(\.rawValue)))])
         }
     }
 
-    @Test("a job in its terminal, until that ends; not where the user's rule says so")
+    @Test("a job in the terminal prevents suspension until it ends, unless the user's rule ignores it")
     func terminalJob() throws {
         let terminal = try Child(
             Scripts.python,
@@ -69,7 +69,7 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("a transfer, until it ends; not below the rate that the configuration gives")
+    @Test("a transfer above the configured rate prevents suspension until it ends")
     func network() throws {
         let transfer = try Child(
             Scripts.python,
@@ -105,7 +105,7 @@ struct WorkInProgressTests {
     }
 
     @Test(
-        "an application that computes is suspended; one that computes since it was needed is not, until it rests"
+        "computing prevents suspension only if the application was needed, and until it rests"
     )
     func answering() throws {
         let busy = try Child(
@@ -138,7 +138,7 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("who inhibits sleep, shutdown or idleness; not who only delays it, or minds the lid")
+    @Test("a block on sleep, shutdown or idle prevents suspension, but no delay and no lid switch block")
     func inhibitor() throws {
         let logind = try LoginStandIn(daemon, client)
         let children = try (0..<4).map { _ in try Child("sleep", ["1000"]) }
@@ -153,7 +153,7 @@ struct WorkInProgressTests {
             try client.canSuspend(paths[0]).contains("inhibitor: pid \(children[0].pid) inhibits idle:sleep"))
         logind.inhibitors = []
         try client.wait(for: paths[0], toBe: "suspended")
-        // One that does not answer keeps nobody.
+        // A logind that does not answer prevents no suspension.
         logind.isSilent = true
         try client.application(paths[0], "Resume")
         try client.wait(for: paths[0], toBe: "suspended")

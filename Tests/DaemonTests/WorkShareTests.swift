@@ -6,20 +6,20 @@ import Testing
 
 @testable import Daemon
 
-/// How much of the daemon's time goes to one user.
+/// How much of the daemon's time one user gets.
 @Suite("The share of one user's work")
 struct WorkShareTests {
-    @Test("half a second at once, then a fifth of the time; root has no bound, and users are counted apart")
+    @Test("each user gets half a second at once, then a fifth of the time; root has no limit")
     func share() {
         let share = WorkShare()
         var now: Microseconds = 1_000_000_000
-        // Less than its fifth.
+        // Work for less than a fifth of the time.
         for _ in 0..<10_000 {
             share.spend(1_000, of: 5, at: now)
             now += 6_000
         }
         #expect(share.due(of: 5) <= now)
-        // All the time.
+        // Work all the time.
         var taken: Microseconds = 0
         while share.due(of: 5) <= now {
             share.spend(1_000, of: 5, at: now)
@@ -42,7 +42,7 @@ struct WorkShareTests {
     }
 
     @Test(
-        "who never stops calling is answered in order, and others meanwhile",
+        "a client that never stops calling is answered in order, and others are answered meanwhile",
         .enabled(if: Scripts.haveGI, "needs python3-gi"),
         .enabled(if: Scripts.othersCanRun, "needs root, setpriv, and programs that another user can run"))
     func order() throws {
@@ -58,7 +58,7 @@ struct WorkShareTests {
         }
         #expect(caller.output.contains("done in order 0"), "\(caller.output)")
         #expect(answers > 100)
-        // The last was to restore it.
+        // The last call was to restore the window.
         #expect(try client.explain(path)["minimized"] == .bool(false))
     }
 }

@@ -5,8 +5,8 @@ import Linux
 import TestSupport
 import Testing
 
-/// Types and defaults, beside what gio(1) and xdg-mime(1) say of the same files.
-@Suite("What opens what")
+/// Types and default applications, compared with gio(1) and xdg-mime(1) on the same files.
+@Suite("Default applications")
 struct DefaultsTests {
     /// Directories with lists and entries of every kind.
     private final class Stage {
@@ -22,13 +22,13 @@ struct DefaultsTests {
             for name in ["browser", "mail", "editor", "viewer", "other", "mine", "kde", "hexer"] {
                 try entry("share", name, "")
             }
-            // The types of this machine, and none of its applications.
+            // The types of this machine, but none of its applications.
             try FileManager.default.createSymbolicLink(
                 atPath: "\(path)/share/mime", withDestinationPath: "/usr/share/mime")
             try entry("share", "hidden", "Hidden=true")
             try entry("share", "uninstalled", "TryExec=no-such-program")
             try entry("share", "sub/deep", "")
-            // A user's own copy of it opens something else.
+            // The user's own copy of this entry opens something else.
             try entry("data", "mine", "")
             try scratch.write(
                 """
@@ -107,22 +107,24 @@ struct DefaultsTests {
         ("application/x-shellscript", "editor"), ("application/octet-stream", nil),
     ]
 
-    @Test("lists, caches, removals and kinds of types give the application that GLib gives")
+    @Test("lists, caches, removals and parent types give the same application as GLib")
     func types() throws {
         let stage = try Stage()
         let defaults = stage.defaults(nil)
         for (type, entry) in Self.expected {
             #expect(defaults.entry(ofType: type)?.id == entry, "\(type)")
         }
-        // GLib would take what is hidden; the specification of entries says that it does not exist.
+        // GLib would choose the hidden entry; the desktop entry specification says that it does not exist.
         #expect(defaults.entry(ofType: "audio/x-wav")?.id == "viewer")
-        // A desktop's own list goes first, and associates nothing.
+        // A desktop's own list has precedence, and adds no associations.
         let kde = stage.defaults("X-None:KDE")
         #expect(kde.entry(ofType: "video/mp4")?.id == "kde")
         #expect(kde.entry(ofType: "image/gif")?.id == "viewer")
     }
 
-    @Test("gio says the same", .enabled(if: Programs.inPath("gio") != nil, "gio is not installed"))
+    @Test(
+        "gio gives the same default applications",
+        .enabled(if: Programs.inPath("gio") != nil, "gio is not installed"))
     func gio() throws {
         let stage = try Stage()
         for desktops in ["", "KDE"] {
@@ -137,7 +139,7 @@ struct DefaultsTests {
         }
     }
 
-    /// Version 1.2 finds entries by other rules than the specification's.
+    /// Version 1.2 finds entries by different rules than the specification's.
     private static let hasXDGMime: Bool = {
         guard let child = try? Child("xdg-mime", ["--version"]), (try? child.waitForExit()) == .exited(0)
         else { return false }
@@ -145,12 +147,12 @@ struct DefaultsTests {
     }()
 
     @Test(
-        "xdg-mime says the same of what it has an answer for",
+        "xdg-mime gives the same default applications for the types that it supports",
         .enabled(if: hasXDGMime, "xdg-mime 1.1 is not installed"))
     func xdgMime() throws {
         let stage = try Stage()
         let defaults = stage.defaults("")
-        // It looks at no type that another is a kind of, and for installed programs in another way.
+        // xdg-mime ignores parent types, and looks for installed programs in a different way.
         for type in [
             "x-scheme-handler/mailto", "inode/directory", "video/mp4", "image/gif", "text/html",
             "application/zip",
@@ -181,7 +183,7 @@ struct DefaultsTests {
     ]
 
     @Test(
-        "files have the types that gio gives them",
+        "files have the same types as with gio",
         .enabled(
             if: Programs.inPath("gio") != nil && access("/usr/share/mime/globs2", R_OK) == 0,
             "gio or the types' database is not installed"))
@@ -199,7 +201,7 @@ struct DefaultsTests {
         #expect(try types.type(ofFile: "/dev/null") == "inode/chardevice")
     }
 
-    @Test("URLs and files are opened by what their scheme or type says, and what nothing opens is named")
+    @Test("URLs and files are opened by their scheme or type, and a failure names what has no handler")
     func urls() throws {
         let stage = try Stage()
         let defaults = stage.defaults(nil)

@@ -9,7 +9,7 @@ struct EntryTests {
         try DesktopEntry(id: id, path: "/\(id).desktop", file: KeyFile(Array(lines.utf8)))
     }
 
-    @Test("only the group Desktop Entry counts, comments and localized keys do not")
+    @Test("only the group Desktop Entry is read, and comments and localized keys are ignored")
     func groups() throws {
         let entry = try entry(
             """
@@ -29,7 +29,7 @@ struct EntryTests {
         #expect(entry.exec == "app %U")
     }
 
-    @Test("escapes of values and lists are read")
+    @Test("escapes in values and lists are decoded")
     func escapes() throws {
         let entry = try entry(
             #"""
@@ -50,7 +50,7 @@ struct EntryTests {
         #expect(entry.needsTerminal && entry.isDBusActivatable && entry.startupNotify == false)
     }
 
-    @Test("what is no UTF-8, and what ends its lines otherwise, harms nothing else")
+    @Test("invalid UTF-8 and unusual line ends do not affect the rest of the entry")
     func bytes() throws {
         let bytes =
             Array("[Desktop Entry]\r\nName=a".utf8) + [0xFF, 0, 0xE2]
@@ -58,11 +58,11 @@ struct EntryTests {
         let entry = try DesktopEntry(id: "a", path: "/a", file: KeyFile(bytes))
         #expect(entry.exec == "x")
         #expect(entry.name.hasPrefix("a\u{FFFD}"))
-        // A line separator of Unicode ends no line.
+        // A Unicode line separator does not end a line.
         #expect(try self.entry("[Desktop Entry]\nType=Application\nName=a\u{2028}b").name == "a\u{2028}b")
     }
 
-    @Test("an entry of another type is no application, and one without a type neither")
+    @Test("an entry of another type, or without a type, is no application")
     func types() throws {
         #expect(throws: DesktopFailure.notApplication(id: "org.example.App", type: "Link")) {
             try entry("[Desktop Entry]\nType=Link\nURL=http://a")
@@ -72,7 +72,7 @@ struct EntryTests {
         }
     }
 
-    @Test("the first directory that has an id counts, also where it hides it")
+    @Test("the first directory with an id wins, even if it hides the entry")
     func directories() throws {
         let scratch = try Scratch()
         let text = "[Desktop Entry]\nType=Application\nExec=true\n"
@@ -99,7 +99,7 @@ struct EntryTests {
         }
     }
 
-    @Test("an entry that is longer than anybody writes one is refused, not cut off")
+    @Test("an overlong entry is refused, not truncated")
     func size() throws {
         let scratch = try Scratch()
         try scratch.write(
@@ -109,7 +109,7 @@ struct EntryTests {
         #expect(throws: DesktopFailure.self) { try entries.entry("long") }
     }
 
-    @Test("base directories are as the specification has them")
+    @Test("base directories follow the specification")
     func base() {
         let plain = BaseDirectories { ["HOME": "/home/a"][$0] }
         #expect(plain.data == ["/home/a/.local/share", "/usr/local/share", "/usr/share"])

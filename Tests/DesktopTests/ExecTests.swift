@@ -16,12 +16,12 @@ struct ExecTests {
         try entry(exec).invocations(opening: urls).map { Array($0.arguments.dropFirst()) }
     }
 
-    // Not among the arguments of @Test: Swift 6.0.3 crashes on a string with an interpolation there.
+    // Not passed as arguments of @Test: Swift 6.0.3 crashes there on a string with an interpolation.
     private static let quoting: [(exec: String, arguments: [String])] = [
         ("true", []), (" true  a\tb ", ["a", "b"]), ("true \"a b\" c", ["a b", "c"]),
         ("true \"\" b", ["", "b"]),
-        // The file format takes one half of the backslashes: the specification's own example of a dollar sign, and of
-        // a backslash.
+        // The file format consumes one half of the backslashes: the specification's own examples of a dollar sign and
+        // of a backslash.
         (#"true "\\$HOME""#, ["$HOME"]), (#"true "a\\\\b""#, [#"a\b"#]), (#"true "\\"q\\"""#, ["\"q\""]),
         (#"true "\\`x\\`""#, ["`x`"]), (#"true "a\\nb""#, [#"a\nb"#]), ("true 100%%", ["100%"]),
         // As Wine and others write it.
@@ -30,11 +30,11 @@ struct ExecTests {
             ["WINEPREFIX=/home/a b/.wine", "wine", #"C:\a b"#]
         ),
         ("true -c 'a \"b\" $c'", ["-c", "a \"b\" $c"]), ("\"true\" a", ["a"]),
-        // Nothing is done to what only a shell would expand.
+        // What only a shell would expand stays as it is.
         ("true $HOME ~ *", ["$HOME", "~", "*"]),
     ]
 
-    @Test("arguments are split and unquoted as the specification says")
+    @Test("arguments are split and unquoted according to the specification")
     func split() throws {
         for (exec, arguments) in Self.quoting {
             #expect(try lines(exec) == [arguments], "\(exec)")
@@ -52,11 +52,11 @@ struct ExecTests {
         ("true %i %c %k", [], [["--icon", "app", "The App", "/usr/share/applications/app.desktop"]]),
         ("true --caption \"%c\"", [], [["--caption", "The App"]]),
         ("true %d%D %n %N %v %m a", [], [["a"]]),
-        // No field for files: as GLib and KDE do it.
+        // No field for files: appended, as in GLib and KDE.
         ("true a", ["file:///1", "file:///2"], [["a", "/1"], ["a", "/2"]]),
     ]
 
-    @Test("field codes stand for what is opened")
+    @Test("field codes are replaced by what is opened")
     func codes() throws {
         for (exec, urls, expected) in Self.fields {
             #expect(try lines(exec, urls) == expected, "\(exec)")
@@ -80,7 +80,7 @@ struct ExecTests {
         ("/etc a", .programMissing(id: "app", program: "/etc")), ("", .nothingToStart(id: "app")),
     ]
 
-    @Test("what is no command line is refused by name")
+    @Test("a malformed command line is refused with a specific error")
     func refusals() throws {
         for (exec, why) in Self.broken {
             #expect(throws: why, "\(exec)") { try entry(exec).invocations() }
@@ -98,7 +98,7 @@ struct ExecTests {
         #expect(throws: DesktopFailure.notURL("a b")) { try lines("true %u", ["a b"]) }
     }
 
-    @Test("TryExec and Path must be there")
+    @Test("TryExec and Path must exist")
     func tests() throws {
         #expect(throws: DesktopFailure.tryExecMissing(id: "app", program: "no-such")) {
             try entry("true", "TryExec=no-such").invocations()
@@ -111,7 +111,7 @@ struct ExecTests {
         #expect(try !entry("true", "TryExec=no-such").isInstalled())
     }
 
-    @Test("a program in a terminal gets the first emulator that is there, with what that one wants")
+    @Test("a program in a terminal gets the first available emulator, with that emulator's options")
     func terminal() throws {
         let scratch = try Scratch()
         let file = try scratch.program("bin/app")
@@ -137,7 +137,7 @@ struct ExecTests {
         #expect(chosen.first?.arguments == ["xdg-terminal-exec", file, "a b"])
     }
 
-    @Test("file URLs and paths")
+    @Test("file URLs and paths are converted into each other")
     func urls() {
         #expect(FileURL.url(of: "/a b/é%?#;") == "file:///a%20b/%C3%A9%25%3F%23%3B")
         #expect(FileURL.path(of: "file:///a%20b/%C3%A9%25%3F%23%3B") == "/a b/é%?#;")
@@ -151,7 +151,7 @@ struct ExecTests {
         for text in ["", ":a", "1:b", "a b:c", "abc", "/a:b"] { #expect(FileURL.scheme(of: text) == nil) }
     }
 
-    /// Entries that Debian's packages install, and what must come of them.
+    /// Entries that Debian's packages install, and the expected command lines.
     private static let installed: [(id: String, urls: [String], program: String, arguments: [String])] = [
         ("debian-xterm", [], "xterm", ["xterm"]), ("debian-uxterm", [], "uxterm", ["uxterm"]),
         ("foot", [], "foot", ["foot"]), ("footclient", [], "footclient", ["footclient"]),
@@ -165,7 +165,7 @@ struct ExecTests {
         ("kwincompositing", [], "systemsettings", ["systemsettings", "kwincompositing"]),
     ]
 
-    /// A function of its own: Swift 6.0.3 crashes on the patterns in a `catch`.
+    /// A separate function: Swift 6.0.3 crashes on the patterns in a `catch`.
     private static func isNoApplication(_ failure: any Error) -> Bool {
         switch failure as? DesktopFailure {
         case .hidden?, .notApplication?: true
@@ -173,7 +173,7 @@ struct ExecTests {
         }
     }
 
-    @Test("the entries of this machine can be read, and those of applications started")
+    @Test("the entries of this machine can be read, and those of applications give command lines")
     func real() throws {
         let entries = EntryDirectories(BaseDirectories(data: ["/usr/share"], configuration: []))
         for name in TextFile.names(inDirectory: "/usr/share/applications") where name.hasSuffix(".desktop") {

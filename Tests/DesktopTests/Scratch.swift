@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// A directory of a test's own, removed when it is let go.
+/// A directory for one test, removed with this object.
 final class Scratch {
     let path: String
 
@@ -13,7 +13,7 @@ final class Scratch {
 
     deinit { try? FileManager.default.removeItem(atPath: path) }
 
-    /// Writes a file, and makes the directories above it.
+    /// Writes a file, and creates the directories above it.
     @discardableResult
     func write(_ text: String, to name: String, mode: mode_t = 0o644) throws -> String {
         let file = "\(path)/\(name)"

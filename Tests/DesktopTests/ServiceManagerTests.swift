@@ -5,18 +5,18 @@ import Glibc
 import TestSupport
 import Testing
 
-/// What becomes of a start where the service manager is an old one, or cannot be asked.
+/// What happens to a start if the service manager is an old one, or cannot be asked.
 @Suite(
-    "Service managers that make no unit", .serialized,
+    "Service managers that create no unit", .serialized,
     .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
 struct ServiceManagerTests {
-    /// A bus and a loop, and a starter whose runtime directory says that a service manager runs.
+    /// A bus, a loop, and a starter whose runtime directory shows a running service manager.
     private final class Stage {
         let session: PrivateBus
         let loop: EventLoop
         private var manager: Bus?
         private var slots: [Slot] = []
-        /// The properties of the units that were asked for.
+        /// The properties of each requested unit.
         private(set) var asked: [[String]] = []
 
         init() throws {
@@ -29,7 +29,7 @@ struct ServiceManagerTests {
             try "".write(toFile: "\(session.directory)/systemd/private", atomically: true, encoding: .utf8)
         }
 
-        /// Has somebody stand in for a service manager that does not know a property.
+        /// Stands in for a service manager that does not know a property.
         func takeName(withoutProperty unknown: String) throws {
             let bus = try Bus.open(address: session.address)
             let method = Method(
@@ -65,7 +65,7 @@ struct ServiceManagerTests {
             manager = bus
         }
 
-        /// Why it was not started.
+        /// The reason why the program was not started.
         func refusal(over bus: Bus?) throws -> String {
             try bus?.attach(to: loop)
             let starter = ProgramStarter(
@@ -76,13 +76,13 @@ struct ServiceManagerTests {
                 id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
             starter.start(request) { result = $0 }
             while result == nil { _ = try loop.runOnce(timeout: 50_000) }
-            guard case .failure(let failure)? = result else { throw TestFailure("it was started") }
+            guard case .failure(let failure)? = result else { throw TestFailure("the program was started") }
             return "\(failure)"
         }
     }
 
     @Test(
-        "one before systemd 250, which has no ExitType: it is asked for a unit that ends with its main process"
+        "systemd before 250 has no ExitType, and is asked for a unit that ends with its main process"
     )
     func older() throws {
         let stage = try Stage()
@@ -94,7 +94,7 @@ struct ServiceManagerTests {
         #expect(stage.asked.first?.count == stage.asked.last?.count)
     }
 
-    @Test("one that does not know what we cannot do without refuses, and is not asked for ever")
+    @Test("a service manager that lacks a required property refuses, and is not asked endlessly")
     func tooOld() throws {
         let stage = try Stage()
         try stage.takeName(withoutProperty: "ExecStartEx")
@@ -102,7 +102,7 @@ struct ServiceManagerTests {
         #expect(why.contains("Cannot set property ExecStartEx") && stage.asked.count == 2)
     }
 
-    @Test("one that runs and cannot be asked: nothing becomes a child with the limits of our unit")
+    @Test("if the service manager runs but cannot be asked, no program is started as a child with our limits")
     func unreachable() throws {
         let stage = try Stage()
         let start = "a was not started: the service manager of the user cannot be asked for a unit: "

@@ -28,7 +28,7 @@ struct StartTests {
                 loop: loop, bus: nil, executable: try #require(StartTests.actor), directory: scratch.path)
         }
 
-        /// Turns the loop until the condition holds.
+        /// Runs the loop until the condition holds.
         func turn(until condition: () throws -> Bool) throws {
             let holds = try eventually {
                 if try condition() { return true }
@@ -61,7 +61,7 @@ struct StartTests {
         }
     }
 
-    @Test("what may go on becomes its program: the same process, with what the desktop gives it")
+    @Test("a process that may proceed becomes its program, with the environment that the desktop gives it")
     func proceed() throws {
         let stage = try Stage()
         let out = "\(stage.scratch.path)/out"
@@ -69,7 +69,7 @@ struct StartTests {
             "echo $$ $0 $1 > \(out); pwd >> \(out); echo $XDG_ACTIVATION_TOKEN ${NOTIFY_SOCKET-none} >> \(out);"
             + "ls /proc/self/fd | wc -l >> \(out); readlink /proc/$$/fd/0 >> \(out); cut -d' ' -f6 /proc/$$/stat >> \(out);"
             + "grep Sig[BI] /proc/$$/status >> \(out); exit 7"
-        // What a program must not inherit.
+        // A descriptor that the program must not inherit.
         let open = try #require(Optional(dup(0)))
         defer { close(open) }
         let program = try stage.start(["/bin/sh", "-c", script, "name", "a $HOME"], directory: "/usr")
@@ -85,11 +85,11 @@ struct StartTests {
         let lines = (stage.text("out") ?? "").split(separator: "\n").map(String.init)
         #expect(lines.first == "\(program.pid) name a $HOME")
         #expect(Array(lines.dropFirst().prefix(2)) == ["/usr", "token none"])
-        // ls has its own directory open beside the three.
+        // ls has its own directory open besides the three.
         #expect(lines.dropFirst(3).first == "4")
         #expect(lines.dropFirst(4).first == "/dev/null")
         #expect(lines.dropFirst(5).first == "\(program.pid)", "a session of its own")
-        // But for the two of the C library's own, which every program ignores that is started as ours are.
+        // Except for two signals of the C library, which every program that is started like ours ignores.
         let own: UInt64 = 3 << 31
         for line in lines.suffix(2) {
             let signals = line.split(separator: "\t").last.flatMap { UInt64($0, radix: 16) }
@@ -97,19 +97,19 @@ struct StartTests {
         }
     }
 
-    @Test("what may not go on ends, and nothing of its program runs")
+    @Test("a cancelled process ends, and its program does not run")
     func cancel() throws {
         let stage = try Stage()
         let program = try stage.start(["/bin/touch", "\(stage.scratch.path)/out"])
         program.cancel()
         try stage.turn { program.ending != nil }
         #expect(program.ending == .exited(0) && stage.text("out") == nil)
-        // Nobody lets it go on after that.
+        // It can no longer proceed after that.
         program.proceed()
         #expect(stage.text("out") == nil)
     }
 
-    @Test("what waits ends with who let it in")
+    @Test("a waiting process ends when its gate is closed")
     func death() throws {
         let stage = try Stage()
         let actor = try #require(Self.actor)
@@ -120,14 +120,14 @@ struct StartTests {
             actor, ["--gate", address, "--", "/bin/touch", "touch", "\(stage.scratch.path)/out"])
         try stage.turn { waiting != nil }
         #expect(waiting?.pid == child.pid && waiting?.hasExited == false)
-        // As when the process ends: every descriptor is closed, and nothing is said.
+        // As when the agent ends: every descriptor is closed, and nothing is sent.
         gate = nil
         waiting = nil
         #expect(try child.waitForExit() == .exited(0))
         #expect(stage.text("out") == nil && gate == nil)
     }
 
-    @Test("what waits ends when its agent is killed")
+    @Test("a waiting process ends when its agent is killed")
     func kill() throws {
         let scratch = try Scratch()
         let agent = try Child(
@@ -145,7 +145,7 @@ struct StartTests {
         #expect(!FileManager.default.fileExists(atPath: "\(scratch.path)/out"))
     }
 
-    @Test("a program that cannot be run is told of, and ends as in a shell")
+    @Test("a program that cannot be run is reported, and ends with the status that a shell gives")
     func failure() throws {
         let stage = try Stage()
         for (words, directory, why) in [
@@ -160,7 +160,7 @@ struct StartTests {
         }
     }
 
-    @Test("signals end a program, and it is told which")
+    @Test("signals end a program, and its ending names the signal")
     func signals() throws {
         let stage = try Stage()
         let program = try stage.start(["/bin/sleep", "1000"])
@@ -169,14 +169,14 @@ struct StartTests {
         Glibc.kill(program.pid, SIGTERM)
         try stage.turn { program.ending != nil }
         #expect(program.ending == .signalled(SIGTERM, coreDumped: false))
-        // Also one that waits.
+        // A waiting process, too.
         let other = try stage.start(["/bin/true"])
         Glibc.kill(other.pid, SIGKILL)
         try stage.turn { other.ending != nil }
         #expect(other.ending == .signalled(SIGKILL, coreDumped: false))
     }
 
-    @Test("what cannot be started, or does not come to the gate, is a failure with a sentence")
+    @Test("a program that cannot be started, or does not reach the gate, is a failure with a message")
     func refusals() throws {
         let stage = try? Stage()
         let loop = try EventLoop()
@@ -198,12 +198,12 @@ struct StartTests {
         withExtendedLifetime(stage) {}
     }
 
-    @Test("a process that nobody started here is not let through")
+    @Test("a process that this agent did not start is not let through the gate")
     func stranger() throws {
         let stage = try Stage()
         var result: Result<StartedProgram, DesktopFailure>?
         stage.starter.start(stage.request(["/bin/true"])) { result = $0 }
-        // It knocks before the loop has turned, so that it is the first.
+        // It connects before the loop has run, so it is the first.
         let gate = try #require(stage.gates.first)
         let stranger = try Child(
             try #require(Self.actor),
@@ -220,7 +220,7 @@ struct StartTests {
         #expect(stage.text("out") == nil)
     }
 
-    @Test("a program finds our environment, but for what is about us")
+    @Test("a program inherits our environment, except for variables that concern only us")
     func environment() throws {
         let scratch = try Scratch()
         let child = try Child(

@@ -9,7 +9,7 @@ struct StartupNotificationTests {
         return try DesktopEntry(id: "app", path: "/app.desktop", file: file)
     }
 
-    @Test("an id tells host, process, number and time")
+    @Test("an id contains host, process, number and time")
     func id() {
         let own = StartupNotification(host: "my host/1.lan", pid: 12, number: 3, time: 4_294_967_295)
         #expect(own.id == "appstate-session-my-host-1.lan-12-3_TIME4294967295")
@@ -23,7 +23,7 @@ struct StartupNotificationTests {
         #expect(own.environment.allSatisfy { $0.value == own.id })
     }
 
-    @Test("messages quote what they say")
+    @Test("messages quote their values")
     func messages() throws {
         let own = StartupNotification(id: #"a"b\c_TIME5"#)
         let plain = try entry("Name=The \"App\"\nIcon=i c")

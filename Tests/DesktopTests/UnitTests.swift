@@ -48,7 +48,7 @@ struct UnitTests {
             return try #require(result).get()
         }
 
-        /// Of the applications that we have started.
+        /// The units of the applications that were started here.
         var units: [String] {
             get throws {
                 let call = try bus.newCall(
@@ -74,7 +74,7 @@ struct UnitTests {
         }
     }
 
-    @Test("a unit of its own, whose process waits, runs and tells how it ended; then it is collected")
+    @Test("a program gets its own unit, waits, runs, reports how it ended, and the unit is collected")
     func proceed() throws {
         let stage = try Stage()
         let out = "\(stage.scratch.path)/out"
@@ -101,7 +101,7 @@ struct UnitTests {
         try stage.turn { try stage.units.isEmpty }
     }
 
-    @Test("a unit's program finds our environment, but for what is about us or no service manager takes")
+    @Test("a unit inherits our environment, except for our own variables and those systemd refuses")
     func environment() throws {
         let stage = try Stage()
         let out = "\(stage.scratch.path)/out"
@@ -123,7 +123,7 @@ struct UnitTests {
         }
     }
 
-    @Test("signals, refusals and programs that cannot be run are told, and the next number is taken")
+    @Test("signals, cancellations and programs that cannot be run are reported, and unit numbers count up")
     func endings() throws {
         let stage = try Stage()
         let killed = try stage.start("a", ["/bin/sh", "-c", "kill -TERM $$"])
@@ -144,7 +144,7 @@ struct UnitTests {
         try stage.turn { try stage.units.isEmpty }
     }
 
-    @Test("a unit of that name from before us is left alone, and what lives on after its first process too")
+    @Test("an existing unit is left alone, and so are processes that outlive the main process of their unit")
     func others() throws {
         let stage = try Stage()
         let script = "sleep 1000 & echo $! > \(stage.scratch.path)/out"
@@ -191,7 +191,7 @@ struct UnitTests {
         #expect(TextFile.names(inDirectory: stage.scratch.path).isEmpty)
     }
 
-    @Test("a bus without a service manager makes it our child")
+    @Test("on a bus without a service manager the program becomes our child")
     func fallback() throws {
         let bus = try PrivateBus()
         let loop = try EventLoop()

@@ -4,8 +4,8 @@ import Glibc
 import Linux
 import TestSupport
 
-/// A real service manager of a user, on a session bus of its own, with a cgroup of its own. It believes that the machine
-/// was booted with systemd: in a mount namespace of its own, where that can be seen.
+/// A real user service manager with its own session bus and its own cgroup. Its mount namespace makes it believe that
+/// the machine was booted with systemd.
 final class UserManager {
     let address: String
     private let scratch: Scratch
@@ -50,14 +50,14 @@ final class UserManager {
         }
     }
 
-    /// What it says of itself, for a failure.
+    /// Its log, for failure messages.
     var log: String { (try? String(contentsOfFile: "\(scratch.path)/log", encoding: .utf8)) ?? "" }
 
     deinit {
         try? cgroup.kill()
         manager = nil
         daemon = nil
-        // The lowest first. The dead leave a moment after the kill.
+        // The lowest directories first. Killed processes leave their cgroup a moment after the kill.
         let below = FileManager.default.enumerator(atPath: cgroup.cgroup.directory)?.compactMap {
             $0 as? String
         }

@@ -3,8 +3,8 @@ import Desktop
 import Glibc
 import Linux
 
-/// Waits at a gate as the session agent's program does (`--gate …`), or starts programs as it does:
-/// `GateActor [--proceed | --cancel | --hold] [--children] ID PROGRAM ARGUMENT…`, with a line for each thing that happens.
+/// Waits at a gate as the session agent's program does (`--gate …`), or starts programs as the agent does: `GateActor
+/// [--proceed | --cancel | --hold] [--children] ID PROGRAM ARGUMENT…`, and prints a line for each event.
 @main
 enum GateActor {
     static func main() throws {
@@ -57,7 +57,7 @@ enum GateActor {
         }
     }
 
-    /// At once, whatever standard output is.
+    /// Writes immediately, whatever standard output is.
     private static func say(_ line: String) {
         let bytes = Array((line + "\n").utf8)
         _ = write(STDOUT_FILENO, bytes, bytes.count)

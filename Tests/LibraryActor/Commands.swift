@@ -2,7 +2,7 @@ import AppState
 import Dispatch
 import Glibc
 
-/// What a test has the application do, line by line on standard input. It ends with its input.
+/// Carries out a test's commands, line by line from standard input. The program ends with its input.
 @MainActor
 final class Commands {
     private unowned let actor: Actor
@@ -26,7 +26,7 @@ final class Commands {
     }
 
     private func read() {
-        // What the event tells of may have been taken by `waitForLine`.
+        // `waitForLine` may have taken the input that the event announces.
         var ready = pollfd(fd: STDIN_FILENO, events: Int16(POLLIN), revents: 0)
         guard poll(&ready, 1, 0) == 1 else { return }
         var buffer = [UInt8](repeating: 0, count: 4_096)

@@ -2,12 +2,13 @@ import AppState
 import Dispatch
 import Glibc
 
-/// An application for tests, written as anybody would write one: with the library alone, and a window on the display
-/// that DISPLAY names.
+/// An application for tests, written as any developer would write one: only with the library, and with a window on the
+/// display that DISPLAY names.
 ///
-/// Each callback becomes a line `told NAME STATE WORD…`. A line on standard input is a command; it is answered by
-/// `answer WORD…`. Options: `--stateless` (a delegate without either), `--background`, `--poll` (a loop of its own), `--dispatch` (dispatchMain()), `--window`; `--record
-/// FILE`: it takes no commands, writes to the file, and its text is the URLs that it has opened, each once.
+/// Each callback prints a line `told NAME STATE WORD…`. A line on standard input is a command, and is answered by
+/// `answer WORD…`. Options: `--stateless` (the delegate of Stateless.swift), `--background`, `--poll` (its own loop),
+/// `--dispatch` (dispatchMain()), `--window`; `--record FILE`: it takes no commands, writes to the file, and its text
+/// is the URLs that it has opened, each once.
 @main
 final class Actor: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
@@ -32,7 +33,7 @@ final class Actor: ApplicationDelegate {
     var bytes: [UInt8] = []
     private var window: Window?
     private var commands: Commands?
-    /// Whether the next didEnterBackground blocks the main thread until there is a line on standard input.
+    /// Whether the next didEnterBackground blocks the main thread until a line arrives on standard input.
     var blocks = false
     private var records = false
 
@@ -149,14 +150,14 @@ final class Actor: ApplicationDelegate {
         tell("didDecode", text, places, "\(bytes.count)")
     }
 
-    /// What the same program is without the library's life: for figures.
+    /// The same program without the library's life cycle: for measurements.
     private static func idle() {
         say("told idle -")
         while true { pause() }
     }
 }
 
-/// Writes a line at once.
+/// Writes a line immediately.
 func say(_ line: String) {
     let bytes = Array((line + "\n").utf8)
     _ = bytes.withUnsafeBytes { write(STDOUT_FILENO, $0.baseAddress, $0.count) }

@@ -1,6 +1,6 @@
 import AppState
 
-/// An application that saves nothing, and begins a background task as it goes into the background.
+/// An application that saves nothing, and begins a background task when it enters the background.
 final class Stateless: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
 

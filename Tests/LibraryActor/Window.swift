@@ -1,7 +1,7 @@
 import CXCB
 import Glibc
 
-/// A window of the application's own.
+/// A window of this application.
 final class Window {
     private let connection: OpaquePointer
 

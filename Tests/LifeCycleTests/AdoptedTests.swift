@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// An application that somebody took in of his own accord, and the process's own registration (§ 2).
+/// An application that another process adopted, and the registration by the application's own process (§ 2).
 @Suite("Adopted")
 struct AdoptedTests {
     private let own = ApplicationNumber(2)
@@ -18,7 +18,7 @@ struct AdoptedTests {
         return stage
     }
 
-    /// Has its process register itself.
+    /// Registers the application's process by itself.
     private func register(
         _ stage: inout Stage, _ change: (inout Registration) -> Void = { _ in }
     ) throws {
@@ -33,7 +33,7 @@ struct AdoptedTests {
     }
 
     @Test(
-        "its process registers itself: one ends as given up, the other begins; focused, it is active once launched"
+        "a process that registers itself replaces its adopted application and is active once launched"
     )
     func replaced() throws {
         var stage = try adopted { try $0.focus() }
@@ -55,7 +55,8 @@ struct AdoptedTests {
             ])
     }
 
-    @Test("no other application gets its windows in between, and what is minimized is so still")
+    @Test(
+        "no other application gets the windows during the replacement, and minimized windows stay minimized")
     func windows() throws {
         var stage = try Stage.launched(delegate: false)
         let child = ProcessID(pid: 101, startTime: 8)
@@ -90,7 +91,9 @@ struct AdoptedTests {
         #expect(stage.machine.applications[ApplicationNumber(4)]?.state == .active)
     }
 
-    @Test("what we hold is lifted, and what is found stopped by it is not somebody else's stop")
+    @Test(
+        "the replacement lifts the daemon's holds, and the daemon's own stop does not count as a foreign stop"
+    )
     func held() throws {
         for isSeen in [true, false] {
             var stage = try adopted {
@@ -101,14 +104,14 @@ struct AdoptedTests {
             #expect(stage.effects.first == .resume(stage.number, sparingMain: false))
             let application = try successor(stage)
             #expect(!application.isStopped && application.allHolds.isEmpty)
-            // Of the one that is gone.
+            // A fact about the application that is gone.
             stage.forget()
             stage.take(.continued(stage.number))
             #expect(stage.effects.isEmpty)
         }
     }
 
-    @Test("somebody else's stop holds on, and who made it is known")
+    @Test("a foreign stop and its sender survive the replacement")
     func stopped() throws {
         for isHeld in [true, false] {
             var stage = try adopted {
@@ -128,14 +131,14 @@ struct AdoptedTests {
             stage.take(.continued(own))
             #expect(try successor(stage).state == .inactive)
         }
-        // It runs by now: the freshest look counts.
+        // It is running now: the most recent look counts.
         var stage = try adopted { $0.stopBySomebody() }
         try register(&stage)
         #expect(try !successor(stage).isStopped)
     }
 
     @Test(
-        "what was asked of it ends with it: its delegate, its tasks, its end; what a reporter exempts stays")
+        "delegate, tasks and termination of an adopted application end with it; reported exemptions stay")
     func asked() throws {
         var stage = try adopted {
             try $0.perform(.becomeDelegate($0.number, Stage.delegate))
@@ -155,7 +158,7 @@ struct AdoptedTests {
     }
 
     @Test(
-        "registered by another, or once it is its own, it is refused; a refusal leaves the adopted as it was")
+        "a second registration, by others or by the process itself, is refused and changes nothing")
     func refused() throws {
         var settings = Settings()
         settings.limits.applicationsPerUser = 1
@@ -169,7 +172,7 @@ struct AdoptedTests {
             session: .user(1001))
         try stage.perform(.register(other))
         try stage.perform(.unregister(own))
-        // Another user's by now, who has as many as he may.
+        // It belongs to another user now, who already has as many applications as the limit allows.
         other.user = 1001
         try stage.perform(.register(other))
         let full = stage.machine
@@ -178,14 +181,14 @@ struct AdoptedTests {
         }
         #expect(stage.machine == full)
         #expect(stage.machine.applications[stage.number] == before.applications[stage.number])
-        // It needs no more room than it has.
+        // The replacement needs no additional place.
         try register(&stage)
         let last = ApplicationNumber(4)
         #expect(stage.machine.application(of: stage.process)?.number == last)
         #expect(throws: Refusal.alreadyRegistered(stage.process, last)) { try register(&stage) }
     }
 
-    @Test("the next daemon knows who is adopted; of what was written down before that was known, nobody is")
+    @Test("the record keeps that an application is adopted; a record without the key means not adopted")
     func recorded() throws {
         let stage = try adopted()
         let record = try #require(stage.machine.record(of: stage.number))

@@ -2,7 +2,7 @@ import AppStateContract
 
 @testable import LifeCycle
 
-/// Announcements by what they say.
+/// Shorthands for announcements, by their content.
 extension Announcement {
     static func didEnterBackground(serial: UInt64, deadline: Microseconds) -> Announcement {
         Announcement(.didEnterBackground, .until(deadline, of: serial))
@@ -24,12 +24,12 @@ extension Announcement {
         Announcement(.didReceiveMemoryWarning, .level(level))
     }
 
-    /// The edge that it tells of.
+    /// The edge that it announces.
     var edge: Edge? {
         if case .edge(let edge, _) = payload { edge } else { nil }
     }
 
-    /// Serial and deadline of a signal, where it is this one.
+    /// Serial and deadline, if the announcement is this signal.
     func until(_ signal: ApplicationSignal) -> (serial: UInt64, deadline: Microseconds)? {
         if case .until(let deadline, let serial) = payload, self.signal == signal {
             (serial, deadline)

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// Grace, tasks and what the delegate is told of them (§ 4), where they meet each other.
+/// How the grace period, background tasks and the deadlines that the delegate receives interact (§ 4).
 @Suite("Deadlines")
 struct DeadlineTests {
     private static let second: Microseconds = 1_000_000
@@ -12,7 +12,7 @@ struct DeadlineTests {
         stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }.last
     }
 
-    @Test("DidEnterBackground tells the later of the grace's end and the tasks' limits")
+    @Test("DidEnterBackground carries the later of the grace period's end and the tasks' limits")
     func withTask() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -24,7 +24,7 @@ struct DeadlineTests {
         #expect(stage.application.backgroundTimeRemaining(at: stage.now) == 20 * Self.second)
     }
 
-    @Test("an endless task or grace, or a granted mode, is told as deadline 0")
+    @Test("an endless task, an endless grace period and a granted mode each give deadline 0")
     func endless() throws {
         for kind in 0..<3 {
             var settings = Settings()
@@ -44,7 +44,7 @@ struct DeadlineTests {
         }
     }
 
-    @Test("a grace of 0 suspends at once, and says so")
+    @Test("a grace period of 0 suspends at once, and DidEnterBackground carries that deadline")
     func noGrace() throws {
         var settings = Settings()
         settings.backgroundGrace = 0
@@ -58,7 +58,7 @@ struct DeadlineTests {
         #expect(stage.holds == [.policy])
     }
 
-    @Test("a grace of 0 does not make a fight with a stranger's SIGCONT endless")
+    @Test("a grace period of 0 does not cause an endless fight with another process's SIGCONT")
     func noGraceContest() throws {
         var settings = Settings()
         settings.backgroundGrace = 0
@@ -76,7 +76,7 @@ struct DeadlineTests {
         #expect(stage.state == .suspended, "and is tried again later")
     }
 
-    @Test("limits of tasks that begin while the application is stopped stand still from the start")
+    @Test("the limit of a task that begins while the application is stopped does not run until it continues")
     func taskBegunWhileStopped() throws {
         var stage = try Stage.launched(suspension: .automatic)
         stage.stopBySomebody()
@@ -87,7 +87,7 @@ struct DeadlineTests {
         #expect(stage.application.tasks.map(\.deadline) == [stage.now + 30 * Self.second])
     }
 
-    @Test("a task that begins while policy's stop is under way, or seen, lifts it")
+    @Test("a task that begins during or after policy's stop lifts the stop")
     func taskAgainstPolicy() throws {
         for isSeen in [false, true] {
             var stage = try Stage.launched(suspension: .automatic)
@@ -103,7 +103,7 @@ struct DeadlineTests {
         }
     }
 
-    @Test("the configuration's word counts at once: suspension, modes, observe")
+    @Test("changes of suspension, background modes and observe in the configuration take effect at once")
     func configuration() throws {
         for kind in 0..<4 {
             var settings = Settings()
@@ -130,7 +130,7 @@ struct DeadlineTests {
         }
     }
 
-    @Test("an override wins over what the application asked for; other applications keep theirs")
+    @Test("an override wins over what the application asked for; other applications keep their own values")
     func override() throws {
         var settings = Settings()
         var override = Settings.Override()
@@ -144,7 +144,7 @@ struct DeadlineTests {
         #expect(other.application.suspension == .never && other.application.reclaimable)
     }
 
-    @Test("several things that are due at one time all happen, and no deadline stays behind")
+    @Test("everything that is due at the same time happens, and no deadline is left over")
     func allAtOnce() throws {
         var stage = try Stage.launched(suspension: .automatic)
         for _ in 0..<3 {
@@ -158,7 +158,7 @@ struct DeadlineTests {
         #expect(stage.machine.nextDeadline() == nil)
     }
 
-    @Test("every thaw into the background starts a fresh grace, whoever thaws")
+    @Test("every return to running in the background starts a fresh grace period, whoever caused it")
     func freshGrace() throws {
         for kind in 0..<3 {
             var stage = try Stage.launched(suspension: .automatic)
@@ -183,7 +183,7 @@ struct DeadlineTests {
         }
     }
 
-    @Test("on the way through the background no grace starts, and nothing is to be acknowledged")
+    @Test("passing through the background starts no grace period and requires no acknowledgement")
     func passingThrough() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -195,7 +195,7 @@ struct DeadlineTests {
         #expect(stage.state == .active && stage.application.graceDeadline == nil)
     }
 
-    @Test("no task is begun past the limit, and names count for nothing")
+    @Test("no task begins beyond the limit, whatever its name")
     func taskLimit() throws {
         var settings = Settings()
         settings.limits.backgroundTasksPerApplication = 2

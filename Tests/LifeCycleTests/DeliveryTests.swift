@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// What others send to an application, and applications that a session agent has launched.
+/// What other processes send to an application, and applications that a session agent has launched.
 @Suite("Deliveries and launches")
 struct DeliveryTests {
     private static let message = Announcement.messageReceived(from: "org.example.B", name: "hi", payload: [])
@@ -27,7 +27,7 @@ struct DeliveryTests {
         init(_ text: String) { self.text = text }
     }
 
-    /// What the delegate is told, as the names of its signals, without its states.
+    /// The names of the signals that the delegate receives, without state changes.
     private func told(_ effects: [Effect]) -> [ApplicationSignal] {
         effects.compactMap {
             guard case .announce(_, let announcement, let audience) = $0, audience.contains(.delegate),
@@ -37,7 +37,7 @@ struct DeliveryTests {
         }
     }
 
-    @Test("who has no delegate is sent nothing")
+    @Test("a delivery to an application without a delegate is refused")
     func noDelegate() throws {
         var machine = Machine()
         let number = try number(
@@ -47,7 +47,7 @@ struct DeliveryTests {
         }
     }
 
-    @Test("what comes during the launch is told after it")
+    @Test("a message that arrives during the launch is delivered after it")
     func launching() throws {
         var machine = Machine()
         let number = try number(machine.perform(.register(registration(1, byItself: true)), at: 0).answer)
@@ -59,7 +59,7 @@ struct DeliveryTests {
         #expect(machine.textByUser.isEmpty)
     }
 
-    @Test("of what waits, messages are told the latest of each sender and name, and URLs all")
+    @Test("a backlog keeps the latest message of each sender and name, and all URLs")
     func coalesced() throws {
         var backlog = Backlog()
         backlog.add(.messageReceived(from: "a", name: "x", payload: ["1"]))
@@ -83,7 +83,7 @@ struct DeliveryTests {
         #expect(backlog == Backlog())
     }
 
-    @Test("launched: not running until its first window, or until it has registered itself and launched")
+    @Test("a launched application is not-running until its own registration has finished launching")
     func launched() throws {
         var machine = Machine()
         var first = try registration(1, byItself: false)
@@ -103,7 +103,7 @@ struct DeliveryTests {
         }
     }
 
-    @Test("launched into the background and ended for its memory, it is started again when memory is there")
+    @Test("an application launched in the background and reclaimed is relaunched once memory is available")
     func relaunched() throws {
         var machine = Machine()
         var first = try registration(1, byItself: false)

@@ -3,12 +3,12 @@ import Testing
 
 @testable import LifeCycle
 
-/// Somebody needs an application that policy has suspended.
+/// Another process needs an application that policy has suspended.
 @Suite("Thaw on demand")
 struct DemandTests {
     private static let second: Microseconds = 1_000_000
 
-    /// One that policy has suspended after its grace of five seconds.
+    /// An application that policy has suspended after its grace period of five seconds.
     private func suspended() throws -> Stage {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.minimize()
@@ -19,7 +19,7 @@ struct DemandTests {
         return stage
     }
 
-    @Test("it runs in the background, has its grace again, and is suspended after that")
+    @Test("a needed application runs in the background for a grace period, then is suspended again")
     func needed() throws {
         var stage = try suspended()
         stage.take(.needed(stage.number, "call by pid 7"))
@@ -37,7 +37,7 @@ struct DemandTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("for 30 s it may be at work on what it was needed for, after a restart of the daemon too")
+    @Test("a needed application counts as answering for 30 s, also after a restart of the daemon")
     func answering() throws {
         var stage = try suspended()
         #expect(!stage.application.isAnswering(at: stage.now))
@@ -47,14 +47,44 @@ struct DemandTests {
         #expect(!stage.application.isAnswering(at: stage.now + 30 * Self.second))
         let restored = try Application(stage.application.record())
         #expect(restored.isAnswering(at: stage.now + 30 * Self.second - 1))
-        // Another need meanwhile does not extend it.
+        // Another demand in the meantime does not extend this.
         stage.pass(Self.second)
         stage.take(.needed(stage.number, "start by pid 8"))
         #expect(stage.application.isAnswering(at: stage.now + 29 * Self.second - 1))
         #expect(!stage.application.isAnswering(at: stage.now + 29 * Self.second))
     }
 
-    @Test("however short the grace, there is time to answer")
+    @Test(
+        "an application that is asked to end has as much time as Terminate gives, however short the grace period"
+    )
+    func asked() throws {
+        var settings = Settings()
+        settings.backgroundGrace = 0
+        for isSignal in [true, false] {
+            var stage = try Stage.launched(suspension: .automatic, settings)
+            stage.pass(0)
+            stage.settle()
+            try #require(stage.state == .suspended)
+            if isSignal {
+                stage.take(.askedToEnd(stage.number, "SIGTERM by pid 7"))
+            } else {
+                try stage.perform(
+                    .demand(
+                        ReportedProcess(
+                            lineage: [stage.process], user: Stage.user, session: .user(Stage.user)), "close",
+                        ReporterIdentity(connection: ":1.9", user: Stage.user, session: .user(Stage.user))))
+            }
+            stage.settle()
+            #expect(stage.state == .background)
+            stage.pass(5 * Self.second - 1)
+            #expect(stage.state == .background && stage.holds.isEmpty)
+            stage.pass(1)
+            stage.settle()
+            #expect(stage.state == .suspended)
+        }
+    }
+
+    @Test("a needed application has time to answer, however short its grace period is")
     func impatient() throws {
         var settings = Settings()
         settings.backgroundGrace = 0
@@ -62,7 +92,7 @@ struct DemandTests {
         stage.pass(0)
         stage.settle()
         try #require(stage.state == .suspended)
-        stage.take(.needed(stage.number, "SIGTERM by pid 7"))
+        stage.take(.needed(stage.number, "call by pid 7"))
         stage.settle()
         #expect(stage.state == .background)
         stage.pass(Self.second - 1)
@@ -70,7 +100,7 @@ struct DemandTests {
         stage.pass(1)
         stage.settle()
         #expect(stage.state == .suspended)
-        // Otherwise it is as short as before.
+        // Otherwise the grace period is as short as before.
         try stage.perform(.resume(stage.number, holder: "uid:1000"))
         stage.settle()
         stage.pass(0)
@@ -78,7 +108,9 @@ struct DemandTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("what a person or a stranger has suspended stays so", arguments: [false, true])
+    @Test(
+        "a demand does not resume what a user's request or a foreign signal suspended",
+        arguments: [false, true])
     func others(stranger: Bool) throws {
         var stage = try suspended()
         if stranger {
@@ -90,11 +122,11 @@ struct DemandTests {
         stage.take(.needed(stage.number, "call"))
         stage.settle()
         #expect(stage.state == .suspended)
-        // Policy's part is over, as far as it is alone.
+        // Policy's hold may end, but the other hold remains.
         #expect(stage.holds.contains(stranger ? .signal : .request))
     }
 
-    @Test("before it is stopped it is not stopped at all", arguments: [false, true])
+    @Test("a demand before policy's stop takes effect cancels the stop", arguments: [false, true])
     func stopping(isOrdered: Bool) throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.minimize()
@@ -107,7 +139,7 @@ struct DemandTests {
         #expect(stage.application.graceDeadline == stage.now + 5 * Self.second)
     }
 
-    @Test("who is about to be suspended has the grace anew; an acknowledgement still ends it")
+    @Test("a demand while policy waits starts the grace period again; an acknowledgement still ends it")
     func waiting() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.minimize()
@@ -120,7 +152,7 @@ struct DemandTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("whose window somebody else closes runs, and learns of it")
+    @Test("an application whose window is closed by another process runs and can handle it")
     func closed() throws {
         var stage = try Stage.launched(suspension: .automatic)
         var report = WindowReport(number: 7, process: stage.reported)
@@ -135,7 +167,7 @@ struct DemandTests {
         #expect(stage.application.demand == "window closed")
     }
 
-    @Test("what nobody is about to suspend is not changed, nor what is unknown")
+    @Test("a demand changes nothing for an application that policy will not suspend, or an unknown one")
     func running() throws {
         var stage = try Stage.launched(suspension: .manual)
         try stage.minimize()
@@ -145,7 +177,7 @@ struct DemandTests {
         #expect(stage.machine == before)
     }
 
-    @Test("a reporter's word counts for its own user's applications, and root's for all")
+    @Test("a reporter's demand counts only for its own user's applications, root's for all")
     func reporters() throws {
         var stage = try suspended()
         func demand(_ process: ProcessID, by user: UInt32) -> Request {
@@ -172,7 +204,7 @@ struct DemandTests {
         }
     }
 
-    @Test("who needed it is known to the next daemon")
+    @Test("the record keeps the origin of a demand")
     func record() throws {
         var stage = try suspended()
         stage.take(.needed(stage.number, "start by pid 7"))

@@ -2,7 +2,7 @@ import AppStateContract
 
 @testable import LifeCycle
 
-/// One machine with several applications, users and reporters on it.
+/// A machine with several applications, users and reporters.
 struct Desk: Scene {
     var machine: Machine
     var now: Microseconds = 1_000_000
@@ -14,7 +14,7 @@ struct Desk: Scene {
 
     init(_ settings: Settings = Settings()) { machine = Machine(settings: settings) }
 
-    /// A process, its own leader or a child of another.
+    /// A process, which is its own leader or a child of another process.
     mutating func process(
         below parent: ReportedProcess? = nil, user: UInt32 = Desk.user, in session: SessionKey? = nil
     ) -> ReportedProcess {
@@ -30,7 +30,7 @@ struct Desk: Scene {
         ReporterIdentity(connection: connection, user: user, session: session ?? .user(user))
     }
 
-    /// Registered without a delegate, so launched at once, unless `change` says otherwise.
+    /// Registers without a delegate, so the application is launched at once, unless `change` says otherwise.
     @discardableResult
     mutating func register(
         _ process: ReportedProcess, id: String = "org.example.A",

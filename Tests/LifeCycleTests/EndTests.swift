@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// Every way to an end (§ 3, "orderly end"; § 7, exit reasons).
+/// All ways in which an application ends (§ 3, "orderly end"; § 7, exit reasons).
 @Suite("Ends")
 struct EndTests {
     private static let second: Microseconds = 1_000_000
@@ -17,7 +17,7 @@ struct EndTests {
         return stage
     }
 
-    @Test("who is suspended by policy or on request is killed where it stands, not continued first")
+    @Test("an application suspended by policy or on request is killed without being continued first")
     func killedWhereItStands() throws {
         for force in [false, true] {
             var byPolicy = try suspendedByPolicy()
@@ -35,7 +35,7 @@ struct EndTests {
         }
     }
 
-    @Test("a kill that was asked for, and perhaps not carried out, is ordered anew by the next daemon")
+    @Test("the next daemon repeats a kill that was requested and perhaps not carried out")
     func killedAfterRestart() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: true))
@@ -44,7 +44,7 @@ struct EndTests {
         let number = try next.restore(record)
         #expect(next.reassert(number, at: stage.now) == [.kill(number)])
 
-        // Nobody is killed for what was announced, before its time.
+        // An announced end does not kill before its time.
         var announced = try Stage.launched()
         try announced.perform(.terminate(announced.number, force: false))
         let announcement = try #require(announced.machine.record(of: announced.number))
@@ -53,7 +53,7 @@ struct EndTests {
         #expect(other.reassert(restored, at: announced.now) == [])
     }
 
-    /// The machine of the next daemon, with what the one before wrote down.
+    /// The next daemon's machine, with the record that the previous daemon wrote.
     private func next(after stage: Stage) throws -> (machine: Machine, effects: [Effect]) {
         var machine = Machine(settings: stage.machine.settings)
         let number = try machine.restore(#require(stage.machine.record(of: stage.number)))
@@ -61,7 +61,7 @@ struct EndTests {
         return (machine, effects)
     }
 
-    @Test("a kill at the deadline that was perhaps not carried out is ordered anew by the next daemon")
+    @Test("the next daemon repeats a kill at the deadline that was perhaps not carried out")
     func deadlineBeforeRestart() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -75,7 +75,7 @@ struct EndTests {
     }
 
     @Test(
-        "one that was stopped and continued while it was ending is killed at its deadline, not by a restart")
+        "an ending application that was stopped and continued is killed at its deadline, not by a restart")
     func stoppedBeforeRestart() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -89,7 +89,7 @@ struct EndTests {
         #expect(effects.filter { $0 == .kill(stage.number) }.count == 1)
     }
 
-    @Test("what was to be killed at once stays so, though our own stop before the kill is seen")
+    @Test("a kill at once remains ordered even if the daemon's own earlier stop is seen first")
     func stoppedToBeKilled() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: true))
@@ -97,7 +97,7 @@ struct EndTests {
         #expect(try next(after: stage).effects.contains(.kill(stage.number)))
     }
 
-    @Test("SIGTERM goes out once, and SIGKILL at the deadline all the same")
+    @Test("SIGTERM is sent once, and SIGKILL still follows at the deadline")
     func once() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -113,7 +113,7 @@ struct EndTests {
         #expect(stage.machine.deadlines.isEmpty)
     }
 
-    @Test("a stop voids the acknowledgement of WillTerminate; the deadlines run on")
+    @Test("a stop voids the acknowledgement of WillTerminate; the deadlines keep running")
     func stoppedMeanwhile() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -129,7 +129,7 @@ struct EndTests {
         #expect(stage.effects.contains(.kill(stage.number)))
     }
 
-    @Test("without a deadline SIGTERM waits for the acknowledgement, and SIGKILL never comes")
+    @Test("without a deadline SIGTERM waits for the acknowledgement, and SIGKILL is never sent")
     func endless() throws {
         var settings = Settings()
         settings.terminateGrace = nil
@@ -145,7 +145,7 @@ struct EndTests {
         #expect(!stage.effects.contains(.kill(stage.number)))
     }
 
-    @Test("an application that is ending is suspended by nobody, and told of no deadline")
+    @Test("an ending application is not suspended, and its DidEnterBackground carries no deadline")
     func endingIsNotSuspended() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -158,7 +158,7 @@ struct EndTests {
         #expect(stage.holds.isEmpty)
     }
 
-    @Test("an end that was asked for during the launch goes the same way")
+    @Test("an end that is requested during the launch takes the same steps")
     func duringLaunch() throws {
         var stage = Stage()
         try stage.register()
@@ -172,7 +172,9 @@ struct EndTests {
         #expect(stage.effects.suffix(2) == [.removed(stage.number, .terminated), .forget(stage.process)])
     }
 
-    @Test("by itself it ended as it did", arguments: [ExitReason.exited, .crashed, .killed, .unknown])
+    @Test(
+        "an application that ends by itself keeps the exit reason of its process",
+        arguments: [ExitReason.exited, .crashed, .killed, .unknown])
     func byItself(_ reason: ExitReason) throws {
         for state in [LifeCycleState.active, .inactive, .background, .suspended] {
             var stage = try Stage.launched()
@@ -194,7 +196,7 @@ struct EndTests {
         }
     }
 
-    @Test("giving an application up continues what we stopped, and not what a stranger stopped")
+    @Test("unregistering continues what the daemon stopped, but not what another process stopped")
     func unregister() throws {
         var policy = try suspendedByPolicy()
         try policy.perform(.unregister(policy.number))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// What the next launch is told of an end (§ 7).
+/// What the next launch learns about an end (§ 7).
 @Suite("Endings")
 struct EndingTests {
     private func ending(
@@ -18,7 +18,8 @@ struct EndingTests {
         return try #require(endings.first)
     }
 
-    @Test("it says the state before, and what is known of how", arguments: LifeCycleState.allCases)
+    @Test(
+        "an ending records the state before it and how the process ended", arguments: LifeCycleState.allCases)
     func states(_ state: LifeCycleState) throws {
         var stage = try Stage.launched(delegate: false)
         if state == .notRunning {
@@ -30,7 +31,7 @@ struct EndingTests {
         #expect(ending == Ending(reason: .crashed, state: state, status: 11, dropsSavedState: false))
     }
 
-    @Test("what was decided comes before what the process's end says")
+    @Test("the daemon's decision to end an application overrides the exit reason of its process")
     func verdicts() throws {
         for (force, reason) in [(false, ExitReason.terminated), (true, .forceQuit)] {
             var stage = try Stage.launched()
@@ -41,7 +42,7 @@ struct EndingTests {
         }
     }
 
-    @Test("saved state is dropped by a force quit, and by a crash of a launch with it, and by nothing else")
+    @Test("saved state is dropped only by a force quit and by a crash of a launch that restored it")
     func dropped() throws {
         for isRestored in [false, true] {
             for isLaunching in [false, true] {
@@ -57,7 +58,7 @@ struct EndingTests {
         }
     }
 
-    @Test("of one that ended unseen the record tells the same")
+    @Test("the record of an application that ended unobserved gives the same ending")
     func unseen() throws {
         var stage = Stage()
         try stage.register { $0.isRestored = true }
@@ -70,7 +71,7 @@ struct EndingTests {
         #expect(Machine.ending(of: Record(), .unknown, status: nil) == nil)
     }
 
-    @Test("who is given up, or replaced by its own registration, has not ended")
+    @Test("unregistering an application, or replacing it by its own registration, is no ending")
     func noEnd() throws {
         var stage = try Stage.launched { $0.adopted = true }
         try stage.perform(.unregister(stage.number))

@@ -3,8 +3,8 @@ import Testing
 
 @testable import LifeCycle
 
-/// What reporters say must not be suspended: as long as they say it (§ 2).
-@Suite("Exemptions that reporters tell of")
+/// What reporters exempt from suspension, for as long as they report it (§ 2).
+@Suite("Exemptions by reporters")
 struct ExemptionTests {
     private func tell(
         _ desk: inout Desk, _ rows: [(ReportedProcess, String)],
@@ -14,7 +14,7 @@ struct ExemptionTests {
             .replaceExemptions(rows.map { ExemptionReport(process: $0.0, reason: $0.1) }, reporter))
     }
 
-    /// An application in the background, of which nobody reports windows.
+    /// An application in the background for which no reporter reports windows.
     private func idle(_ desk: inout Desk) throws -> (ApplicationNumber, ReportedProcess) {
         let process = desk.process()
         return (try desk.register(process) { $0.suspension = .automatic }, process)
@@ -25,7 +25,7 @@ struct ExemptionTests {
         desk.settle()
     }
 
-    @Test("who is exempt is not suspended, and CanSuspend names each reason once")
+    @Test("an exempt application is not suspended, and CanSuspend names each reason once")
     func exempt() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -36,7 +36,7 @@ struct ExemptionTests {
         #expect(desk.machine.applications[a]?.backgroundTimeRemaining(at: desk.now) == .max)
     }
 
-    @Test("who was suspended by policy is resumed when it is told, and who was asked for is not")
+    @Test("a new exemption resumes an application suspended by policy, but not one suspended on request")
     func late() throws {
         var desk = Desk()
         let (a, first) = try idle(&desk)
@@ -49,7 +49,7 @@ struct ExemptionTests {
         #expect(desk.states(a, b) == [.background, .suspended])
     }
 
-    @Test("when the last is taken back a fresh grace begins")
+    @Test("a fresh grace period begins when the last exemption is withdrawn")
     func takenBack() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -67,7 +67,7 @@ struct ExemptionTests {
         #expect(desk.forgotten == [], "it is registered still")
     }
 
-    @Test("what a reporter said ends with its connection, and what another says of the same process does not")
+    @Test("a reporter's exemptions end with its connection; another reporter's for the same process stay")
     func connection() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -82,7 +82,7 @@ struct ExemptionTests {
         #expect(desk.machine.connections.isEmpty)
     }
 
-    @Test("a process below an application counts for it, until it ends")
+    @Test("an exemption of a descendant process counts for its application until the process ends")
     func descendant() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -96,7 +96,7 @@ struct ExemptionTests {
         #expect(desk.state(a) == .suspended)
     }
 
-    @Test("a process that is not registered is remembered, and belongs to the nearest that is")
+    @Test("an exemption of an unregistered process is kept, and counts for the nearest registered ancestor")
     func registeredLater() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -115,7 +115,7 @@ struct ExemptionTests {
         #expect(desk.forgotten == [child.lineage[0]])
     }
 
-    @Test("nobody speaks for another user's process, but root does")
+    @Test("a reporter cannot exempt another user's process, but root can")
     func otherUser() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -126,7 +126,7 @@ struct ExemptionTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test("past the limit nothing is taken, and the others of the user count")
+    @Test("a set beyond the limit is refused as a whole, and the limit counts all reporters of a user")
     func limit() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -140,7 +140,7 @@ struct ExemptionTests {
     }
 
     @Test(
-        "a reporter that leaves takes back many in steps, and only those that a set changes are written down")
+        "a leaving reporter's exemptions are withdrawn in steps, and only changed applications are recorded")
     func inSteps() throws {
         var desk = Desk()
         let all = try (0..<40).map { _ in try idle(&desk) }
@@ -158,7 +158,7 @@ struct ExemptionTests {
         #expect(exempt() == 0)
     }
 
-    @Test("a machine that is restored knows what was told, and by whom")
+    @Test("a restored machine knows the exemptions and their reporters")
     func restored() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -179,7 +179,7 @@ struct ExemptionTests {
     }
 
     @Test(
-        "a record whose exemption is damaged is not taken",
+        "a record with a damaged exemption is refused",
         arguments: [
             [":1.9", "1000", "audio"], [":1.9", "me", "audio", "7", "8"], [":1.9", "1000", "audio", "7"],
             [":1.9", "1000", "audio", "7", "x"], [], [""],

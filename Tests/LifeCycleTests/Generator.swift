@@ -20,18 +20,18 @@ struct Generator: RandomNumberGenerator {
         elements.isEmpty ? nil : elements[Int.random(in: 0..<elements.count, using: &self)]
     }
 
-    /// One of these, or, as often as any of them, nil.
+    /// One of these elements or nil; nil is as likely as each element.
     mutating func pickOrNone<Element>(_ elements: [Element]) -> Element? {
         chance(100 / (elements.count + 1)) ? nil : pick(elements)
     }
 
-    /// The seed to begin with: APPSTATED_SEED, else a new one.
+    /// The first seed: APPSTATED_SEED, or else a random one.
     static var chosenSeed: UInt64 {
         ProcessInfo.processInfo.environment["APPSTATED_SEED"].flatMap { UInt64($0) }
             ?? UInt64.random(in: 0...UInt64(UInt32.max))
     }
 
-    /// How many steps a simulation takes: APPSTATED_STEPS, else a million.
+    /// The number of steps of a simulation: APPSTATED_STEPS, or else a million.
     static var chosenSteps: Int {
         ProcessInfo.processInfo.environment["APPSTATED_STEPS"].flatMap { Int($0) } ?? 1_000_000
     }

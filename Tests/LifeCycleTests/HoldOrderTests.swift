@@ -3,21 +3,21 @@ import Testing
 
 @testable import LifeCycle
 
-/// Holds are counted by reason and holder: whoever lets go, in whatever order, lets go of its own alone.
+/// Holds are counted by reason and holder: each holder releases only its own hold, in whatever order.
 @Suite("Orders of holds")
 struct HoldOrderTests {
     private enum Step: CaseIterable {
         case takeA, dropA, takeB, dropB, stop, proceed, focus
     }
 
-    /// A machine whose orders are carried out at once, beside what should be.
+    /// A machine whose orders are carried out at once, together with the expected state.
     private struct Scene {
         var machine = Machine()
         let number = ApplicationNumber(1)
         let process = ProcessID(pid: 100, startTime: 7)
         var now: Microseconds = 1_000_000
         var stands = false
-        // What should be.
+        // The expected state.
         var policy = false
         var requests: Set<String> = []
         var foreign = false
@@ -47,8 +47,8 @@ struct HoldOrderTests {
                 let holder = step == .dropA ? "a" : "b"
                 try carryOut(machine.perform(.resume(number, holder: holder), at: now).effects)
                 requests.remove(holder)
-                // A person's Resume is above what the daemon decided and above a stranger's stop, not above
-                // another person's request.
+                // A user's Resume overrides the daemon's own decision and a foreign stop, but not another user's
+                // request.
                 policy = false
                 foreign = false
             case .stop:
@@ -96,13 +96,15 @@ struct HoldOrderTests {
         }
     }
 
-    @Test("every order of two requests, a stranger's stop and a focus", arguments: [false, true])
+    @Test(
+        "every order of two requests, a foreign stop and a focus leaves exactly the expected holds",
+        arguments: [false, true])
     func everyOrder(policy: Bool) throws {
         var count = 0
         try Self.orders(of: Step.allCases, after: []) { order in
             var scene = try Scene(suspended: policy)
             for (index, step) in order.enumerated() {
-                // After its grace an application that nobody holds any longer is policy's again.
+                // After its grace period an application without holds is suspended by policy again.
                 if scene.machine.applications[scene.number]?.holds.isEmpty == true, policy, index > 0,
                     !scene.stands
                 {
@@ -119,11 +121,11 @@ struct HoldOrderTests {
             }
             count += 1
         }
-        // 7! orders, in half of which each of three pairs is the right way round.
+        // 7! orders; each of three pairs is in the right order in half of them.
         #expect(count == 630)
     }
 
-    /// All orders in which each is taken before it is dropped.
+    /// All orders in which each hold is taken before it is dropped.
     private static func orders(
         of steps: [Step], after taken: [Step], _ body: ([Step]) throws -> Void
     ) throws {

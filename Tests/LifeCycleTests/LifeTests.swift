@@ -3,12 +3,12 @@ import Testing
 
 @testable import LifeCycle
 
-/// Launch, what a suspended application missed, and the end (§§ 2 and 3).
+/// Launch, the signals that a suspended application missed, and the end (§§ 2 and 3).
 @Suite("Life")
 struct LifeTests {
     private static let second: Microseconds = 1_000_000
 
-    @Test("a launch: both signals at once, then nothing until FinishLaunching, then the walk")
+    @Test("a launch sends both launch signals at once, and walks to its state only after FinishLaunching")
     func launch() throws {
         var stage = Stage()
         try stage.register { $0.launchMode = .foreground }
@@ -24,7 +24,7 @@ struct LifeTests {
             ])
     }
 
-    @Test("without FinishLaunching the launch ends at its timeout, which stands still while stopped")
+    @Test("without FinishLaunching the launch ends at its timeout, which is paused while stopped")
     func launchTimeout() throws {
         var stage = Stage()
         try stage.register()
@@ -39,7 +39,7 @@ struct LifeTests {
         #expect(stage.state == .background)
     }
 
-    @Test("an end during the launch walks no edge")
+    @Test("an application that ends during its launch walks no edge")
     func endInLaunch() throws {
         var stage = Stage()
         try stage.register()
@@ -49,7 +49,7 @@ struct LifeTests {
         #expect(stage.effects.contains(.removed(stage.number, .exited)))
     }
 
-    @Test("registered while stopped, focused or minimized, it starts there")
+    @Test("an application registered while stopped, focused or minimized starts in that state")
     func startsThere() throws {
         var stopped = try Stage.launched(delegate: false) { $0.stopped = true }
         #expect(stopped.state == .suspended && stopped.holds == [.signal])
@@ -69,7 +69,7 @@ struct LifeTests {
         #expect(minimized.state == .background && minimized.application.isMinimized)
     }
 
-    @Test("a stopped application is sent nothing; after the thaw each thing once, then its return")
+    @Test("a stopped application receives nothing; once it runs it receives each missed signal once")
     func backlog() throws {
         var stage = try Stage.launched()
         try stage.focus()
@@ -96,7 +96,7 @@ struct LifeTests {
             ])
     }
 
-    @Test("a delegate that joins late is replayed nothing")
+    @Test("a delegate that joins late does not receive what was missed before")
     func lateDelegate() throws {
         var stage = try Stage.launched()
         try stage.focus()
@@ -112,7 +112,7 @@ struct LifeTests {
 
     // MARK: The end
 
-    @Test("an orderly end: WillTerminate, SIGTERM at half the deadline, SIGKILL at it")
+    @Test("an orderly end sends WillTerminate, SIGTERM at half the deadline and SIGKILL at the deadline")
     func orderly() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -131,7 +131,7 @@ struct LifeTests {
         #expect(stage.effects.contains(.removed(stage.number, .terminated)))
     }
 
-    @Test("SIGTERM goes at the acknowledgement, or at once where there is no delegate or it has left")
+    @Test("SIGTERM is sent at the acknowledgement, or at once if there is no delegate or it has left")
     func requestExit() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -150,7 +150,7 @@ struct LifeTests {
         #expect(left.effects.contains(.requestExit(left.number)))
     }
 
-    @Test("a suspended application is killed without a word; force is force")
+    @Test("a suspended application is killed without a signal to its delegate; so is a forced end")
     func killed() throws {
         var stage = try Stage.launched()
         stage.stopBySomebody()
@@ -169,7 +169,7 @@ struct LifeTests {
         #expect(forced.effects.contains(.removed(forced.number, .forceQuit)))
     }
 
-    @Test("what is being terminated cannot be suspended")
+    @Test("an application that is being terminated cannot be suspended")
     func notSuspendable() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))

@@ -2,28 +2,28 @@ import AppStateContract
 
 @testable import LifeCycle
 
-/// A desk whose memory runs short: it answers what the machine wants measured, and kills nobody.
+/// A desk whose memory runs short. It answers the machine's requests for measurements, and kills nothing.
 struct PressureDesk {
     var desk: Desk
-    /// What each source has to give.
+    /// The memory of each source.
     var memory: [PressureSource: MemorySample] = [:]
     var sizes: [ApplicationNumber: UInt64] = [:]
-    /// What is in the cgroups of sources that are parts of the machine.
+    /// The applications in the cgroups of sources that are parts of the machine.
     var members: [PressureSource: Set<ApplicationNumber>] = [:]
-    /// How the pages of files come and go, of all sources; nil: that is not known.
+    /// The traffic of file pages, the same for all sources; nil: unknown.
     var churn: Churn?
-    /// What page-outs bring.
+    /// How many bytes each page-out frees.
     var pageOutBytes: UInt64 = 0
-    /// Page-outs take their time.
+    /// Page-outs do not finish by themselves.
     var isSlow = false
-    /// Samples that are wanted stay away.
+    /// Requested samples are not delivered.
     var isDeaf = false
     /// Everything since `forget`, with its time.
     private(set) var log: [(time: Microseconds, effect: Effect)] = []
     private var settings: Settings
     private var processes: [ApplicationNumber: ReportedProcess] = [:]
 
-    /// Bytes a second, and the share of the time in which somebody waits.
+    /// Bytes per second, and the share of the time in which a process waits for memory.
     struct Churn {
         var cached: UInt64 = 100 << 20
         var evicting: UInt64 = 0
@@ -50,12 +50,12 @@ struct PressureDesk {
 
     static let everybody = PressureSource(path: "/proc/pressure/memory")
     static let total: UInt64 = 1 << 30
-    /// 5 % of it.
+    /// 5 % of the total.
     static let line: UInt64 = 53_687_091
     static let ample: UInt64 = 600 << 20
     static let short: UInt64 = 20 << 20
 
-    /// Policy suspends nobody by itself: `held` has it do so.
+    /// Policy suspends no application by itself: `held` makes it do so.
     init(
         sources: [PressureSource] = [PressureDesk.everybody],
         _ change: (inout Settings) -> Void = { _ in }
@@ -116,7 +116,7 @@ struct PressureDesk {
         return number
     }
 
-    /// Suspended because somebody asked for it.
+    /// Suspended on request.
     mutating func stopped(
         _ bytes: UInt64 = 50 << 20, user: UInt32 = Desk.user,
         _ change: (inout Registration) -> Void = { _ in }
@@ -166,13 +166,13 @@ struct PressureDesk {
         take(.pressureTriggered(source, level))
     }
 
-    /// Memory is short, and the trigger says so.
+    /// Memory becomes short, and the trigger reports it.
     mutating func runShort(to available: UInt64 = PressureDesk.short) {
         setAll(available)
         for source in memory.keys.sorted(by: { $0.path < $1.path }) { trigger(of: source) }
     }
 
-    /// Time passes; at each step the memory may be another.
+    /// Lets time pass; `change` may change the memory at each step.
     mutating func pass(_ span: Microseconds, _ change: (inout PressureDesk) -> Void = { _ in }) {
         let end = now + span
         while let next = desk.machine.nextDeadline(), next <= end {
@@ -183,13 +183,13 @@ struct PressureDesk {
         desk.now = end
     }
 
-    /// The level comes back to normal.
+    /// The level returns to normal.
     mutating func calmDown() {
         setAll(Self.ample)
         pass(20 * Desk.second)
     }
 
-    /// Writes down what there is to do, and answers what is to be measured.
+    /// Logs the effects, and answers requests for measurements.
     private mutating func absorb() {
         while !desk.effects.isEmpty {
             let effects = desk.effects
@@ -225,12 +225,12 @@ struct PressureDesk {
 
     var effects: [Effect] { log.map(\.effect) }
 
-    /// Who was killed where it stands, in order.
+    /// The applications that were killed while suspended, in order.
     var reclaimed: [ApplicationNumber] {
         effects.compactMap { if case .reclaim(let number) = $0 { number } else { nil } }
     }
 
-    /// Who was told to end, in order.
+    /// The applications that were asked to end, in order.
     var willReclaim: [ApplicationNumber] {
         effects.compactMap { if case .willReclaim(let number) = $0 { number } else { nil } }
     }

@@ -31,7 +31,7 @@ struct GaugeDesk {
         if gauge.level != before { changes.append((now, before, gauge.level)) }
     }
 
-    /// Samples when it is wanted; `change` says how the memory is by then.
+    /// Takes a sample whenever the gauge wants one; `change` sets the memory before each.
     mutating func pass(_ span: Microseconds, _ change: (inout GaugeDesk) -> Void = { _ in }) {
         let end = now + span
         while let next = gauge.nextSample, next <= end {
@@ -42,7 +42,7 @@ struct GaugeDesk {
         now = end
     }
 
-    /// Changes that came less than 2 s after the one before, and did not rise to critical.
+    /// Changes less than 2 s after the previous one, except rises to critical.
     var hasty: [String] {
         zip(changes, changes.dropFirst()).compactMap { before, change in
             guard change.time - before.time < PressureGauge.rest, change.to != .critical else { return nil }
@@ -51,13 +51,13 @@ struct GaugeDesk {
     }
 }
 
-/// When memory counts as short, and when it is looked at (§ 6).
+/// When memory counts as short, and when the gauge looks at it (§ 6).
 @Suite("Pressure gauge")
 struct PressureGaugeTests {
     private static let second: Microseconds = 1_000_000
     private static let line = PressureDesk.line
 
-    @Test("nothing is sampled before a trigger, and a sample that nobody wanted says nothing")
+    @Test("the gauge wants no sample before a trigger, and ignores an unrequested sample")
     func quiet() {
         var desk = GaugeDesk()
         #expect(desk.gauge.nextSample == nil && !desk.gauge.isEpisodeOpen)
@@ -66,7 +66,7 @@ struct PressureGaugeTests {
         #expect(desk.gauge == PressureGauge())
     }
 
-    @Test("a trigger opens an episode and wants a sample at once; a sample under way is not wanted again")
+    @Test("a trigger opens an episode and requests a sample at once, but not while one is under way")
     func opens() {
         var desk = GaugeDesk()
         desk.trigger()
@@ -79,7 +79,7 @@ struct PressureGaugeTests {
     }
 
     @Test(
-        "critical is less than the line: 5 %, at most 512 MiB, or so many bytes, and never more than half",
+        "critical begins below the line: 5 %, at most 512 MiB, or a number of bytes, at most half the total",
         arguments: [
             (1 << 30, PressureSettings.Amount.share(500), 53_687_091), (16 << 30, .share(500), 512 << 20),
             (200 << 20, .share(500), 10 << 20), (1 << 30, .share(10_000), 512 << 20),
@@ -101,7 +101,7 @@ struct PressureGaugeTests {
         }
     }
 
-    @Test("a full stall is critical however much memory there is, for its window")
+    @Test("a full stall is critical for its window, however much memory is available")
     func stalled() {
         var desk = GaugeDesk()
         desk.trigger(.critical)
@@ -112,7 +112,7 @@ struct PressureGaugeTests {
     }
 
     @Test(
-        "a full stall is worth an end once, where less than twice the line is left, swap is used up, or of a limit"
+        "a full stall asks for one end if little memory or swap is left, or in a limited source"
     )
     func stalledRelief() {
         func wants(_ change: (inout GaugeDesk) -> Void) -> Bool {
@@ -139,7 +139,7 @@ struct PressureGaugeTests {
         }
     }
 
-    @Test("the nearer the line, the more often it is sampled: between 5 and 100 ms")
+    @Test("the gauge samples more often near the line, every 5 to 100 ms")
     func faster() {
         var desk = GaugeDesk()
         desk.available = 400 << 20
@@ -151,20 +151,20 @@ struct PressureGaugeTests {
             guard let next = desk.gauge.nextSample else { break }
             pauses.append(next - desk.now)
             desk.now = next
-            // 80 MiB a second, as facts have it.
+            // 80 MiB a second, as in facts.md.
             let fallen = UInt64(Double(next - begin) * 83.886080)
             desk.available = (400 << 20) - min(fallen, 400 << 20)
         }
         #expect(pauses.count > 40)
         #expect(pauses == pauses.sorted(by: >), "\(pauses)")
         #expect(pauses.first == 100_000 && pauses.last == 5_000)
-        // It was seen before much of it was gone.
+        // The gauge noticed before much of the memory was gone.
         #expect(Self.line - desk.available < 1 << 20)
         desk.sample()
         #expect(desk.gauge.level == .critical)
     }
 
-    @Test("it rises to critical at once, however short ago it rose to warning")
+    @Test("the level rises to critical at once, however recently it rose to warning")
     func risesAtOnce() {
         var desk = GaugeDesk()
         desk.trigger()
@@ -179,7 +179,7 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .critical)
     }
 
-    @Test("it rises to warning not before 2 s after it fell, and then it does")
+    @Test("the level rises to warning 2 s after it fell at the earliest")
     func risesLate() throws {
         var desk = GaugeDesk()
         desk.trigger()
@@ -194,7 +194,7 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .warning && desk.hasty.isEmpty)
     }
 
-    @Test("it falls after 2 s without a reason, and one reason more begins them anew")
+    @Test("the level falls after 2 s without a reason, and each new reason restarts them")
     func falls() {
         var desk = GaugeDesk()
         desk.available = Self.line - 1
@@ -205,7 +205,7 @@ struct PressureGaugeTests {
         desk.sample()
         desk.pass(1_900_000)
         #expect(desk.gauge.level == .critical)
-        // Above the line, and not by a quarter of it.
+        // Above the line, but by less than a quarter of it.
         desk.available = Self.line * 9 / 8
         desk.sample()
         desk.available = Self.line * 3 / 2
@@ -216,7 +216,7 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .warning)
     }
 
-    @Test("from critical it falls to normal only where 2 s long nothing spoke for warning")
+    @Test("the level falls from critical to normal only after 2 s without a reason for warning")
     func fallsByOne() {
         var desk = GaugeDesk()
         desk.available = Self.line - 1
@@ -233,7 +233,7 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .normal && !desk.gauge.isEpisodeOpen)
     }
 
-    @Test("an episode ends when triggers and memory have both recovered, not when one has")
+    @Test("an episode ends only when both the triggers and the memory have recovered")
     func ends() {
         var desk = GaugeDesk()
         desk.trigger()
@@ -252,7 +252,7 @@ struct PressureGaugeTests {
         #expect(desk.changes.map(\.to) == [.warning, .normal])
     }
 
-    @Test("memory that falls slowly keeps it open; once it stands, the episode ends")
+    @Test("slowly falling memory keeps an episode open; the episode ends once memory is stable")
     func slowFall() {
         var desk = GaugeDesk()
         desk.available = Self.line * 3
@@ -267,7 +267,7 @@ struct PressureGaugeTests {
         #expect(!desk.gauge.isEpisodeOpen)
     }
 
-    @Test("an episode that lasts is looked at four times a second, no more")
+    @Test("a lasting episode is sampled four times a second, no more")
     func patience() {
         var desk = GaugeDesk()
         desk.available = Self.line * 3 / 2
@@ -279,7 +279,7 @@ struct PressureGaugeTests {
     }
 
     @Test(
-        "the same below the line; it is looked at oftener when it falls, and oftenest when it would not last")
+        "below the line sampling is as slow while memory is stable, and faster the faster it falls")
     func patienceInNeed() {
         var desk = GaugeDesk()
         desk.available = Self.line / 2
@@ -295,7 +295,7 @@ struct PressureGaugeTests {
             desk.sample()
             #expect(desk.gauge.nextSample == desk.now + pause)
         }
-        // What it was does not count for ever.
+        // An earlier fall does not count forever.
         desk.pass(20 * Self.second)
         #expect(desk.gauge.nextSample.map { $0 - desk.now <= 250_000 } == true)
         desk.samples = 0
@@ -304,7 +304,7 @@ struct PressureGaugeTests {
     }
 
     @Test(
-        "where an episode ends, none begins",
+        "no new episode begins in the situation in which one ended",
         arguments: [1 << 10, 1 << 20, 10 << 20, 60 << 20, 700 << 20, 1_000 << 20] as [UInt64])
     func noOverlap(_ line: UInt64) {
         for total in [20 << 20, 100 << 20, 1 << 30] as [UInt64] {
@@ -324,7 +324,7 @@ struct PressureGaugeTests {
         }
     }
 
-    @Test("an episode ends, too, where half of the memory is below the line")
+    @Test("an episode can end when the line exceeds half of the memory")
     func greatLine() {
         var desk = GaugeDesk()
         desk.settings.criticalAvailable = .bytes(700 << 20)
@@ -337,7 +337,7 @@ struct PressureGaugeTests {
         #expect(!desk.gauge.isEpisodeOpen)
     }
 
-    @Test("whatever memory and triggers do, no two changes are within 2 s but for a rise to critical")
+    @Test("two level changes are at least 2 s apart, except for a rise to critical")
     func neverFlaps() {
         let seed = Generator.chosenSeed
         var generator = Generator(seed: seed)
@@ -360,10 +360,10 @@ struct PressureGaugeTests {
     }
 }
 
-/// An episode without a stall: the kernel tells that memory was taken, and it is looked at.
+/// An episode without a stall: the kernel reports that memory was taken, and the gauge looks at it.
 @Suite("Pressure alarm")
 struct PressureAlarmTests {
-    @Test("far from the line half of the way may be taken before the next look; near it an episode opens")
+    @Test("far from the line the next look comes when half of the distance is used; near it an episode opens")
     func halves() throws {
         var gauge = PressureGauge()
         let settings = PressureSettings()
@@ -377,12 +377,12 @@ struct PressureAlarmTests {
             available -= bytes
             looks += 1
         }
-        // Each look halves what is left: few, however much there was.
+        // Each look halves what is left: few looks are needed, however much there was.
         #expect((3...10).contains(looks))
         #expect(gauge.isEpisodeOpen && gauge.nextSample == 1)
     }
 
-    @Test("a source that is new is looked at, and again when memory was taken; open, it needs no alarm")
+    @Test("a new source is sampled, and again when memory was taken; in an episode it needs no alarm")
     func armed() {
         var desk = PressureDesk()
         #expect(desk.effects.contains { if case .alarmMemory(_, after: .some) = $0 { true } else { false } })
@@ -403,7 +403,7 @@ struct PressureAlarmTests {
         }
     }
 
-    @Test("sources that are told again are looked at: who watches them anew has forgotten the alarm")
+    @Test("sources that are announced again are sampled again, since the new watch has lost its alarm")
     func armedAgain() {
         var desk = PressureDesk()
         desk.forget()
@@ -411,7 +411,7 @@ struct PressureAlarmTests {
         #expect(desk.effects.contains { if case .alarmMemory(_, after: .some) = $0 { true } else { false } })
     }
 
-    @Test("memory that only is low costs nobody; waiting for it, running out of it, or most of it gone does")
+    @Test("low memory alone ends no application; stalls, exhaustion and the loss of most of it do")
     func relief() {
         var desk = GaugeDesk()
         let line = PressureDesk.line
@@ -435,7 +435,7 @@ struct PressureAlarmTests {
         #expect(wants(desk))
     }
 
-    @Test("the first end of an event comes earlier than the next: how long one takes is known by then")
+    @Test("the first end of an event comes earlier than the next, because its duration is still unknown")
     func firstEnd() {
         var desk = GaugeDesk()
         desk.trigger()
@@ -450,7 +450,8 @@ struct PressureAlarmTests {
         #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: true, desk.settings))
     }
 
-    @Test("what CPUs keep for themselves counts once somebody has ended: there it is that his memory lies")
+    @Test(
+        "memory cached per CPU counts as available once an application has ended, since that memory is there")
     func perCPU() {
         var desk = GaugeDesk()
         desk.available = PressureDesk.line / 5

@@ -3,21 +3,21 @@ import Testing
 
 @testable import LifeCycle
 
-/// Whose memory is short, and who pays for it (§ 6).
+/// Which source's memory is short, and which applications are ended for it (§ 6).
 @Suite("Pressure, source by source")
 struct PressureSourceTests {
     private static let second: Microseconds = 1_000_000
     private static let slice = PressureSource(path: "/slice/1001", user: 1001)
     private static let part = PressureSource(path: "/cgroup", isPart: true)
 
-    /// Ends whoever is being ended, until nobody is.
+    /// Ends whichever application is being ended, until there is none.
     private func endAll(_ desk: inout PressureDesk) throws {
         while let victim = desk.machine.applications.values.first(where: \.isBeingReclaimed) {
             try desk.exit(victim.number)
         }
     }
 
-    @Test("an event that stays open for days begins anew where it was critical and is so no longer")
+    @Test("an event that stays open for days starts over once it is no longer critical")
     func lasting() throws {
         var desk = PressureDesk { $0.pressure.killsPerEvent = 2 }
         for _ in 0..<6 { _ = try desk.held() }
@@ -26,14 +26,14 @@ struct PressureSourceTests {
             try endAll(&desk)
             desk.pass(Self.second)
             #expect(desk.reclaimed.count == 2 * round)
-            // Twice the line is not there.
+            // Less than twice the line is available.
             desk.setAll(PressureDesk.line * 3 / 2)
             desk.pass(10 * Self.second)
             #expect(desk.machine.memoryPressure == .warning && desk.machine.pressure.isEventOpen)
         }
     }
 
-    @Test("who was spared may be chosen then, and it is told again that nobody suspended is left")
+    @Test("a spared application may be chosen then, and the last low memory warning is sent again")
     func lastingSpared() throws {
         var desk = PressureDesk()
         let number = try desk.held()
@@ -49,7 +49,7 @@ struct PressureSourceTests {
         }
     }
 
-    @Test("what one user's slice costs is not counted for the others, and alarms nobody else")
+    @Test("the ends in one user's slice do not count against other users and warn no other user")
     func oneSlice() throws {
         var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {
             $0.pressure.killsPerEvent = 2
@@ -71,7 +71,7 @@ struct PressureSourceTests {
         #expect(desk.reclaimed.count == 4 && desk.lowMemoryWarnings == [.medium])
     }
 
-    @Test("a slice that has cost as many as it may holds up no other")
+    @Test("a slice that has reached its limit of ends does not block another slice")
     func bothSlices() throws {
         let other = PressureSource(path: "/slice/1000", user: 1000)
         var desk = PressureDesk(sources: [other, Self.slice]) { $0.pressure.killsPerEvent = 1 }
@@ -82,7 +82,7 @@ struct PressureSourceTests {
         #expect(desk.reclaimed == [mine[0], theirs[0]])
     }
 
-    @Test("for a part of the machine only what is in it is ended and pushed out, once that is known")
+    @Test("for a part of the machine only its own members are ended and paged out, once they are known")
     func part() throws {
         var desk = PressureDesk(sources: [Self.part])
         desk.memory[Self.part]?.swapTotal = 1 << 30
@@ -102,7 +102,7 @@ struct PressureSourceTests {
         #expect(desk.desk.state(outside) == .suspended)
     }
 
-    @Test("few are pushed out at a time, and all in the end")
+    @Test("only a few applications are paged out at a time, but all in the end")
     func fewAtATime() throws {
         var desk = PressureDesk()
         var numbers: [ApplicationNumber] = []

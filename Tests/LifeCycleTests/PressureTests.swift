@@ -10,7 +10,7 @@ struct PressureTests {
     private static let slice = PressureSource(path: "/slice/1001", user: 1001)
     private static let both = [PressureDesk.everybody, slice]
 
-    @Test("while all is well there is no deadline, and after an event there is none again")
+    @Test("there is no deadline before an event, and none after it")
     func noTimer() throws {
         var desk = PressureDesk()
         _ = try desk.held()
@@ -22,7 +22,7 @@ struct PressureTests {
         #expect(desk.machine.pressure.sizes.isEmpty)
     }
 
-    @Test("a trigger or a sample of a source that is not watched says nothing")
+    @Test("a trigger or a sample of an unwatched source has no effect")
     func unknownSource() {
         var desk = PressureDesk()
         desk.forget()
@@ -41,7 +41,7 @@ struct PressureTests {
         #expect(desk.machine.memoryPressure == .warning)
     }
 
-    @Test("running applications are warned at each rise, suspended and launching ones never")
+    @Test("running applications are warned at each rise; suspended and launching ones never are")
     func warnings() throws {
         var desk = PressureDesk()
         let (active, background) = (try desk.background(), try desk.background())
@@ -57,7 +57,7 @@ struct PressureTests {
         #expect(
             desk.effects.contains(.announce(active, .didReceiveMemoryWarning(.warning), to: .subscribers)))
         desk.forget()
-        // Nobody can be ended but the suspended.
+        // Only suspended applications can be ended.
         desk.set(PressureDesk.short)
         desk.pass(Self.second)
         #expect(desk.warned.prefix(3) == [active, background, inactive])
@@ -66,7 +66,7 @@ struct PressureTests {
             desk.effects.contains(.announce(active, .didReceiveMemoryWarning(.critical), to: .subscribers)))
     }
 
-    @Test("many are warned in steps")
+    @Test("many applications are warned in steps")
     func manyWarnings() throws {
         var desk = PressureDesk()
         let all = try (0..<40).map { _ in try desk.background() }
@@ -83,7 +83,7 @@ struct PressureTests {
         #expect(Dictionary(grouping: times) { $0 }.values.allSatisfy { $0.count <= Machine.mostAtOnce })
     }
 
-    @Test("who was suspended is not told afterwards what was short then")
+    @Test("a suspended application does not receive an old memory warning when it runs again")
     func notReplayed() throws {
         var desk = PressureDesk()
         let number = try desk.held()
@@ -95,7 +95,7 @@ struct PressureTests {
         #expect(desk.machine.applications[number]?.state == .active && desk.warned.isEmpty)
     }
 
-    @Test("low memory warnings: 50 at warning, 100 at critical, 255 once none suspended is left")
+    @Test("low memory warnings: 50 at warning, 100 at critical, 255 once no suspended application is left")
     func lowMemoryWarnings() throws {
         var desk = PressureDesk()
         let held = try desk.held()
@@ -115,7 +115,7 @@ struct PressureTests {
         #expect(desk.lowMemoryWarnings == [.low])
     }
 
-    @Test("255 is told, too, where nobody at all can be ended")
+    @Test("the warning 255 is also sent if no application can be ended")
     func nobodyLeft() throws {
         var desk = PressureDesk()
         _ = try desk.background { $0.reclaimable = false }
@@ -126,7 +126,7 @@ struct PressureTests {
         #expect(desk.willReclaim.isEmpty && desk.reclaimed.isEmpty)
     }
 
-    @Test("the source of one slice concerns its user alone, and nobody is warned twice of the same level")
+    @Test("a slice's source concerns only its user, and no application is warned twice of the same level")
     func slices() throws {
         var desk = PressureDesk(sources: Self.both)
         let mine = try desk.background(user: 1000)
@@ -146,7 +146,7 @@ struct PressureTests {
         #expect(desk.warned == [mine, theirs] && desk.lowMemoryWarnings.filter { $0 == .medium }.count == 1)
     }
 
-    @Test("the level of all changes at most once in 2 s, too, where each source alone would keep to it")
+    @Test("the overall level changes at most once in 2 s, even if the sources take turns")
     func levelOfAll() {
         var desk = PressureDesk(sources: Self.both)
         desk.set(200 << 20)
@@ -154,7 +154,7 @@ struct PressureTests {
         desk.pass(2_500_000)
         desk.setAll(PressureDesk.ample)
         desk.pass(10 * Self.second) { desk in
-            // The other begins when the first has just ended.
+            // The other episode begins when the first has just ended.
             if desk.machine.memoryPressure == .normal, desk.levels.count == 2 {
                 desk.set(200 << 20, of: Self.slice)
                 desk.trigger(of: Self.slice)
@@ -170,7 +170,7 @@ struct PressureTests {
         let began = desk.now
         #expect(desk.machine.memoryPressure == .warning)
         desk.desk.now = began + 500_000
-        // It vanishes before it has fallen.
+        // The source vanishes before its level has fallen.
         desk.take(.pressureSources([PressureDesk.everybody]))
         #expect(desk.machine.memoryPressure == .warning)
         desk.pass(5 * Self.second)
@@ -179,7 +179,7 @@ struct PressureTests {
         #expect(desk.desk.machine.nextDeadline() == nil)
     }
 
-    /// Changes less than 2 s after the one before that do not rise to critical.
+    /// Changes less than 2 s after the previous one, except rises to critical.
     private func hasty(_ desk: PressureDesk) -> [String] {
         zip(desk.levels, desk.levels.dropFirst()).compactMap { before, change in
             guard change.time - before.time < 2 * Self.second, change.level != .critical else { return nil }
@@ -187,7 +187,7 @@ struct PressureTests {
         }
     }
 
-    @Test("five minutes of pressure that goes up and down: no flapping, and no end but while it is critical")
+    @Test("in five minutes of varying pressure the level does not flap, and ends happen only while critical")
     func upAndDown() throws {
         let seed = Generator.chosenSeed
         var generator = Generator(seed: seed)
@@ -212,13 +212,13 @@ struct PressureTests {
                 if desk.machine.applications.count < 8 { _ = try desk.held(user: 1001) }
             }
             #expect(hasty(desk).isEmpty, "APPSTATED_SEED=\(seed)")
-            // Something has happened: how often the level changes is the seed's.
+            // Something has happened: how often the level changes depends on the seed.
             #expect(desk.levels.count > 2 && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
             let exceptions = zip(desk.levels, desk.levels.dropFirst()).filter {
                 $1.time - $0.time < 2 * Self.second
             }
             #expect(exceptions.allSatisfy { $0.0.level < .critical && $0.1.level == .critical })
-            // No more changes than 2 s each, and the rises to critical between them.
+            // At most one change every 2 s, plus the rises to critical between them.
             #expect(desk.levels.count - exceptions.count <= 151, "APPSTATED_SEED=\(seed)")
             var level = MemoryPressure.normal
             for effect in desk.effects {
@@ -232,7 +232,7 @@ struct PressureTests {
     }
 
     @Test(
-        "where there is swap, what is suspended is pushed out once, the longest suspended first, above 12 MiB"
+        "with swap, suspended applications above 12 MiB are paged out once, longest suspended first"
     )
     func pageOut() throws {
         var desk = PressureDesk()
@@ -250,7 +250,7 @@ struct PressureTests {
         #expect(pagedOut(desk) == numbers + [late])
         #expect(!pagedOut(desk).contains(small) && !pagedOut(desk).contains(running))
         #expect(desk.reclaimed.isEmpty)
-        // Once more after it has run.
+        // It is paged out again after it has run.
         try desk.perform(.resume(late, holder: "uid:0"))
         desk.desk.settle()
         desk.forget()
@@ -259,7 +259,7 @@ struct PressureTests {
         desk.desk.settle()
         desk.pass(Self.second)
         #expect(pagedOut(desk) == [late])
-        // Without it the pages of their files alone, of small ones, too, and where little is left.
+        // Without swap only file pages are paged out, of small applications too, and only while little memory is left.
         without.runShort(to: 4 * PressureDesk.line)
         without.pass(Self.second)
         #expect(pagedOut(without).isEmpty && pagedOut(without, .files).isEmpty)
@@ -269,7 +269,7 @@ struct PressureTests {
         #expect(without.reclaimed.isEmpty)
     }
 
-    @Test("in observe mode nothing is pushed out")
+    @Test("observe mode pages nothing out")
     func pageOutObserved() throws {
         var desk = PressureDesk()
         _ = try desk.held()

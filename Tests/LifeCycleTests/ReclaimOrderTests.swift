@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// What comes between the choice of a victim and its end, in every order.
+/// What can happen between the choice of a victim and its end, in every order.
 @Suite("Reclaim, in an injected order")
 struct ReclaimOrderTests {
     private static let second: Microseconds = 1_000_000
@@ -21,7 +21,7 @@ struct ReclaimOrderTests {
         return (desk, victim, other)
     }
 
-    @Test("one that exits by itself while it is chosen is gone, and the next is taken only if it must be")
+    @Test("a victim that exits by itself counts as reclaimed, and the next is chosen only if needed")
     func exitsByItself() throws {
         for isShort in [true, false] {
             var (desk, victim, other) = try chosen()
@@ -35,7 +35,7 @@ struct ReclaimOrderTests {
     }
 
     @Test(
-        "one that the shell finds gone before its exit is told is spared, ends as it did, and the next is taken"
+        "a victim that was spared because it had exited keeps its exit reason, and the next is chosen"
     )
     func exitBeforeKill() throws {
         var (desk, victim, other) = try chosen()
@@ -47,7 +47,7 @@ struct ReclaimOrderTests {
         #expect(desk.exitReason(other) == .reclaimed && desk.machine.pressure.excluded.isEmpty)
     }
 
-    @Test("one that was resumed while it was chosen is spared for this event, and the next is taken at once")
+    @Test("a victim that runs again is spared for this event, and the next one is chosen at once")
     func spared() throws {
         var (desk, victim, other) = try chosen()
         desk.take(.spared(victim, "it runs again"))
@@ -58,18 +58,18 @@ struct ReclaimOrderTests {
         try desk.exit(other)
         desk.pass(10 * Self.second)
         #expect(desk.machine.applications[victim]?.state == .suspended && desk.reclaimed == [victim, other])
-        // Told once more, or of one that is not being ended, it changes nothing.
+        // Reported again, or for an application that is not being ended, this changes nothing.
         let before = desk.machine
         desk.take(.spared(victim, "it runs again"))
         desk.take(.spared(ApplicationNumber(99), "it runs again"))
         #expect(desk.machine == before)
-        // In the next event it is one like the others.
+        // In the next event it is a candidate like the others.
         desk.calmDown()
         desk.runShort()
         #expect(desk.reclaimed == [victim, other, victim])
     }
 
-    @Test("those who were spared do not count for what one event may cost")
+    @Test("spared applications do not count against the limit of ends per event")
     func sparedIsNoKill() throws {
         var (desk, victim, other) = try chosen { $0.pressure.killsPerEvent = 1 }
         desk.take(.spared(victim, "it runs again"))
@@ -80,7 +80,7 @@ struct ReclaimOrderTests {
     }
 
     @Test(
-        "a focus or a Resume between the choice and the exit does not undo the SIGKILL, and hurts nobody else"
+        "a focus or a Resume after the choice does not undo the SIGKILL, and affects no other application"
     )
     func tooLate() throws {
         for byFocus in [true, false] {
@@ -99,7 +99,7 @@ struct ReclaimOrderTests {
         }
     }
 
-    @Test("a focus or a Resume between the choice and the shell's look spares it")
+    @Test("a focus or a Resume between the choice and the shell's look spares the victim")
     func inTime() throws {
         for byFocus in [true, false] {
             var (desk, victim, other) = try chosen()
@@ -118,7 +118,7 @@ struct ReclaimOrderTests {
         }
     }
 
-    @Test("who is being resumed is no candidate, though it was not seen to run yet")
+    @Test("an application that is being resumed is no candidate, even before it is seen running")
     func resuming() throws {
         for byFocus in [true, false] {
             var desk = PressureDesk()
@@ -138,7 +138,7 @@ struct ReclaimOrderTests {
         }
     }
 
-    @Test("who is just being suspended is told nothing: it is taken once it stands")
+    @Test("an application that is being suspended is not warned, and is ended once it is stopped")
     func suspending() throws {
         var desk = PressureDesk()
         let number = try desk.background()
@@ -150,7 +150,7 @@ struct ReclaimOrderTests {
         #expect(desk.reclaimed == [number] && desk.willReclaim.isEmpty)
     }
 
-    @Test("who breathes is no candidate, and is one afterwards")
+    @Test("an application that is drained is no candidate until it is stopped again")
     func breathing() throws {
         var desk = PressureDesk {
             $0.drainEvery = 10 * Self.second
@@ -167,7 +167,7 @@ struct ReclaimOrderTests {
         #expect(desk.reclaimed == [number])
     }
 
-    @Test("the exit of another process with the same pid changes nothing")
+    @Test("the exit of another process with the same PID changes nothing")
     func pidReuse() throws {
         var (desk, victim, other) = try chosen()
         let process = try desk.process(victim).lineage[0]
@@ -176,7 +176,7 @@ struct ReclaimOrderTests {
         desk.forget()
         desk.take(.exited(later, .killed))
         #expect(desk.machine == before && desk.effects == [.forget(later)])
-        // It is registered while the victim still dies: a stranger to all of this.
+        // The process is registered while the victim is still dying, and has nothing to do with it.
         let number = try desk.desk.register(
             ReportedProcess(lineage: [later], user: Desk.user, session: .user(Desk.user)))
         try desk.exit(victim)
@@ -184,7 +184,7 @@ struct ReclaimOrderTests {
         #expect(desk.desk.state(number) == .background)
     }
 
-    @Test("a victim that is unregistered is waited for no longer, and nothing is said of it afterwards")
+    @Test("an unregistered victim is no longer awaited, and nothing is announced about it afterwards")
     func unregistered() throws {
         var (desk, victim, other) = try chosen()
         try desk.perform(.unregister(victim))
@@ -195,7 +195,7 @@ struct ReclaimOrderTests {
         #expect(desk.notices.isEmpty && desk.machine.pressure.victim == nil)
         #expect(desk.machine.pressure.excluded.isEmpty && desk.machine.pressure.sizes.isEmpty)
 
-        // In the background it is not killed any more, either.
+        // An unregistered application in the background is not killed either.
         var running = PressureDesk()
         let number = try running.background()
         let next = try running.background(10 << 20)
@@ -206,7 +206,7 @@ struct ReclaimOrderTests {
         #expect(running.killed == [next])
     }
 
-    @Test("an application that is not the victim and is given up leaves nothing behind")
+    @Test("unregistering an application that is not the victim leaves nothing behind")
     func othersUnregistered() throws {
         var (desk, victim, other) = try chosen()
         desk.take(.spared(victim, "it runs again"))
@@ -215,7 +215,7 @@ struct ReclaimOrderTests {
             desk.machine.pressure.excluded.isEmpty && desk.machine.pressure.sizes.keys.elementsEqual([other]))
     }
 
-    @Test("a source that vanishes while its victim dies: the event is over, and the next one begins anew")
+    @Test("an event ends when its only source vanishes, and the next event starts over")
     func vanished() throws {
         for dies in [true, false] {
             var (desk, victim, _) = try chosen { $0.pressure.killsPerEvent = 1 }
@@ -228,10 +228,10 @@ struct ReclaimOrderTests {
             #expect(desk.exitReason(victim) == .reclaimed)
             var fresh = Pressure()
             fresh.levelChangedAt = desk.machine.pressure.levelChangedAt
-            // That is told once for each suspension.
+            // A page-out is noted once for each suspension.
             fresh.pagedOut = desk.machine.pressure.pagedOut
             #expect(desk.machine.pressure == fresh)
-            // What the event before has cost does not count.
+            // The ends of the previous event do not count.
             desk.forget()
             desk.take(.pressureSources([PressureDesk.everybody]))
             desk.runShort()
@@ -239,7 +239,7 @@ struct ReclaimOrderTests {
         }
     }
 
-    @Test("one source vanishes, and another stays short: the victim is waited for, and the next is taken")
+    @Test("if one of two short sources vanishes, the victim is awaited and the next one is chosen")
     func oneVanished() throws {
         let slice = PressureSource(path: "/slice/1000", user: 1000)
         var desk = PressureDesk(sources: [PressureDesk.everybody, slice])
@@ -254,23 +254,23 @@ struct ReclaimOrderTests {
         #expect(desk.reclaimed == [victim, other])
     }
 
-    @Test("observe in the middle: who was killed dies, nobody else does, and it is said who would")
+    @Test("observe mode in mid-event ends only the victim already killed, and reports the next candidate")
     func observeMeanwhile() throws {
         var (desk, victim, other) = try chosen()
-        // What policy holds is let go; this one stays.
+        // Policy's holds are released; this one stays.
         try desk.perform(.suspend(other, holder: "uid:0"))
         desk.configure { $0.mode = .observe }
         try desk.exit(victim)
         #expect(desk.exitReason(victim) == .reclaimed)
         desk.pass(Self.second)
         #expect(desk.reclaimed == [victim] && desk.notices == [.wouldReclaim(50 << 20)])
-        // What was only promised has not come: enforced again, it is taken.
+        // The promised memory has not come: once enforced again, the application is ended.
         desk.configure { $0.mode = .enforce }
         desk.pass(Self.second)
         #expect(desk.reclaimed == [victim, other])
     }
 
-    @Test("observe in the middle: who was told to end in the background, is not killed")
+    @Test("observe mode in mid-event cancels the announced end of a background application")
     func observeCallsOff() throws {
         var desk = PressureDesk()
         let number = try desk.background { $0.delegate = ":1.5" }
@@ -284,7 +284,7 @@ struct ReclaimOrderTests {
         #expect(desk.machine.pressure.victim == nil)
     }
 
-    @Test("the same where the configuration says meanwhile that it is not reclaimable")
+    @Test("an announced end is cancelled if the configuration makes the application not reclaimable")
     func exemptedMeanwhile() throws {
         var desk = PressureDesk()
         let number = try desk.background { $0.delegate = ":1.5" }
@@ -298,7 +298,7 @@ struct ReclaimOrderTests {
         #expect(desk.killed.isEmpty && desk.willReclaim == [number])
     }
 
-    @Test("a ForceQuit of the victim ends it as what it is, and the next waits for it all the same")
+    @Test("a ForceQuit of the victim gives it its own exit reason, and the next end still waits for it")
     func forceQuit() throws {
         var (desk, victim, other) = try chosen()
         try desk.perform(.terminate(victim, force: true))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// Everything that can come between, in every order of three.
+/// All events that can happen in between, in every order of three.
 @Suite("Reclaim, in every order")
 struct ReclaimPermutationTests {
     private static let second: Microseconds = 1_000_000
@@ -55,7 +55,7 @@ struct ReclaimPermutationTests {
     }
 
     @Test(
-        "one at a time, nothing of who is gone, nobody in front, and nothing is left",
+        "one end at a time, no effects on gone or active applications, and nothing is left over",
         arguments: [true, false])
     func everyOrder(_ isSuspended: Bool) throws {
         for events in Self.triples {
@@ -86,7 +86,7 @@ struct ReclaimPermutationTests {
         }
     }
 
-    /// Everything that was to be done since the choice, in its order.
+    /// Checks everything that was ordered since the choice, in its order.
     private func check(_ desk: PressureDesk, _ events: [Event]) {
         var gone: Set<ApplicationNumber> = []
         var awaited: ApplicationNumber?

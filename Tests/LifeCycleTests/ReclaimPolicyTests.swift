@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// Who is ended first (§ 6): the table of `ReclaimPolicy`.
+/// Which application is ended first (§ 6): the table of `ReclaimPolicy`.
 @Suite("Reclaim policy")
 struct ReclaimPolicyTests {
     typealias Candidate = ReclaimPolicy.Candidate
@@ -22,7 +22,7 @@ struct ReclaimPolicyTests {
         ReclaimPolicy.first(of: candidates, usage: usage)?.number.rawValue
     }
 
-    /// The order in which all of them would go.
+    /// The order in which all of them would be ended.
     private func order(_ candidates: [Candidate], _ usage: [UInt32: UInt64]) -> [UInt32] {
         var rest = candidates
         var order: [UInt32] = []
@@ -33,10 +33,10 @@ struct ReclaimPolicyTests {
         return order
     }
 
-    @Test("of nobody it is nobody")
+    @Test("without candidates there is no victim")
     func nobody() { #expect(first([]) == nil) }
 
-    @Test("the rank goes before the user, and the user before the weight")
+    @Test("the rank is compared before the user, and the user before the weight")
     func precedence() {
         let usage: [UInt32: UInt64] = [1: 1, 2: 1_000]
         #expect(first([candidate(1, user: 1, .held), candidate(2, user: 2, .stopped)], usage) == 1)
@@ -49,7 +49,7 @@ struct ReclaimPolicyTests {
         #expect(first([candidate(1), candidate(2, age: 11)], usage) == 2)
     }
 
-    @Test("whoever has unsaved changes goes after all others, whatever else is true of them")
+    @Test("applications with unsaved changes are ended after all others, whatever else differs")
     func unsaved() {
         let saved = [
             candidate(1, user: 2, .background, age: 0, mebibytes: 0), candidate(2, .stopped),
@@ -63,17 +63,17 @@ struct ReclaimPolicyTests {
         #expect(order(unsaved + saved, [1: 9, 2: 1]) == [3, 2, 1, 4, 5, 6])
     }
 
-    @Test("what a user holds decides between users, whoever's candidates are the heavier")
+    @Test("between users the total memory of each decides, not the size of the candidates")
     func usage() {
         let both = [candidate(1, user: 1, mebibytes: 900), candidate(2, user: 2, mebibytes: 1)]
         #expect(first(both, [1: 5, 2: 6]) == 2)
         #expect(first(both, [1: 6, 2: 5]) == 1)
         #expect(first(both, [2: 1]) == 2)
-        // Nobody above the other: the order is some order all the same.
+        // Neither user holds more than the other: there is some stable order all the same.
         #expect(first(both, [1: 5, 2: 5]) == first(both.reversed(), [1: 5, 2: 5]))
     }
 
-    @Test("neither a moment nor an unknown size makes it weigh nothing")
+    @Test("a zero age or an unknown size does not reduce the weight to zero")
     func floors() {
         #expect(first([candidate(1, age: 0, mebibytes: 0), candidate(2, age: 0, mebibytes: 2)]) == 2)
         #expect(first([candidate(1, age: 0, mebibytes: 0), candidate(2, age: 2, mebibytes: 0)]) == 2)
@@ -81,7 +81,7 @@ struct ReclaimPolicyTests {
         #expect(first([candidate(2, age: 0, mebibytes: 0), candidate(1, age: 1, mebibytes: 1)]) == 1)
     }
 
-    /// Every combination of little and much.
+    /// Every combination of small and large values.
     private var corners: [Candidate] {
         var corners: [Candidate] = []
         for (rank, isUnsaved) in ReclaimPolicy.Rank.allCases.flatMap({ [($0, false), ($0, true)] }) {
@@ -99,7 +99,7 @@ struct ReclaimPolicyTests {
         return corners
     }
 
-    @Test("the order is total: of any three, in whatever order they are named, the same goes first")
+    @Test("the order is total: among any three candidates the same one is first in whatever order they come")
     func total() {
         let corners = corners
         for usage in [[:], [1: 10, 2: 20], [1: 20, 2: 10]] as [[UInt32: UInt64]] {
@@ -109,7 +109,7 @@ struct ReclaimPolicyTests {
                         let winner = first([one, two, three], usage)
                         #expect(winner == first([three, two, one], usage))
                         #expect(winner == first([two, three, one], usage))
-                        // Whoever wins among three wins against each of them.
+                        // The first of three also comes before each of them alone.
                         for other in [one, two, three] where winner == one.number.rawValue {
                             #expect(first([other, one], usage) == winner)
                         }
@@ -119,7 +119,7 @@ struct ReclaimPolicyTests {
         }
     }
 
-    @Test("every order of naming five gives the same order of going")
+    @Test("every permutation of five candidates gives the same order")
     func permutations() {
         let five = [
             candidate(1, .background, age: 500, mebibytes: 500), candidate(2, .stopped, age: 50),
@@ -147,7 +147,7 @@ struct ReclaimPolicyTests {
         }
     }
 
-    @Test("whoever goes first still does when it is older, larger, or nearer the end; nobody else then does")
+    @Test("age or growth keeps the first candidate first; a change to another can only make that one first")
     func monotone() {
         let seed = Generator.chosenSeed
         var generator = Generator(seed: seed)

@@ -3,12 +3,12 @@ import Testing
 
 @testable import LifeCycle
 
-/// Who is ended while it is critical, and how (§ 6).
+/// Which applications are ended while memory is critical, and how (§ 6).
 @Suite("Reclaim")
 struct ReclaimTests {
     private static let second: Microseconds = 1_000_000
 
-    /// Ends whoever is being ended, until nobody is; answers them in order.
+    /// Ends whichever application is being ended, until there is none; returns them in order.
     private func endAll(_ desk: inout PressureDesk) throws -> [ApplicationNumber] {
         var ended: [ApplicationNumber] = []
         while let victim = desk.machine.applications.values.first(where: \.isBeingReclaimed) {
@@ -18,7 +18,7 @@ struct ReclaimTests {
         return ended
     }
 
-    @Test("held goes before stopped, and stopped before background")
+    @Test("held applications are ended before stopped ones, and stopped ones before those in the background")
     func ranks() throws {
         var desk = PressureDesk()
         let background = try desk.background(400 << 20)
@@ -32,7 +32,7 @@ struct ReclaimTests {
         #expect(desk.reclaimed == [held, stopped, stranger] && desk.willReclaim == [background])
     }
 
-    @Test("of one rank: the user who holds most, then the longest suspended weighted by size")
+    @Test("within a rank, the user with most memory comes first, then age weighted by size")
     func within() throws {
         var desk = PressureDesk()
         let old = try desk.held(40 << 20)
@@ -42,11 +42,11 @@ struct ReclaimTests {
         let running = try desk.background(200 << 20, user: 1001)
         desk.pass(10 * Self.second)
         desk.runShort()
-        // 20 s × 40 MiB against 10 s × 90 MiB; the other user holds more, though in what runs.
+        // 20 s × 40 MiB against 10 s × 90 MiB; the other user holds more, although in a running application.
         #expect(try endAll(&desk) == [small, large, old, running])
     }
 
-    @Test("what was decided, and perhaps not carried out, is forgotten by the next daemon: it decides anew")
+    @Test("the next daemon forgets a reclaim that was perhaps not carried out, and decides again")
     func restart() throws {
         var desk = PressureDesk()
         let held = try desk.held(60 << 20)
@@ -59,7 +59,7 @@ struct ReclaimTests {
         #expect(next.applications[held]?.state == .suspended)
     }
 
-    @Test("one at a time: the next only when the one before is gone and memory is looked at anew")
+    @Test("the next application is ended only after the last is gone and memory was sampled again")
     func oneAtATime() throws {
         var desk = PressureDesk()
         let first = try desk.held(60 << 20)
@@ -84,7 +84,7 @@ struct ReclaimTests {
         #expect(desk.notices.isEmpty)
     }
 
-    @Test("two sources that are short of the same memory cost as many as one")
+    @Test("two sources that are short of the same memory cause as many ends as one")
     func twoSources() throws {
         let slice = PressureSource(path: "/slice/1000", user: 1000)
         for order in [[PressureDesk.everybody, slice], [slice, PressureDesk.everybody]] {
@@ -93,7 +93,7 @@ struct ReclaimTests {
             _ = try desk.held(50 << 20)
             desk.runShort()
             #expect(desk.reclaimed == [first])
-            // It is gone, and its memory is there: what was sampled before that decides nothing.
+            // It is gone and its memory is free: the earlier samples decide nothing.
             desk.setAll(100 << 20)
             try desk.exit(first)
             desk.pass(5 * Self.second)
@@ -101,7 +101,7 @@ struct ReclaimTests {
         }
     }
 
-    @Test("one stall costs one, though two sources tell of it and more is left than is critical")
+    @Test("one stall causes one end, even if two sources report it and memory is above critical")
     func oneStall() throws {
         let slice = PressureSource(path: "/slice/1000", user: 1000)
         var desk = PressureDesk(sources: [PressureDesk.everybody, slice])
@@ -120,7 +120,7 @@ struct ReclaimTests {
         #expect(desk.reclaimed == [first])
     }
 
-    @Test("whom SIGKILL does not end holds up the others for KillWaitSec, and a notice says so")
+    @Test("a process that survives SIGKILL delays the next end by KillWaitSec only, and is reported")
     func stuck() throws {
         var desk = PressureDesk()
         let first = try desk.held(60 << 20)
@@ -132,14 +132,14 @@ struct ReclaimTests {
         desk.pass(1)
         #expect(desk.reclaimed == [second] && desk.notices == [.reclaimStuck(after: 250_000)])
         try desk.exit(second)
-        // It is not killed again, and what it was killed for is not forgotten.
+        // It is not killed again, and its exit reason is still known.
         desk.pass(2 * Self.second)
         #expect(desk.reclaimed == [second])
         try desk.exit(first)
         #expect(desk.exitReason(first) == .reclaimed)
     }
 
-    @Test("the sizes are waited for, and not for long")
+    @Test("a reclaim waits for the sizes, but not for long")
     func sizes() throws {
         var desk = PressureDesk()
         _ = try desk.held(10 << 20)
@@ -159,7 +159,7 @@ struct ReclaimTests {
         #expect(late.reclaimed.count == 1)
     }
 
-    @Test("whoever may not be ended is not, however long it is critical")
+    @Test("exempt applications are never ended, however long memory is critical")
     func never() throws {
         var desk = PressureDesk(sources: [PressureSource(path: "/slice/1000", user: 1000)]) {
             $0.applications["org.example.A"] = Settings.Override()
@@ -186,13 +186,13 @@ struct ReclaimTests {
         desk.pass(15 * Self.second)
         #expect(desk.machine.memoryPressure == .critical)
         #expect(desk.reclaimed.isEmpty && desk.willReclaim.isEmpty && desk.killed.isEmpty)
-        // Its task ends: it may be.
+        // Once its task has ended, it may be ended.
         try desk.perform(.endBackgroundTask(tasked, task: 1))
         desk.pass(Self.second)
         #expect(desk.willReclaim == [tasked])
     }
 
-    @Test("where the window reporter of its session is gone, nobody knows that it is in the background")
+    @Test("an application whose session has lost its window reporter is not ended")
     func lostReporter() throws {
         var desk = PressureDesk()
         let number = try desk.background()
@@ -205,7 +205,7 @@ struct ReclaimTests {
     }
 
     @Test(
-        "in observe mode it says whom it would end, with the bytes, as many as would be needed, and does nothing"
+        "observe mode reports which applications it would end, with their bytes, and ends none"
     )
     func observe() throws {
         var desk = PressureDesk { $0.mode = .observe }
@@ -218,17 +218,17 @@ struct ReclaimTests {
         }
         desk.runShort(to: 0)
         desk.pass(10 * Self.second)
-        // `Explain` says the same of each, for as long as the event lasts.
+        // `Explain` says the same for each, for as long as the event lasts.
         #expect(wouldBring(20) == 20 << 20 && wouldBring(15) == 15 << 20)
         #expect(wouldBring(10) == nil && wouldBring(5) == nil)
-        // 20 MiB are less than two fifths of the line of 51.2 MiB, and with 15 more they are not.
+        // 20 MiB are less than two fifths of the line of 51.2 MiB; with 15 MiB more they are not.
         #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
         #expect(desk.reclaimed.isEmpty && desk.willReclaim.isEmpty && desk.killed.isEmpty)
         #expect(desk.machine.applications.values.allSatisfy { !$0.isTerminating })
-        // What is said to come is enough for what follows, too.
+        // The reported bytes are also enough for what follows.
         desk.pass(Self.second)
         #expect(desk.notices.count == 2)
-        // Another event says it again.
+        // Another event reports them again.
         desk.calmDown()
         #expect(wouldBring(20) == nil && wouldBring(15) == nil)
         desk.forget()
@@ -237,7 +237,7 @@ struct ReclaimTests {
         #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
     }
 
-    @Test("what one user's applications would bring is not counted for another's slice")
+    @Test("the memory that one user's applications would free does not count for another user's slice")
     func observeSlices() throws {
         let slices = [
             PressureSource(path: "/slice/1000", user: 1000), PressureSource(path: "/slice/1001", user: 1001),
@@ -251,7 +251,7 @@ struct ReclaimTests {
         #expect(desk.machine.applications[mine] != nil && desk.machine.applications[theirs] != nil)
     }
 
-    @Test("one event costs KillsPerEvent at most, and says once that it would have cost more")
+    @Test("one event causes at most KillsPerEvent ends, and a notice says once that it needed more")
     func killsPerEvent() throws {
         var desk = PressureDesk { $0.pressure.killsPerEvent = 3 }
         for _ in 0..<6 { _ = try desk.held() }
@@ -265,7 +265,7 @@ struct ReclaimTests {
     }
 
     @Test(
-        "a background application gets WillTerminate with a second, SIGTERM at half of it, SIGKILL after it")
+        "a background application gets WillTerminate and 1 s, SIGTERM after half of it, SIGKILL at its end")
     func background() throws {
         var desk = PressureDesk()
         let number = try desk.background { $0.delegate = ":1.5" }
@@ -287,7 +287,7 @@ struct ReclaimTests {
         #expect(desk.exitReason(number) == .reclaimed && desk.willReclaim == [number, other])
     }
 
-    @Test("a background application that is still there KillWaitSec after its SIGKILL holds up nobody")
+    @Test("a background application that survives its SIGKILL by KillWaitSec does not delay the next end")
     func backgroundStuck() throws {
         var desk = PressureDesk()
         let number = try desk.background()
@@ -299,7 +299,7 @@ struct ReclaimTests {
         #expect(desk.willReclaim == [number, other] && desk.notices == [.reclaimStuck(after: 250_000)])
     }
 
-    @Test("whoever comes to the front meanwhile is not ended, and the next is taken at once")
+    @Test("an application that gets the focus is not ended, and the next one is chosen at once")
     func toTheFront() throws {
         var desk = PressureDesk()
         let number = try desk.background { $0.delegate = ":1.5" }

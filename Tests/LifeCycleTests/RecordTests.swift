@@ -3,11 +3,11 @@ import Testing
 
 @testable import LifeCycle
 
-/// What is written down can be read again, whatever others have named; and what is damaged is never taken for whole.
+/// Records read back as written, whatever texts they hold, and a damaged record is never taken for a whole one.
 @Suite("Records")
 struct RecordTests {
-    /// Texts that a grammar of characters, of words or of lines would lose: blanks, marks that join the character before
-    /// them, joiners, line ends of all kinds, what looks like our own signs.
+    /// Texts that a grammar of characters, words or lines would lose: blanks, combining marks, joiners, line ends of
+    /// all kinds, and text that looks like the record's own syntax.
     static let nasty = [
         "", " ", "  ", "a b", " a", "a ", "\n", "\r\n", "\t", "\\", "\\n", "%", "%20", "%zz", "=", "end 1",
         "\u{7f}",
@@ -24,7 +24,7 @@ struct RecordTests {
         return settings
     }
 
-    /// An application of which there is much to say, some of it in these words.
+    /// An application with a large record that contains this text in several places.
     private func rich(_ text: String) throws -> Stage {
         var stage = try Stage.launched(Self.settings()) { $0.backgroundModes = [text, "x", text] }
         try stage.perform(.beginBackgroundTask(stage.number, name: text, by: Stage.delegate))
@@ -39,13 +39,13 @@ struct RecordTests {
     }
 
     @Test(
-        "whatever others have named is the same after it was written and read", arguments: RecordTests.nasty)
+        "texts from clients are the same after writing and reading a record", arguments: RecordTests.nasty)
     func texts(_ text: String) throws {
         let stage = try rich(text)
         let record = try #require(stage.machine.record(of: stage.number))
         let reading = RecordFile.read(RecordFile.bytes(record))
         #expect(reading.damage == nil)
-        // Byte by byte: to Swift, texts that look the same are equal.
+        // Byte by byte: Swift considers texts equal that look the same.
         #expect(reading.record.lines.map(Self.bytes) == record.lines.map(Self.bytes))
         var next = Machine(settings: Self.settings())
         _ = try next.restore(reading.record)
@@ -60,7 +60,7 @@ struct RecordTests {
         ([line.key] + line.fields).map { Array($0.utf8) }
     }
 
-    @Test("of every length that is missing at the end, and of every byte that is another, it is known")
+    @Test("every truncation and every changed byte of a record is detected")
     func damage() throws {
         let stage = try rich("a \\\u{301} %")
         let record = try #require(stage.machine.record(of: stage.number))
@@ -69,7 +69,7 @@ struct RecordTests {
         func check(_ damaged: [UInt8], _ what: String) {
             let reading = RecordFile.read(damaged)
             #expect(reading.damage != nil, "\(what)")
-            // What is trusted all the same was there before.
+            // What is trusted nevertheless was in the original.
             #expect(reading.record.lines.allSatisfy(record.lines.contains), "\(what)")
         }
         for length in bytes.indices { check(Array(bytes.prefix(length)), "\(length) bytes") }
@@ -87,7 +87,7 @@ struct RecordTests {
         check(Array(fewer.joined(separator: [0x0A])) + [0x0A], "a line is missing")
     }
 
-    @Test("one that another version wrote is not taken, and says so")
+    @Test("a record of another version is refused")
     func version() {
         let bytes = RecordFile.bytes(Record([Record.Line("a", "b")]))
         #expect(RecordFile.read(bytes).damage == nil)
@@ -96,7 +96,7 @@ struct RecordTests {
         #expect(RecordFile.read([]).damage == "it is empty")
     }
 
-    @Test("a reporter that is lost is lost to the session that it reported for, after a restart too")
+    @Test("a reporter is lost only to the session that it reported for, also after a restart")
     func lostReporter() throws {
         var stage = try Stage.launched()
         let other = SessionKey.login("c7")
@@ -112,7 +112,7 @@ struct RecordTests {
         #expect(next.record(of: stage.number) == record)
     }
 
-    @Test("after the greatest number they begin anew, and pass over those that are there")
+    @Test("application numbers start over after the greatest one and skip those in use")
     func numbers() throws {
         var machine = Machine()
         func register(_ pid: Int32) throws -> UInt32 {

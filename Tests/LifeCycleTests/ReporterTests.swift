@@ -3,10 +3,10 @@ import Testing
 
 @testable import LifeCycle
 
-/// Reporters that come, go and speak for other sessions; windows of processes below applications (§ 2).
+/// Reporters that come, go and report for other sessions; windows of processes below applications (§ 2).
 @Suite("Reporters")
 struct ReporterTests {
-    @Test("what a reporter said stays when it goes, until the next one says its whole set")
+    @Test("the windows of a reporter stay after it leaves, until the next one sends a whole set")
     func orphans() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -24,7 +24,7 @@ struct ReporterTests {
         #expect(desk.forgotten.isEmpty)
     }
 
-    @Test("a new reporter that tells of a window by the same number speaks for it")
+    @Test("a new reporter that reports a window with the same number takes it over")
     func takeover() throws {
         var settings = Settings()
         settings.limits.windowsPerApplication = 1
@@ -58,7 +58,7 @@ struct ReporterTests {
         }
     }
 
-    @Test("a session that loses its lasting reporter has nothing suspended by policy any more")
+    @Test("policy suspends nothing in a session that has lost its lasting reporter")
     func lostReporter() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -80,7 +80,7 @@ struct ReporterTests {
     }
 
     @Test(
-        "a reporter that comes after the last one has gone begins a fresh grace: who is exempt is told later",
+        "a reporter that replaces a lost one starts a fresh grace period, because exemptions come later",
         arguments: ["UpdateWindow", "ReplaceWindows", "SetSession"])
     func freshGrace(_ means: String) throws {
         var desk = Desk()
@@ -120,7 +120,7 @@ struct ReporterTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test("a session without logind's word for it loses its reporter too, and one of two is not lost")
+    @Test("a session that keeps one of two reporters has not lost its reporter")
     func oneOfTwo() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -133,7 +133,7 @@ struct ReporterTests {
         #expect(desk.state(a) == .suspended)
     }
 
-    @Test("SetFocus and SetMinimized from somebody who passes by make no lasting reporter")
+    @Test("SetFocus and SetMinimized do not make their caller a lasting reporter")
     func passing() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -148,7 +148,7 @@ struct ReporterTests {
         #expect(desk.machine.reporters.isEmpty)
     }
 
-    @Test("SetSession moves what a reporter said; the session it leaves has lost nothing")
+    @Test("SetSession moves the reporter's windows; the session that it leaves has lost nothing")
     func setSession() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -175,7 +175,7 @@ struct ReporterTests {
         #expect(desk.state(a) == .background, "now it is")
     }
 
-    @Test("a session that is not in front, or locked, shows nothing; its focus is back when it is")
+    @Test("a session that is not in front shows nothing; its focus returns when it is in front again")
     func session() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -199,7 +199,7 @@ struct ReporterTests {
 
     // MARK: Extents
 
-    @Test("a helper's window is the application's whose extent it is in, until it registers itself")
+    @Test("a helper's window belongs to the application around it until the helper registers itself")
     func helper() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -224,7 +224,7 @@ struct ReporterTests {
         #expect(desk.forgotten == [helper.lineage[0]])
     }
 
-    @Test("when an outer application goes, its helpers' windows go to the one around it, or to nobody")
+    @Test("when an application ends, its helpers' windows go to the application around it, or to none")
     func outerEnds() throws {
         var desk = Desk()
         let outer = desk.process()
@@ -242,7 +242,7 @@ struct ReporterTests {
         #expect(desk.state(c) == .active, "remembered")
     }
 
-    @Test("the nearest registered process owns a window, though it is another user's")
+    @Test("the nearest registered process owns a window, even if it belongs to another user")
     func nearest() throws {
         var desk = Desk()
         let outer = desk.process()
@@ -256,7 +256,7 @@ struct ReporterTests {
         #expect(desk.states(a, b) == [.background, .active])
     }
 
-    @Test("the remembered windows of processes that are not registered are bounded")
+    @Test("the number of windows of unregistered processes is limited")
     func rememberedWindows() throws {
         var desk = Desk()
         let stranger = desk.process()
@@ -275,7 +275,7 @@ struct ReporterTests {
     }
 
     @Test(
-        "what concerns hundreds of applications is done a few at a time, and nobody is suspended in between")
+        "changes to hundreds of applications are made in steps, and none is suspended in between")
     func manyApplications() throws {
         var desk = Desk()
         let count = 100
@@ -310,7 +310,7 @@ struct ReporterTests {
         desk.pass(3_600 * Desk.second)
         try desk.perform(.replaceWindows([], Desk.reporter(":1.10")))
         #expect(!desk.machine.stale.isEmpty)
-        // Whoever has waited is not suspended before its grace has begun anew.
+        // An application that has waited is not suspended before its new grace period has begun.
         for number in numbers { _ = try? desk.perform(.resume(number, holder: "uid:1000")) }
         #expect(suspended() == 0)
         _ = wait()

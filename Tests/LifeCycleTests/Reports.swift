@@ -1,8 +1,8 @@
 import AppStateContract
 import LifeCycle
 
-/// What was said of windows, written down as it was said; what it means is worked out anew for each
-/// question. Slow and plain, to hold the machine's bookkeeping against.
+/// The window reports as they came in. Their meaning is worked out again for each question. Slow and simple, to verify
+/// the machine's bookkeeping.
 struct Reports {
     struct Window {
         var session: SessionKey
@@ -20,12 +20,12 @@ struct Reports {
     var windows: [Key: Window] = [:]
     var focus: [SessionKey: Key] = [:]
     var isInFront: [SessionKey: Bool] = [:]
-    /// Of the sessions that have not ended.
+    /// Only for sessions that have not ended.
     var isLocked: [SessionKey: Bool] = [:]
     var ended: [SessionKey] {
         isInFront.keys.filter { isLocked[$0] == nil }.sorted { $0.description < $1.description }
     }
-    /// Applications of which something was said.
+    /// Applications for which something was reported.
     var reportedOn: Set<ApplicationNumber> = []
 
     mutating func setFocus(_ lineage: [ProcessID]?, in session: SessionKey, by user: UInt32, _ world: World) {
@@ -115,7 +115,7 @@ struct Reports {
         for (key, window) in windows where window.lineage.first == process { remove(key) }
     }
 
-    /// After a registration or an end: windows have other owners.
+    /// After a registration or an end: windows may have new owners.
     mutating func ownersChanged(_ world: World) {
         for key in Array(windows.keys) {
             note(key, world)
@@ -123,7 +123,7 @@ struct Reports {
         }
     }
 
-    /// Only applications are written down, with their windows.
+    /// Only applications are recorded, with their windows.
     mutating func forgetUnowned(_ world: World) {
         for (key, window) in windows where owner(window, world) == nil { remove(key) }
     }
@@ -136,7 +136,7 @@ struct Reports {
         return nil
     }
 
-    /// How far its windows bring each application that has any: 0 hidden, 1 visible, 2 focused.
+    /// The level that the windows give each application that has any: 0 hidden, 1 visible, 2 focused.
     func levels(_ world: World) -> [ApplicationNumber: Int] {
         var levels: [ApplicationNumber: Int] = [:]
         for (key, window) in windows where !window.minimized && isInFront[window.session] ?? true {
@@ -151,7 +151,8 @@ struct Reports {
         if let window = windows[key], let owner = owner(window, world) { reportedOn.insert(owner) }
     }
 
-    /// A process as a whole says nothing without the focus, unless it is an application's only word.
+    /// A report on a process as a whole means nothing without the focus, unless it is the only report on an
+    /// application.
     private mutating func drop(_ key: Key?, _ world: World) {
         guard let key, case .whole(let session, _) = key, let window = windows[key], focus[session] != key
         else { return }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// What a user says of an application (`Configure`).
+/// The rules that a user sets for an application (`Configure`).
 @Suite("Rules of the user")
 struct RuleTests {
     private static let second: Microseconds = 1_000_000
@@ -16,7 +16,7 @@ struct RuleTests {
     }
 
     @Test(
-        "a rule goes before the application's word, and behind the administrator's; without one that holds again"
+        "a rule overrides the application's own setting, and the administrator's overrides the rule"
     )
     func precedence() throws {
         var settings = Settings()
@@ -37,7 +37,7 @@ struct RuleTests {
         #expect(throws: Refusal.self) { try stage.perform(.configure(ApplicationNumber(9), nil)) }
     }
 
-    @Test("it counts at once: in the background it is suspended after a grace, and let go")
+    @Test("a rule and its removal take effect at once in the background")
     func atOnce() throws {
         var stage = try Stage.launched(suspension: .manual)
         try stage.minimize()
@@ -58,7 +58,7 @@ struct RuleTests {
         #expect(stage.state == .background)
     }
 
-    @Test("a grace of its own, also an endless one", arguments: [0, 3_000_000, Microseconds.max])
+    @Test("a rule sets the grace period, also an endless one", arguments: [0, 3_000_000, Microseconds.max])
     func grace(_ span: Microseconds) throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -69,7 +69,7 @@ struct RuleTests {
     }
 
     @Test(
-        "of what reporters say only that counts that it names",
+        "with KeepWhile= only the named exemptions count",
         arguments: [(nil, 2), (["audio"], 1), (["audio", "clipboard"], 2), ([], 0)] as [([String]?, Int)])
     func keepWhile(_ words: [String]?, _ count: Int) throws {
         var stage = try Stage.launched(suspension: .automatic)
@@ -81,14 +81,14 @@ struct RuleTests {
         stage.pass(5 * Self.second)
         stage.settle()
         #expect((stage.state == .suspended) == (count == 0))
-        // At once, too.
+        // This also takes effect at once.
         try stage.perform(.configure(stage.number, rule { $0.keepWhile = [] }))
         stage.settle()
         #expect(stage.state == .suspended)
     }
 
     @Test(
-        "how often it is let run, and for how long, also never",
+        "a rule sets how often and how long a suspended application is drained, also never",
         arguments: [
             (nil, nil, 600, 1), (60, nil, 60, 1), (nil, 5, 600, 5), (60, 0, nil, 0), (.max, 5, nil, 0),
         ]
@@ -115,7 +115,7 @@ struct RuleTests {
     }
 
     @Test(
-        "SuspendWhen=inactive: it is suspended in sight, without the focus, after a grace; the focus lets it run"
+        "SuspendWhen=inactive suspends a visible application without focus after a grace period"
     )
     func inSight() throws {
         var stage = try Stage.launched(suspension: .automatic)
@@ -130,7 +130,7 @@ struct RuleTests {
         stage.pass(1)
         stage.settle()
         #expect(stage.state == .suspended && stage.holds == [.policy])
-        // In sight, it is not ended for its memory.
+        // A visible application is not ended for its memory.
         #expect(stage.machine.reclaimRank(of: stage.number) == nil)
         try stage.focus()
         stage.settle()
@@ -139,7 +139,7 @@ struct RuleTests {
         stage.pass(5 * Self.second)
         stage.settle()
         #expect(stage.state == .suspended)
-        // Without the rule it runs in sight.
+        // Without the rule it runs while visible.
         try stage.perform(.configure(stage.number, nil))
         stage.settle()
         #expect(stage.state == .inactive && stage.holds.isEmpty)
@@ -147,7 +147,7 @@ struct RuleTests {
         #expect(stage.state == .inactive)
     }
 
-    @Test("BackgroundCPUQuota=: in the background it is slowed, and not suspended")
+    @Test("BackgroundCPUQuota= slows an application in the background instead of suspending it")
     func quota() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -166,7 +166,7 @@ struct RuleTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("the next daemon knows it")
+    @Test("the record keeps the rule")
     func record() throws {
         let rules = [
             rule { _ in }, rule { $0.keepWhile = [] }, rule { $0.drainFor = 3 },

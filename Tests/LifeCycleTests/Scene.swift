@@ -1,12 +1,12 @@
 @testable import LifeCycle
 
-/// What plays on one machine, with a clock of its own.
+/// A scene on one machine, with its own clock.
 protocol Scene {
     var machine: Machine { get set }
     var now: Microseconds { get set }
     /// Everything that was ordered since `forget`.
     var effects: [Effect] { get set }
-    /// What a look finds that speaks against a stop; nil: it takes its time.
+    /// What a look finds that speaks against a stop; nil: the look does not finish.
     var finding: CheckFinding? { get }
 }
 

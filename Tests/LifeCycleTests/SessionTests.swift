@@ -11,7 +11,7 @@ struct SessionTests {
     static let locked = Fact.session(home, inFront: false, isLocked: true)
     static let unlocked = Fact.session(home, inFront: true)
 
-    /// An application with the focus in a login session, and its delegate.
+    /// An application with a delegate that has the focus in a login session.
     private func focused(suspension: SuspensionPolicy = .automatic) throws -> Stage {
         var stage = try Stage.launched(suspension: suspension) { $0.session = Self.home }
         try stage.perform(
@@ -22,7 +22,7 @@ struct SessionTests {
         return stage
     }
 
-    @Test("protected data goes before the walk of the lock, and is back before the walk back")
+    @Test("protected data is withdrawn before the edges of the lock, and returns before the edges back")
     func order() throws {
         var stage = try focused()
         stage.take(Self.locked)
@@ -87,7 +87,7 @@ struct SessionTests {
         #expect(other.machine.nextDeadline() != other.now)
     }
 
-    @Test("who never answers is suspended at the deadline")
+    @Test("an application that never acknowledges is suspended at the deadline")
     func unanswered() throws {
         var stage = try focused()
         stage.take(Self.locked)
@@ -99,7 +99,7 @@ struct SessionTests {
     }
 
     @Test(
-        "nobody is waited for who has no delegate, or is not suspended by policy",
+        "policy does not wait for applications without a delegate or without suspension by policy",
         arguments: [SuspensionPolicy.automatic, .manual, .never])
     func notAwaited(suspension: SuspensionPolicy) throws {
         var stage = try Stage.launched(delegate: suspension != .automatic, suspension: suspension) {
@@ -111,7 +111,7 @@ struct SessionTests {
         #expect(stage.application.protection == nil)
     }
 
-    @Test("the unlocking, a stop and the end of the delegate each end the wait")
+    @Test("unlocking, a stop and the delegate's exit each end the wait")
     func waitEnds() throws {
         var stage = try focused()
         stage.take(Self.locked)
@@ -123,7 +123,8 @@ struct SessionTests {
         }
     }
 
-    @Test("a suspended application is told when it runs again, before the edges of its return")
+    @Test(
+        "a suspended application learns of the unlocking when it runs again, before the edges of its return")
     func suspended() throws {
         var stage = try focused()
         stage.take(Self.locked)
@@ -142,7 +143,7 @@ struct SessionTests {
             ])
     }
 
-    @Test("what it missed of a lock has nothing to acknowledge")
+    @Test("a missed lock signal needs no acknowledgement")
     func missed() throws {
         var stage = try Stage.launched { $0.session = Self.home }
         stage.stopBySomebody()
@@ -154,7 +155,8 @@ struct SessionTests {
         #expect(stage.application.protection == nil)
     }
 
-    @Test("who is registered in a locked session begins there, and is told of the unlocking")
+    @Test(
+        "an application registered in a locked session starts in the background and learns of the unlocking")
     func bornLocked() throws {
         var stage = Stage()
         stage.take(Self.locked)
@@ -173,7 +175,7 @@ struct SessionTests {
             ])
     }
 
-    @Test("another user's session and the same user's second one are not disturbed")
+    @Test("a lock disturbs neither another user's session nor the same user's second one")
     func others() throws {
         var desk = Desk()
         let second = SessionKey.login("c3")
@@ -196,7 +198,7 @@ struct SessionTests {
         #expect(desk.announced(to: numbers[1]) == [])
     }
 
-    @Test("of two sessions that it has windows in, one that is locked is enough")
+    @Test("one locked session is enough for an application with windows in two sessions")
     func twoSessions() throws {
         var desk = Desk()
         let second = SessionKey.login("c3")
@@ -214,7 +216,7 @@ struct SessionTests {
             desk.announced(to: a).last == .protectedDataWillBecomeUnavailable(serial: 0, deadline: 0))
     }
 
-    @Test("an ended session shows nothing, and is forgotten with the last that was in it")
+    @Test("an ended session shows nothing, and is forgotten with its last application")
     func ended() throws {
         var desk = Desk()
         let process = desk.process(in: Self.home)
@@ -233,7 +235,7 @@ struct SessionTests {
         #expect(desk.machine.sessions.isEmpty, "nothing was in it")
     }
 
-    @Test("a daemon that is killed in between brings nothing to the front, and says nothing twice")
+    @Test("a restart of the daemon brings nothing to the front and repeats no signal")
     func restored() throws {
         var stage = try focused()
         stage.take(Self.locked)
@@ -257,7 +259,7 @@ struct SessionTests {
 }
 
 extension Desk {
-    /// What was announced of an application, state changes left out.
+    /// What was announced about an application, without state changes.
     fileprivate func announced(to number: ApplicationNumber) -> [Announcement] {
         effects.compactMap { effect in
             guard case .announce(number, let announcement, _) = effect, announcement.edge == nil else {

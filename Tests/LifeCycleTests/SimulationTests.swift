@@ -63,12 +63,12 @@ struct Simulation {
         } else {
             try act()
         }
-        // The shell asks about each session that somebody comes to be in.
+        // The shell asks about each session that an application comes to be in.
         for key in reports.ended { try world.take(.sessionEnded(key)) }
         try check()
     }
 
-    /// Everything ends: nothing may be left.
+    /// Ends everything: nothing may be left over.
     mutating func finish() throws {
         for process in Array(world.processes.keys) { world.exit(process) }
         while !world.pending.isEmpty { try takePending() }
@@ -86,7 +86,7 @@ struct Simulation {
         try world.require(
             machine.windowsByProcess.isEmpty && machine.windows.isEmpty && machine.orphans.isEmpty,
             "windows of processes are left")
-        try world.require(machine.windowCountByUser.isEmpty, "windows are counted that are gone")
+        try world.require(machine.windowCountByUser.isEmpty, "windows that are gone are still counted")
         try world.require(
             machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,
             "parts are left: \(machine.parts) \(machine.countByUser) \(machine.reporters)")
@@ -105,7 +105,7 @@ struct Simulation {
             !pressure.isEventOpen && pressure.victim == nil && pressure.excluded.isEmpty
                 && pressure.sizes.isEmpty && pressure.level == .normal, "pressure is left: \(pressure)")
         try world.require(world.held.isEmpty, "processes are held: \(world.held)")
-        try world.require(world.told.isEmpty, "applications were not told to be removed")
+        try world.require(world.told.isEmpty, "the removal of applications was not announced")
     }
 
     private mutating func note(_ what: String) {
@@ -239,7 +239,7 @@ struct Simulation {
         note("\(registration)")
         world.held.insert(process)
         let former = world.machine.application(of: process)
-        // Whoever takes it over is told from the beginning.
+        // A delegate that takes the application over receives everything from the beginning.
         if let former, former.awaitsOwnRegistration, registration.byItself {
             world.told[former.number]?.delegateState = nil
         }
@@ -249,10 +249,10 @@ struct Simulation {
         let isReplaced = former?.isAdopted == true && registration.byItself
         try world.require(
             former == nil || isTaken == (isReplaced || isTakenOver),
-            "\(former?.number.description ?? "") was to give way")
+            "\(former?.number.description ?? "") was not replaced as expected")
         try world.require(
             former?.number != world.numbers[process] || !isTaken || isTakenOver,
-            "\(process) is what it was before")
+            "\(process) has kept its application")
         let isVisible =
             (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
         if let number = world.machine.application(of: process)?.number, world.told[number]?.isFresh == true {
@@ -352,7 +352,7 @@ struct Simulation {
     private mutating func delegate(_ number: ApplicationNumber) throws {
         guard let connection = world.machine.applications[number]?.delegate else {
             if generator.chance(20) {
-                // It reads the state for itself.
+                // The new delegate reads the state itself.
                 world.told[number]?.delegateState = nil
                 try request(.becomeDelegate(number, connect()))
             }
@@ -408,7 +408,7 @@ struct Simulation {
         }
     }
 
-    /// Memory runs short, or is there again; a trigger may fire.
+    /// Memory becomes short or available again; a trigger may fire.
     private mutating func shortage() throws {
         let megabytes = UInt64.random(in: 10...400, using: &generator)
         world.memory.available = megabytes << 20
@@ -425,7 +425,7 @@ struct Simulation {
         }
     }
 
-    /// Pages of files have been taken, and read back, and somebody has waited.
+    /// File pages have been evicted and read back, and a process has waited for memory.
     private mutating func churn() {
         var files = world.memory.files ?? FileCache(cached: 0, evicted: 0, refaulted: 0)
         files.cached = UInt64.random(in: 0...400, using: &generator) << 20
@@ -459,12 +459,12 @@ struct Simulation {
         let levels = reports.levels(world)
         for (number, application) in world.told {
             guard let record = world.machine.applications[number] else {
-                throw World.Violation(description: "\(number) is gone without a word")
+                throw World.Violation(description: "\(number) is gone without a removal")
             }
             try world.require(
                 record.state == application.state, "\(number) is \(record.state), told \(application.state)")
             try world.require(
-                application.owed == nil, "\(number) is owed \(String(describing: application.owed))")
+                application.owed == nil, "\(number) still awaits \(String(describing: application.owed))")
             let isAssumed =
                 application.assumedVisible && !reports.reportedOn.contains(number)
                 && reports.isInFront[record.session] ?? true
@@ -498,7 +498,7 @@ struct Simulation {
             try world.require(
                 record.holds.isEmpty || isStopped, "\(number) is held by \(record.holds) and runs")
             try world.require(
-                !isStopped || !record.allHolds.isEmpty, "\(number) is stopped and nobody holds it")
+                !isStopped || !record.allHolds.isEmpty, "\(number) is stopped without a hold")
         }
     }
 }

@@ -2,7 +2,7 @@ import AppStateContract
 
 @testable import LifeCycle
 
-/// One machine with one application on it, and what was announced of it.
+/// A machine with one application, and what was announced about it.
 struct Stage: Scene {
     var machine: Machine
     var now: Microseconds = 1_000_000
@@ -82,7 +82,7 @@ struct Stage: Scene {
         }
     }
 
-    /// What an audience heard, in words: `WillResignActive`, `active→inactive`.
+    /// What an audience received, as words: `WillResignActive`, `active→inactive`.
     func words(_ audience: Audience) -> [String] {
         heard(audience).map { $0.edge?.description ?? $0.signal.rawValue }
     }

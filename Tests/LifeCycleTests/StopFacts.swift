@@ -1,15 +1,15 @@
 import LifeCycle
 
-/// What the shell reports of stops by signal.
+/// The shell's reports of stops by signal.
 extension Fact {
-    /// By somebody else; `holder` nil: by us, as it was ordered.
+    /// A stop by another process; `holder` nil: the daemon's own stop, as ordered.
     static func stopped(_ number: ApplicationNumber, holder: String?) -> Fact {
         holder.map { .looked(number, Standing(signal: .stopped), sender: $0) } ?? .stopCompleted(number)
     }
 
     static func continued(_ number: ApplicationNumber) -> Fact { .looked(number, Standing(signal: .none)) }
 
-    /// What stands by our freeze was stopped beneath it, and is not any more.
+    /// The application is frozen by the daemon; a foreign stop signal beneath the freeze has ended.
     static func foreignStopEnded(_ number: ApplicationNumber) -> Fact {
         .looked(
             number,

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// The table of stops: every phase with every event, and every history of a small world to its end.
+/// The table of stops: every phase with every event, and every history of a small world until it comes to rest.
 @Suite("Stop status")
 struct StopStatusTests {
     typealias Phase = StopStatus.Phase
@@ -27,7 +27,7 @@ struct StopStatusTests {
         var phases: [Phase] = []
         for course in courses {
             phases += seen.map { .stopping($0, isLifting: false, course, cause) }
-            // While what others did is being lifted, nobody wants it any more for all we know.
+            // While a foreign stop is being lifted, no other process is known to want it.
             phases += [.running, .standing(by: .nobody)].map { .stopping($0, isLifting: true, course, cause) }
         }
         for flag in [true, false] {
@@ -64,7 +64,7 @@ struct StopStatusTests {
     }()
 
     @Test(
-        "every phase with every event: what is seen is known, what is wanted is ordered once, and nothing else is"
+        "every phase handles every event: looks are noted, each wish is ordered once, nothing else is ordered"
     )
     func everyEvent() {
         for phase in Self.phases {
@@ -189,7 +189,7 @@ struct StopStatusTests {
             #expect(after.course == before.course, comment)
             #expect(after.breath.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
         } else {
-            // What we neither hold nor have ordered is somebody's; what is on its way is not complete by that.
+            // A stop that the daemon neither holds nor has ordered is foreign; it does not complete an order under way.
             let isConcerned = after.isOurs || after.enforcement == .continuing
             #expect(isConcerned || after.isStanding && after.others != nil, comment)
             #expect(
@@ -204,7 +204,7 @@ struct StopStatusTests {
                 #expect(after.others != nil, comment)
                 #expect(standing.signal != .none || !after.isSignalledByOthers, comment)
             }
-            // Who has thawed it wants nothing any more.
+            // A process that has thawed the cgroup no longer holds it.
             if standing.freeze == nil, after.enforcement == .stopped, !before.isSignalledByOthers,
                 sender == nil
             {
@@ -213,13 +213,13 @@ struct StopStatusTests {
         }
     }
 
-    /// Lead to the values that `phases` has.
+    /// These events lead to the values that `phases` contains.
     private static let reaching: [Event] =
         ["", "x"].map { .looked(Standing(signal: .stopped), sender: $0) }
         + ["x"].map { .looked(Standing(signal: .pending, freeze: freeze(false, true)), sender: $0) }
         + [.breathDue(10), .breathBegan(until: 20)]
 
-    @Test("every phase can come about")
+    @Test("every phase is reachable")
     func everyPhase() {
         var reached: Set<Phase> = [.idle(.running)]
         var new = Array(reached)
@@ -233,7 +233,7 @@ struct StopStatusTests {
     }
 
     @Test(
-        "every history of holds, looks, foreign stops and freezes, Resume and late orders: at rest it is as the holds want it",
+        "after every history of holds, looks, foreign stops, freezes and late orders the process is as held",
         arguments: [false, true])
     func everyHistory(byFreezer: Bool) {
         var known: Set<World> = [World(isByFreezer: byFreezer)]
@@ -245,7 +245,7 @@ struct StopStatusTests {
                 next.make(move)
                 if known.insert(next).inserted { new.append(next) }
             }
-            // Nothing more is done to it: it comes to rest, and is right.
+            // Nothing else happens to it: it comes to rest in the right state.
             var end = world
             var moves = 0
             while let move = end.due, moves < 20 {
@@ -260,26 +260,27 @@ struct StopStatusTests {
         #expect(known.count > 100 && atRest > 4)
     }
 
-    /// One process in a cgroup of its own, somebody who stops, continues, freezes and thaws it, a hold, and what was
-    /// ordered and not carried out yet.
+    /// One process in its own cgroup, another process that stops, continues, freezes and thaws it, a hold, and the
+    /// orders that are not carried out yet.
     private struct World: Hashable {
         let isByFreezer: Bool
         var phase = Phase.idle(.running)
         var wish = StopStatus.Wish.run
-        /// In the state T, or SIGSTOP waits beneath a freeze. Stops are not counted: one SIGCONT ends them all.
+        /// The process is in state T, or SIGSTOP is pending beneath a freeze. Stops are not counted: one SIGCONT ends
+        /// them all.
         var isStopped = false
-        /// Somebody else has sent SIGSTOP since the last SIGCONT.
+        /// Another process has sent SIGSTOP since the last SIGCONT.
         var isForeignStop = false
         var isFrozen = false
-        /// It was not frozen when we froze it.
+        /// The cgroup was not frozen when the daemon froze it.
         var isFreezeOurs = false
-        /// By our SIGSTOP, perhaps among others'.
+        /// The daemon has sent SIGSTOP, perhaps besides others.
         var isStopOurs = false
-        /// Another's SIGSTOP was sent, and the hint of it is on its way.
+        /// Another process has sent SIGSTOP, and the hint about it is on its way.
         var isHinted = false
         var order: StopStatus.Order?
         var isLifting = false
-        /// It is being looked at whether something speaks against its stop.
+        /// The daemon is checking for objections to the stop.
         var isBeingChecked = false
 
         init(isByFreezer: Bool) { self.isByFreezer = isByFreezer }
@@ -309,7 +310,8 @@ struct StopStatusTests {
         var isRight: Bool {
             let stands = isStopped || isFrozen
             if wish != .run { return stands && status.enforcement == .stopped }
-            // A SIGCONT that comes between the order to stop and our SIGSTOP is not seen: its sender seems to want it still.
+            // A SIGCONT between the order to stop and the daemon's SIGSTOP goes unnoticed: the stop still counts as its
+            // sender's.
             let isForeign =
                 isForeignStop || isFrozen && !isFreezeOurs
                 || !isByFreezer && isStopped && status.isSignalledByOthers
@@ -380,7 +382,8 @@ struct StopStatusTests {
                 isStopOurs = false
                 if !sparingMain {
                     (isStopped, isForeignStop) = (false, false)
-                    // Lifted from the books since it was stopped: the rest of that `Resume`.
+                    // The foreign stop was removed from the status after the process was stopped: the rest of that
+                    // `Resume`.
                     if status.others == nil { isFrozen = false }
                 }
                 tellResumed()
@@ -392,7 +395,7 @@ struct StopStatusTests {
             (isStopped, isForeignStop, isStopOurs) = (false, false, false)
         }
 
-        /// As long as something is under way, what stands may be our own doing.
+        /// As long as an order is under way, a stop may be the daemon's own.
         private mutating func tellResumed() {
             let isDone = order == nil && !isLifting
             take(isDone ? .resumeCompleted(standing) : .looked(standing, sender: nil))
@@ -411,7 +414,7 @@ struct StopStatusTests {
 }
 
 extension StopStatus {
-    /// Our stop is under way, or made.
+    /// The daemon's stop is under way or complete.
     fileprivate var isOurs: Bool { course != nil || enforcement == .stopped }
 
     fileprivate var course: Course? { phase.course }

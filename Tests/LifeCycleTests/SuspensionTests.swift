@@ -3,12 +3,12 @@ import Testing
 
 @testable import LifeCycle
 
-/// Grace, acknowledgements, tasks, holds and stops (§§ 2 and 4).
+/// Grace period, acknowledgements, tasks, holds and stops (§§ 2 and 4).
 @Suite("Suspension")
 struct SuspensionTests {
     private static let second: Microseconds = 1_000_000
 
-    /// An automatic application that has just gone to the background, and the serial it was told.
+    /// An automatic application that has just entered the background, and the serial of its signal.
     private func inBackground(_ settings: Settings = Settings()) throws -> (stage: Stage, serial: UInt64) {
         var stage = try Stage.launched(suspension: .automatic, settings)
         try stage.focus()
@@ -18,7 +18,7 @@ struct SuspensionTests {
         return (stage, try #require(serial))
     }
 
-    @Test("DidEnterBackground carries the deadline of the grace, and policy suspends at it")
+    @Test("DidEnterBackground carries the end of the grace period, and policy suspends at that time")
     func deadline() throws {
         var (stage, serial) = try inBackground()
         let deadline = stage.now + 5 * Self.second
@@ -33,7 +33,7 @@ struct SuspensionTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("an acknowledgement suspends at once; a second one, or one of another serial, changes nothing")
+    @Test("an acknowledgement suspends at once; a second one, or one with another serial, changes nothing")
     func acknowledgement() throws {
         var (stage, serial) = try inBackground()
         #expect(throws: Refusal.self) {
@@ -50,7 +50,7 @@ struct SuspensionTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("manual and never are not suspended by policy, and their deadline is 0")
+    @Test("policy does not suspend manual and never, and their deadline is 0")
     func notAutomatic() throws {
         for suspension in [SuspensionPolicy.manual, .never] {
             var stage = try Stage.launched(suspension: suspension)
@@ -63,7 +63,7 @@ struct SuspensionTests {
         }
     }
 
-    @Test("a stop voids an awaited acknowledgement, and the thaw starts a fresh grace")
+    @Test("a stop voids an awaited acknowledgement, and running again starts a fresh grace period")
     func stopVoids() throws {
         var (stage, serial) = try inBackground()
         stage.pass(4 * Self.second)
@@ -79,7 +79,7 @@ struct SuspensionTests {
         #expect(stage.holds == [.policy])
     }
 
-    @Test("a background task holds policy off, is warned, and ended at its limit")
+    @Test("a background task holds policy off; it is warned before its limit and ended at the limit")
     func task() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -100,7 +100,7 @@ struct SuspensionTests {
         #expect(stage.holds == [.policy])
     }
 
-    @Test("ending the last task suspends at once when the grace is over; a task ends with its connection")
+    @Test("the end of the last task suspends at once after the grace period; a task ends with its connection")
     func taskEnds() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -119,7 +119,7 @@ struct SuspensionTests {
         }
     }
 
-    @Test("limits stand still while the application is stopped")
+    @Test("limits of tasks are paused while the application is stopped")
     func standStill() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
@@ -151,7 +151,7 @@ struct SuspensionTests {
         #expect(granted.application.backgroundModes == ["audio"])
     }
 
-    @Test("focus releases policy, not a request and not a stranger's stop")
+    @Test("focus releases policy's hold, but neither a request nor a foreign stop")
     func focusReleases() throws {
         var (stage, _) = try inBackground()
         stage.pass(5 * Self.second)
@@ -174,10 +174,10 @@ struct SuspensionTests {
         #expect(stage.state == .suspended && stage.holds == [.signal])
     }
 
-    /// Who holds it, and how each lets go.
+    /// The holders, each with its own way to release its hold.
     enum Holder: CaseIterable { case user, root, stranger }
 
-    @Test("in every order of taking and letting go, it runs exactly when nobody holds it")
+    @Test("in every order of taking and releasing holds, the application runs exactly when it has no hold")
     func permutations() throws {
         let orders = Self.permutations(of: Holder.allCases)
         for taking in orders {
@@ -197,7 +197,7 @@ struct SuspensionTests {
                 for holder in letting {
                     held.remove(holder)
                     switch holder {
-                    // A person's Resume lifts a stranger's stop, too.
+                    // A user's Resume also lifts a foreign stop.
                     case .user:
                         try stage.perform(.resume(stage.number, holder: "uid:1000"))
                         held.remove(.stranger)
@@ -225,7 +225,7 @@ struct SuspensionTests {
         }
     }
 
-    @Test("a stranger's SIGCONT does not lift a hold: it is stopped again, but not for ever")
+    @Test("a foreign SIGCONT does not lift a hold: the application is stopped again, but not forever")
     func contest() throws {
         var stage = try Stage.launched()
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
@@ -242,7 +242,7 @@ struct SuspensionTests {
         #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
     }
 
-    @Test("what somebody continues before it stands is let go as a whole")
+    @Test("an application that another process continues before it is stopped loses all holds")
     func contestedWhileStopping() throws {
         var stage = try Stage.launched()
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
@@ -252,7 +252,7 @@ struct SuspensionTests {
         #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
     }
 
-    @Test("what speaks against a stop puts policy off for a grace", arguments: [false, true])
+    @Test("an objection postpones policy's stop by a grace period", arguments: [false, true])
     func objection(afterwards: Bool) throws {
         var (stage, _) = try inBackground()
         stage.finding = afterwards ? nil : .objection("a debugger is attached")
@@ -278,7 +278,7 @@ struct SuspensionTests {
                 && stage.effects.last == .notice(stage.number, .objection("somebody waits for a file lock")))
     }
 
-    @Test("policy has it looked at before it is stopped and once it stands, and tells of it only then")
+    @Test("policy checks for objections before and after the stop, and announces the suspension only then")
     func looks() throws {
         var (stage, _) = try inBackground()
         stage.finding = nil
@@ -286,14 +286,14 @@ struct SuspensionTests {
         stage.pass(5 * Self.second)
         #expect(stage.effects.contains(.check(stage.number, stands: false)))
         #expect(!stage.effects.contains(.stop(stage.number)))
-        // Of an order before.
+        // The completion of an earlier order.
         stage.take(.stopCompleted(stage.number))
         stage.take(.checked(stage.number, .clear(stands: true)))
         stage.take(.stopCompleted(stage.number))
         #expect(stage.effects.contains(.stop(stage.number)))
         #expect(stage.effects.last == .check(stage.number, stands: true) && stage.state == .background)
         stage.forget()
-        // Somebody has continued it meanwhile.
+        // Another process has continued it in the meantime.
         stage.take(.checked(stage.number, .clear(stands: false)))
         #expect(stage.effects == [.stop(stage.number)])
         stage.take(.stopCompleted(stage.number))
@@ -301,7 +301,7 @@ struct SuspensionTests {
         #expect(stage.state == .suspended && stage.holds == [.policy])
     }
 
-    @Test("what policy only asks about runs, hears everything, and ends in order")
+    @Test("an application that policy is still checking runs, receives its signals, and ends in order")
     func terminatedWhileAsking() throws {
         var (stage, _) = try inBackground()
         stage.finding = nil
@@ -315,7 +315,8 @@ struct SuspensionTests {
         #expect(stage.holds.isEmpty && !stage.effects.contains(.stop(stage.number)))
     }
 
-    @Test("one that somebody continues while it is looked at is given up, however slow the looks")
+    @Test(
+        "policy gives up an application that keeps being continued during the checks, however slow they are")
     func contestedWhileChecking() throws {
         var (stage, _) = try inBackground()
         stage.finding = nil
@@ -332,7 +333,7 @@ struct SuspensionTests {
         #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
     }
 
-    @Test("a person's Suspend waits for no look, and no objection undoes it", arguments: [false, true])
+    @Test("a user's Suspend waits for no check, and no objection undoes it", arguments: [false, true])
     func looksForNobody(stands: Bool) throws {
         var (stage, _) = try inBackground()
         stage.finding = nil
@@ -350,7 +351,7 @@ struct SuspensionTests {
         #expect(!stage.effects.contains(.check(stage.number, stands: true)))
     }
 
-    @Test("observe mode says what it would do, once, and does nothing")
+    @Test("observe mode reports once what it would suspend, and suspends nothing")
     func observe() throws {
         var settings = Settings()
         settings.mode = .observe
@@ -363,7 +364,7 @@ struct SuspensionTests {
         #expect(!stage.application.wouldBeSuspended)
     }
 
-    @Test("a session that has lost its lasting reporter is not suspended by policy")
+    @Test("policy suspends nothing in a session that has lost its lasting reporter")
     func lostReporter() throws {
         var stage = try Stage.launched(suspension: .automatic)
         var report = WindowReport(number: 1, process: stage.reported)
@@ -380,12 +381,12 @@ struct SuspensionTests {
         #expect(stage.holds == [.policy])
     }
 
-    /// The deadlines that the delegate's DidEnterBackground signals carried.
+    /// The deadlines in the DidEnterBackground signals to the delegate.
     private func deadlines(_ stage: Stage) -> [Microseconds] {
         stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }
     }
 
-    @Test("DidEnterBackground carries a deadline only where policy would suspend by then")
+    @Test("DidEnterBackground carries a deadline only if policy would suspend at that time")
     func announcedDeadline() throws {
         var enforced = try Stage.launched(suspension: .automatic)
         try enforced.focus()

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-@Suite("How far an end has come")
+@Suite("Progress of a termination")
 struct TerminationTests {
     private enum Event: CaseIterable {
         case acknowledged, acknowledgedOther, hurried, voided, soon, atExit, atKill
@@ -17,14 +17,14 @@ struct TerminationTests {
         .atOnce(.forceQuit),
     ]
 
-    /// All histories of so many events.
+    /// All histories of this length.
     private static func histories(_ length: Int) -> [[Event]] {
         guard length > 0 else { return [[]] }
         return histories(length - 1).flatMap { history in Event.allCases.map { history + [$0] } }
     }
 
     @Test(
-        "in every history SIGTERM comes once, at its time or at the acknowledgement, and SIGKILL once, after it"
+        "in every history SIGTERM is ordered once, when due or acknowledged, and SIGKILL once, after it"
     )
     func everyHistory() {
         for begin in Self.begins {
@@ -67,11 +67,11 @@ struct TerminationTests {
         checkRecord(of: termination, isKilled: orders.contains(.kill), comment)
     }
 
-    /// The next daemon goes on where this one was, and orders SIGKILL anew.
+    /// The next daemon continues from this point, and orders SIGKILL again.
     private func checkRecord(of termination: Termination, isKilled: Bool, _ comment: Comment) {
         var fields = Fields(termination.fields)
         guard var next = Termination(&fields) else {
-            Issue.record("it cannot be read: \(termination.fields)")
+            Issue.record("the record cannot be read: \(termination.fields)")
             return
         }
         #expect(isKilled ? next.takeDue(at: 40) == .kill : next == termination, comment)

@@ -3,8 +3,8 @@ import Testing
 
 @testable import LifeCycle
 
-/// The text that clients have us keep is counted for each user, and bounded.
-@Suite("Text that is kept")
+/// The text that the daemon keeps for clients is counted for each user, and limited.
+@Suite("Text that the daemon keeps")
 struct TextTests {
     private static let user = Desk.user
 
@@ -20,7 +20,7 @@ struct TextTests {
         return report
     }
 
-    @Test("modes, tasks and titles are one sum, and what ends makes room")
+    @Test("modes, tasks and window titles count towards one sum, and whatever ends makes room")
     func sum() throws {
         var desk = Desk()
         let process = desk.process()
@@ -47,7 +47,7 @@ struct TextTests {
         #expect(throws: refusal()) { try desk.register(next) { $0.backgroundModes = [text(50_000)] } }
         #expect(desk.machine == before)
 
-        // In the place of what it says now.
+        // In place of the present title.
         try desk.perform(.updateWindow(report(1, process, title: text(240_000)), Desk.reporter()))
         try desk.perform(.endBackgroundTask(number, task: task))
         #expect(desk.machine.textByUser == [Self.user: 840_000])
@@ -58,7 +58,8 @@ struct TextTests {
         #expect(desk.machine.textByUser == [:])
     }
 
-    @Test("each user has a sum of its own: an application's is its user's, a window's its reporter's")
+    @Test(
+        "each user has a separate sum: applications count for their user, windows for their reporter's user")
     func users() throws {
         var desk = Desk()
         let process = desk.process(user: 1001)
@@ -71,7 +72,7 @@ struct TextTests {
     }
 
     @Test(
-        "tasks go with their connection, windows with their process, and both are counted again after a restart"
+        "text ends with its connection or process, and is counted again after a restart"
     )
     func ends() throws {
         var desk = Desk()

@@ -3,12 +3,12 @@ import Testing
 
 @testable import LifeCycle
 
-/// Whether pages in use are taken, and what is done about it (§ 6).
+/// Whether pages in use are evicted, and what the daemon does about it (§ 6).
 @Suite("Thrashing")
 struct ThrashingTests {
     private static let critical: UInt64 = 50 << 20
     private static let cached: UInt64 = 100 << 20
-    /// A tenth of what is cached, within a second.
+    /// A tenth of the cache within a second.
     private static let much = Double(10 << 20)
     private static let second: Microseconds = 1_000_000
 
@@ -19,8 +19,8 @@ struct ThrashingTests {
             front: own.map { FrontMemory(ApplicationNumber(1), cached: $0, refaulted: 0, waited: 0) })
     }
 
-    /// The table of `ThrashingPolicy`, row by row, over all that its columns may say.
-    @Test("the table, exhaustively, without and with a front that is known")
+    /// The table of `ThrashingPolicy`, row by row, over all values of its columns.
+    @Test("the table holds for all values, without and with a known application in front")
     func table() {
         let availables = [
             0, 2 * Self.critical - 1, 2 * Self.critical, 4 * Self.critical - 1, 4 * Self.critical,
@@ -66,7 +66,7 @@ struct ThrashingTests {
     }
 
     @Test(
-        "without a limit, or without a count of file pages, nothing thrashes; nor what is less than 1 MiB a second"
+        "there is no thrashing without a limit, without a count of file pages, or below 1 MiB a second"
     )
     func unknown() {
         let churn = FileChurn(evicting: 1e9, refaulting: 1e9, waiting: 1)
@@ -82,7 +82,7 @@ struct ThrashingTests {
         #expect(!ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1))
     }
 
-    @Test("the averages follow what happens, forget half of it in 350 ms, and begin anew with another front")
+    @Test("averages follow the counts, halve in 350 ms, and start over when another application is in front")
     func averages() throws {
         var churn = FileChurn()
         var before = Self.sample(0, own: Self.cached)
@@ -103,7 +103,7 @@ struct ThrashingTests {
         #expect(abs(own.refaulting - Double(10 << 18)) < 1 && abs(own.waiting - 0.5) < 1e-6)
         for _ in 0..<35 { pass(0.01, evicted: 0, own: 0, waited: 0) }
         #expect((0.4...0.6).contains(churn.evicting / Double(10 << 20)))
-        // Another one is in front, whose counts are far greater.
+        // Another application is in front; its counts are far greater.
         before.front = FrontMemory(ApplicationNumber(2), cached: 1, refaulted: 1 << 40, waited: 1 << 40)
         var other = before
         other.front = FrontMemory(ApplicationNumber(3), cached: 1, refaulted: 1 << 41, waited: 1 << 41)
@@ -112,7 +112,7 @@ struct ThrashingTests {
         other.front = nil
         churn.take(before, other, span: 0.1)
         #expect(churn.front == nil)
-        // Counts that fall, as of a source that was taken away, say nothing; nor does no time.
+        // Falling counts (of a source that was replaced) and a span of zero change nothing.
         let last = churn
         churn.take(before, other, span: 0)
         #expect(churn == last)
@@ -123,7 +123,7 @@ struct ThrashingTests {
 
     // MARK: The machine
 
-    /// 100 MiB are left, which is neither critical nor ample, and pages in use are taken.
+    /// 100 MiB are left, which is neither critical nor ample, and pages in use are evicted.
     private func thrashing(_ change: (inout PressureDesk) -> Void = { _ in }) throws -> (
         desk: PressureDesk, front: ApplicationNumber, held: [ApplicationNumber]
     ) {
@@ -138,7 +138,7 @@ struct ThrashingTests {
     }
 
     @Test(
-        "while it thrashes, one after the other is ended, the front never; each for pages that were taken since the last"
+        "thrashing ends suspended applications one by one as long as pages are evicted, never the front"
     )
     func ends() throws {
         var (desk, front, held) = try thrashing()
@@ -158,7 +158,7 @@ struct ThrashingTests {
         try desk.exit(held[3])
         desk.pass(20 * Self.second)
         #expect(desk.reclaimed == held && desk.desk.state(front) == .active && desk.willReclaim.isEmpty)
-        // Nothing is taken any more: all is well, after a while.
+        // Nothing is evicted any more: the level is normal again after a while.
         desk.churn?.evicting = 0
         desk.setAll(PressureDesk.ample)
         desk.pass(20 * Self.second)
@@ -166,7 +166,7 @@ struct ThrashingTests {
     }
 
     @Test(
-        "what is read back while memory is free costs nobody, nor does a file that is read once, nor with enough left"
+        "reads without evictions, single reads, and evictions with enough memory left end no application"
     )
     func harmless() throws {
         let harmless: [(String, (inout PressureDesk) -> Void)] = [
@@ -196,7 +196,7 @@ struct ThrashingTests {
     }
 
     @Test(
-        "who searches for pages among those in use waits: that costs one, too, where less than twice the line is left"
+        "waiting for pages ends an application only if less than twice the line is left"
     )
     func searching() throws {
         for (available, isEnded) in [(90, true), (110, false)] as [(UInt64, Bool)] {
@@ -211,7 +211,7 @@ struct ThrashingTests {
     }
 
     @Test(
-        "the file pages of suspended applications go first: nobody is ended while that is under way, for half a second"
+        "file pages of suspended applications are dropped first, which delays the first end by up to 0.5 s"
     )
     func cheapFirst() throws {
         var (desk, front, held) = try thrashing { $0.isSlow = true }
@@ -227,20 +227,20 @@ struct ThrashingTests {
         #expect(asked(desk) == held && !asked(desk).contains(front))
         desk.pass(400_000)
         #expect(desk.reclaimed.isEmpty)
-        // They have brought something: what is taken from now on counts.
+        // The page-outs freed memory: only later evictions count.
         var helped = desk
         for number in held { helped.take(.pagedOut(number, bytes: 2 << 20)) }
         helped.churn?.evicting = 0
         helped.pass(5 * Self.second)
         #expect(helped.reclaimed.isEmpty)
-        // They have brought nothing.
+        // The page-outs freed nothing.
         var vain = desk
         for number in held { vain.take(.pagedOut(number)) }
         #expect(vain.reclaimed == [held[0]])
-        // They hang.
+        // The page-outs hang.
         desk.pass(300_000)
         #expect(desk.reclaimed == [held[0]])
-        // Memory that runs out waits for nothing.
+        // Exhausted memory does not wait for page-outs.
         var (hurry, _, _) = try thrashing { $0.isSlow = true }
         hurry.runShort(to: 100 << 20)
         hurry.pass(300_000)
@@ -249,7 +249,7 @@ struct ThrashingTests {
         #expect(hurry.reclaimed == [held[0]])
     }
 
-    @Test("an alarm finds it, before less than the line is left")
+    @Test("an alarm detects thrashing before the available memory reaches the line")
     func alarm() throws {
         var (desk, _, held) = try thrashing()
         desk.setAll(150 << 20)
@@ -264,7 +264,7 @@ struct ThrashingTests {
         #expect(desk.reclaimed == [held[0]])
     }
 
-    @Test("in observe mode it says whom it would end, once")
+    @Test("observe mode reports once which application it would end")
     func observe() throws {
         var (desk, _, held) = try thrashing { $0.configure { $0.mode = .observe } }
         desk.runShort(to: 100 << 20)
@@ -273,7 +273,7 @@ struct ThrashingTests {
         #expect(desk.machine.wouldBeReclaimed(held[0]) == 50 << 20)
     }
 
-    @Test("the active application of a source, where it is the only one")
+    @Test("the front of a source is its active application, if there is only one")
     func front() throws {
         var desk = PressureDesk()
         let slice = PressureSource(path: "/slice/1000", user: 1000)

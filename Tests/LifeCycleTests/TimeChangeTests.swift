@@ -16,7 +16,7 @@ struct TimeChangeTests {
     }
 
     @Test(
-        "each is told at once in every state but suspended",
+        "a time change is announced at once in every state but suspended",
         arguments: [LifeCycleState.active, .inactive, .background], TimeChange.allCases)
     func atOnce(_ state: LifeCycleState, _ change: TimeChange) throws {
         var stage = try Stage.launched()
@@ -27,7 +27,7 @@ struct TimeChangeTests {
         #expect(stage.words(.delegate) == ["SignificantTimeChange"])
     }
 
-    @Test("what was suspended is told once after the thaw, the last; its subscribers are told at once")
+    @Test("a suspended application learns of the last change when it runs; subscribers learn of all at once")
     func suspended() throws {
         var stage = try Stage.launched()
         try stage.bring(to: .background)
@@ -38,7 +38,7 @@ struct TimeChangeTests {
         }
         #expect(told(stage, .delegate) == [])
         #expect(told(stage, .subscribers) == [.midnight, .clockSet, .midnight, .timeZone])
-        // Also by the next daemon.
+        // The next daemon does the same.
         let record = try #require(stage.machine.record(of: stage.number))
         var next = Machine()
         _ = try next.restore(record)
@@ -48,7 +48,7 @@ struct TimeChangeTests {
         #expect(told(stage, .delegate) == [.timeZone])
     }
 
-    @Test("whoever is being launched is not told")
+    @Test("an application that is being launched receives no time change")
     func launching() throws {
         var stage = Stage()
         try stage.register()
@@ -57,7 +57,8 @@ struct TimeChangeTests {
         #expect(stage.effects == [])
     }
 
-    @Test("many are told in several steps; of each change that waits for its step, once")
+    @Test(
+        "many applications are notified in several steps; a change that recurs in the meantime is sent once")
     func many() throws {
         var desk = Desk()
         let numbers = try (0..<50).map { _ in try desk.register(desk.process()) }

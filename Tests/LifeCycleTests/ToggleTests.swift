@@ -17,7 +17,8 @@ struct ToggleTests {
         return stage
     }
 
-    @Test("it stays suspended with the focus that it has, and without; it runs when the focus comes anew")
+    @Test(
+        "a toggled application stays suspended with its present focus, and runs when it gets the focus again")
     func focus() throws {
         var stage = try toggled()
         try stage.focus()
@@ -33,7 +34,7 @@ struct ToggleTests {
         #expect(stage.state == .active && stage.holds.isEmpty)
     }
 
-    @Test("another hold stays when it gets the focus")
+    @Test("another hold remains when the application gets the focus")
     func others() throws {
         var stage = try toggled()
         try stage.perform(.suspend(stage.number, holder: "uid:0"))
@@ -43,7 +44,7 @@ struct ToggleTests {
         #expect(stage.state == .suspended && stage.holds == [.request])
     }
 
-    @Test("whoever resumes it ends the hold, and nobody's need does")
+    @Test("a Resume ends the hold, a demand does not")
     func resumed() throws {
         var stage = try toggled()
         stage.take(.needed(stage.number, "call by pid 7"))
@@ -54,7 +55,7 @@ struct ToggleTests {
         #expect(stage.state == .active && stage.holds.isEmpty)
     }
 
-    @Test("reporters are asked to minimize the windows that are not, each its own")
+    @Test("each reporter is asked to minimize its own windows that are not minimized")
     func minimizing() throws {
         var stage = try Stage.launched()
         let other = ReporterIdentity(
@@ -72,7 +73,7 @@ struct ToggleTests {
         #expect(asked.contains(.minimize(":1.9", [1, 3])) && asked.contains(.minimize(":1.10", [9])))
     }
 
-    @Test("one that is being terminated cannot be suspended")
+    @Test("an application that is being terminated cannot be toggled")
     func terminating() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))

@@ -1,6 +1,6 @@
 import LifeCycle
 
-/// What reporters said must not be suspended, written down as it was said, to hold the machine's bookkeeping against.
+/// The exemptions as reporters reported them, to verify the machine's bookkeeping.
 struct ToldExemptions {
     struct Entry {
         let connection: ConnectionName
@@ -18,7 +18,7 @@ struct ToldExemptions {
 
     mutating func processEnded(_ process: ProcessID) { entries.removeAll { $0.lineage.first == process } }
 
-    /// Only applications are written down, with what was told of them.
+    /// Only applications are recorded, with their exemptions.
     mutating func forgetUnowned(_ world: World) { entries = entries.filter { owner($0, world) != nil } }
 
     func reasons(_ number: ApplicationNumber, _ world: World) -> [String] {

@@ -22,7 +22,7 @@ struct TransitionTests {
         }
     }
 
-    @Test("every walk is legal, without a break, ends at its target, and is the shortest")
+    @Test("every walk consists of legal, connected edges, ends at its target and is the shortest")
     func walks() {
         for from in LifeCycleState.allCases {
             let distances = Self.distances(from: from)
@@ -32,14 +32,14 @@ struct TransitionTests {
                 #expect(walk.dropLast().map(\.to) == walk.dropFirst().map(\.from), "\(walk)")
                 #expect(walk.first.map { $0.from == from } ?? (from == to))
                 #expect(walk.last.map { $0.to == to } ?? (from == to))
-                // A running application passes through no other life: not-running is no way station.
+                // A running application never passes through not-running.
                 #expect(!walk.dropLast().contains { $0.to == .notRunning })
                 #expect(walk.count == distances[to], "\(from) to \(to): \(walk)")
             }
         }
     }
 
-    /// By breadth, never through not-running.
+    /// Breadth-first, never through not-running.
     private static func distances(from: LifeCycleState) -> [LifeCycleState: Int] {
         var distances = [from: 0]
         var queue = [from]
@@ -55,7 +55,7 @@ struct TransitionTests {
     }
 
     @Test(
-        "from every state to every state a subscriber hears each edge with its signals, in order",
+        "between any two states subscribers receive each edge with its signals, in order",
         arguments: [LifeCycleState.inactive, .active, .background, .suspended],
         [LifeCycleState.inactive, .active, .background, .suspended])
     func signals(from: LifeCycleState, to: LifeCycleState) throws {
@@ -93,7 +93,7 @@ struct TransitionTests {
     }
 
     @Test(
-        "an end goes in one edge from every state, and only subscribers hear it",
+        "an end is one edge from every state, and only subscribers receive it",
         arguments: [LifeCycleState.inactive, .active, .background, .suspended])
     func end(from: LifeCycleState) throws {
         var stage = try Stage.launched()

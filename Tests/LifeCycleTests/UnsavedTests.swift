@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// Unsaved changes (§ 6): who has some, and that they are ended last.
+/// Unsaved changes (§ 6): which applications have some, and that these are ended last.
 @Suite("Unsaved changes")
 struct UnsavedTests {
     private func isUnsaved(_ stage: Stage) -> Bool { stage.application.hasUnsavedChanges }
@@ -18,7 +18,7 @@ struct UnsavedTests {
         }
     }
 
-    @Test("the application says so, takes it back, and each change of it is told once")
+    @Test("the application reports and withdraws unsaved changes, and each change is announced once")
     func said() throws {
         var stage = try Stage.launched()
         #expect(!isUnsaved(stage))
@@ -30,7 +30,7 @@ struct UnsavedTests {
             try stage.perform(.setUnsavedChanges(stage.number, unsaved))
             #expect(changes(stage) == 0)
         }
-        // What it has said does not change when the mark of a window does.
+        // What the application reported does not change with the mark of a window.
         try show(1, unsaved: true, on: &stage)
         try show(1, unsaved: false, on: &stage)
         #expect(isUnsaved(stage) && changes(stage) == 0)
@@ -44,14 +44,14 @@ struct UnsavedTests {
         try stage.perform(.updateWindow(report, stage.reporter))
     }
 
-    @Test("one marked window is enough, minimized or not, until it is saved or gone")
+    @Test("one marked window is enough, minimized or not, until its changes are saved or the window is gone")
     func marked() throws {
         var stage = try Stage.launched()
         try show(1, unsaved: nil, on: &stage)
         #expect(!isUnsaved(stage))
         try show(2, unsaved: true, minimized: true, on: &stage)
         #expect(isUnsaved(stage) && changes(stage) == 1)
-        // Of a key that is missing nothing is said.
+        // A missing key says nothing.
         try show(2, unsaved: nil, on: &stage)
         try show(1, unsaved: false, on: &stage)
         #expect(isUnsaved(stage) && changes(stage) == 1)
@@ -59,7 +59,7 @@ struct UnsavedTests {
         #expect(!isUnsaved(stage) && changes(stage) == 2)
     }
 
-    @Test("a rule has the mark not count, and what the application says all the same")
+    @Test("a rule can ignore the mark of windows, but not what the application itself reports")
     func rule() throws {
         var stage = try Stage.launched()
         try show(1, unsaved: true, on: &stage)
@@ -78,7 +78,7 @@ struct UnsavedTests {
     }
 
     @Test(
-        "the next daemon knows what was said, the mark, and the rule",
+        "the record keeps what the application reported, the mark, and the rule",
         arguments: [nil, true, false] as [Bool?])
     func record(mark: Bool?) throws {
         for said in [true, false] {
@@ -100,10 +100,10 @@ struct UnsavedTests {
         }
     }
 
-    @Test("three of ten have unsaved changes: they are ended last, and a notice says so of each")
+    @Test("applications with unsaved changes are ended last, each with a notice")
     func order() throws {
         var desk = PressureDesk()
-        // The longest suspended and the largest of all.
+        // Suspended for the longest time, and the largest.
         let said = try desk.held(90 << 20)
         let marked = try desk.stopped(80 << 20)
         let others = try (0..<3).map { try desk.held(UInt64(30 - $0) << 20) }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import LifeCycle
 
-/// Applications that do not answer what they have promised to answer.
+/// Applications that fail to answer in time.
 @Suite("Watchdog")
 struct WatchdogTests {
     private static let second: Microseconds = 1_000_000
@@ -22,7 +22,7 @@ struct WatchdogTests {
         }
     }
 
-    /// What subscribers were told that it has not answered.
+    /// The unresponsive events that subscribers received.
     private func told(_ stage: Stage) -> [UnresponsiveEvent] {
         stage.heard(.subscribers).compactMap { announcement in
             if case .event(let event) = announcement.payload { event } else { nil }
@@ -31,7 +31,7 @@ struct WatchdogTests {
 
     private func isKilled(_ stage: Stage) -> Bool { stage.effects.contains(.killUnresponsive(stage.number)) }
 
-    @Test("a launch that takes too long is told once, goes on, and is forgiven when it is done")
+    @Test("a slow launch is reported once, continues, and counts as responsive again when it finishes")
     func launch() throws {
         var stage = Stage()
         try stage.register()
@@ -47,7 +47,7 @@ struct WatchdogTests {
         #expect(!isKilled(stage))
     }
 
-    @Test("LaunchTimeoutAction=terminate: it never counts as launched, and ends as unresponsive")
+    @Test("LaunchTimeoutAction=terminate: a slow launch never counts as launched and ends as unresponsive")
     func launchTerminated() throws {
         var stage = Stage(settings { $0.launchTimeoutAction = .terminate })
         try stage.register { $0.isRestored = true }
@@ -56,7 +56,7 @@ struct WatchdogTests {
         #expect(isKilled(stage))
         #expect(stage.state == .notRunning)
         stage.take(.exited(stage.process, .killed, status: 9))
-        // With what it hung over it would hang again.
+        // It would hang again with the saved state that it hung with.
         #expect(
             stage.effects.contains(
                 .ended(
@@ -65,7 +65,7 @@ struct WatchdogTests {
         #expect(stage.effects.contains(.removed(stage.number, .unresponsive)))
     }
 
-    @Test("a debugger spares it, for as long as it takes")
+    @Test("a debugger exempts the launch from its timeout, for as long as it takes")
     func spared() throws {
         var stage = Stage(settings { $0.launchTimeoutAction = .terminate })
         try stage.register()
@@ -80,7 +80,7 @@ struct WatchdogTests {
         #expect(stage.state == .background)
     }
 
-    @Test("whoever does not acknowledge the background is told of, and suspended all the same")
+    @Test("a missing acknowledgement of the background is reported, and the application is suspended anyway")
     func background() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
@@ -99,7 +99,7 @@ struct WatchdogTests {
         #expect(stage.application.unresponsive == .background)
     }
 
-    @Test("whoever acknowledges answers, however late")
+    @Test("an acknowledgement makes the application responsive, however late it is")
     func acknowledged() throws {
         for isLate in [false, true] {
             var stage = try Stage.launched(suspension: .manual)
@@ -117,7 +117,7 @@ struct WatchdogTests {
         }
     }
 
-    @Test("UnresponsiveAction=terminate kills it in the place of a suspension")
+    @Test("UnresponsiveAction=terminate kills the application instead of suspending it")
     func backgroundTerminated() throws {
         var stage = try Stage.launched(suspension: .automatic, terminating())
         try stage.focus()
@@ -131,7 +131,7 @@ struct WatchdogTests {
         #expect(stage.effects.contains(.removed(stage.number, .unresponsive)))
     }
 
-    @Test("Mode=observe says what it would do, and does nothing")
+    @Test("Mode=observe reports what it would do, and does nothing")
     func observed() throws {
         var settings = terminating()
         settings.mode = .observe
@@ -145,7 +145,7 @@ struct WatchdogTests {
         #expect(!stage.application.isTerminating)
     }
 
-    @Test("whoever has to be killed at the end of its grace has not answered")
+    @Test("an application that must be killed at the end of its grace period is unresponsive")
     func termination() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
@@ -156,7 +156,7 @@ struct WatchdogTests {
         #expect(stage.effects.contains(.removed(stage.number, .terminated)))
     }
 
-    @Test("without a delegate nothing was promised; nor by one that has left, or has no time")
+    @Test("an application without a delegate, or without time to answer, is never unresponsive")
     func noPromise() throws {
         var alone = try Stage.launched(delegate: false, suspension: .automatic)
         try alone.perform(.terminate(alone.number, force: false))
@@ -178,7 +178,7 @@ struct WatchdogTests {
         #expect(told(hasNoTime) == [])
     }
 
-    @Test("the next daemon knows what was not answered")
+    @Test("the record keeps what an application failed to answer")
     func recorded() throws {
         var stage = Stage()
         try stage.register()

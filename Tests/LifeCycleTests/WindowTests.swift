@@ -3,10 +3,10 @@ import Testing
 
 @testable import LifeCycle
 
-/// What reports of windows make of applications (§ 2; Reporter in the D-Bus API).
+/// The effect of window reports on applications (§ 2; Reporter in the D-Bus API).
 @Suite("Windows")
 struct WindowTests {
-    @Test("the focus of a session goes to one application, and who loses it is told before who gets it")
+    @Test("one application has a session's focus, and the loser is notified before the winner")
     func oneFocus() throws {
         var desk = Desk()
         let first = desk.process()
@@ -25,7 +25,7 @@ struct WindowTests {
         }
     }
 
-    @Test("the focus that moves with a window to another process changes hands in the same order")
+    @Test("focus that moves with a window to another process is lost before it is gained")
     func focusMovesWithWindow() throws {
         var desk = Desk()
         let first = desk.process()
@@ -40,7 +40,9 @@ struct WindowTests {
         #expect(desk.focusChanges == [.user(Desk.user)])
     }
 
-    @Test("a process that is not registered, nobody, or another user's takes the focus from all of ours")
+    @Test(
+        "focus on an unregistered process, on none or on another user's takes the focus from our applications"
+    )
     func focusElsewhere() throws {
         for kind in 0..<3 {
             var desk = Desk()
@@ -76,7 +78,7 @@ struct WindowTests {
         #expect(desk.focusChanges == [.user(1000), .user(1001)], "in an order that is always the same")
     }
 
-    @Test("SetFocus shows a minimized window, SetMinimized takes the focus away")
+    @Test("SetFocus restores a minimized window, and SetMinimized takes the focus away")
     func minimizedAndFocus() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -96,7 +98,7 @@ struct WindowTests {
         #expect(desk.machine.applications[a]?.isMinimized == false)
     }
 
-    @Test("a focused window that is reported minimized has no focus as long as it is")
+    @Test("a focused window loses the focus while it is reported minimized")
     func reportedMinimized() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -110,7 +112,7 @@ struct WindowTests {
         #expect(desk.state(a) == .active, "a partial report leaves the rest as it was said")
     }
 
-    @Test("keys that a report leaves out keep what was said; a new window is visible and no more")
+    @Test("keys that are missing in a report keep their value; a new window is visible but not focused")
     func partialKeys() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -130,7 +132,7 @@ struct WindowTests {
         #expect(desk.state(a) == .active)
     }
 
-    @Test("an application is its highest window")
+    @Test("the most visible window determines the state of an application")
     func highest() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -153,7 +155,7 @@ struct WindowTests {
         #expect(desk.state(a) == .background)
     }
 
-    @Test("taking one window away takes its focus, and no focus goes elsewhere")
+    @Test("removing a focused window takes the focus away, and gives it to no other window")
     func removeFocused() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -166,7 +168,7 @@ struct WindowTests {
         #expect(desk.focusChanges == [.user(Desk.user)])
     }
 
-    @Test("a whole set takes the place of all that this reporter said, in one step")
+    @Test("a whole set replaces all windows of its reporter in one step")
     func replace() throws {
         var desk = Desk()
         let first = desk.process()
@@ -184,7 +186,7 @@ struct WindowTests {
         #expect(desk.states(a, b) == [.background, .background])
     }
 
-    @Test("in a whole set the focus is where it says, in whichever order it says it")
+    @Test("a whole set moves the focus to the window that it names, in whatever order its windows come")
     func focusInSet() throws {
         var desk = Desk()
         let first = desk.process()
@@ -203,7 +205,7 @@ struct WindowTests {
         #expect(desk.states(a, b) == [.inactive, .inactive])
     }
 
-    @Test("a process is let go of when its last window is, and not before")
+    @Test("a process is forgotten when its last window is gone, and not before")
     func forgets() throws {
         var desk = Desk()
         let process = desk.process()
@@ -218,7 +220,7 @@ struct WindowTests {
         #expect(desk.forgotten == [other.lineage[0]])
     }
 
-    @Test("what was said of a process as a whole gives way to reports of its windows")
+    @Test("window reports replace what was reported for the process as a whole")
     func wholeGivesWay() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -237,7 +239,7 @@ struct WindowTests {
         #expect(desk.state(a) == .background)
     }
 
-    @Test("SetMinimized means all windows of the process, and one that is not registered is refused")
+    @Test("SetMinimized applies to all windows of a process, and refuses an unregistered process")
     func minimizeAll() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -257,7 +259,7 @@ struct WindowTests {
         #expect(desk.state(a) == .inactive)
     }
 
-    @Test("windows past the limit are refused and change nothing, however they come")
+    @Test("windows beyond the limit are refused and change nothing, whatever call reports them")
     func limits() throws {
         var settings = Settings()
         settings.limits.windowsPerApplication = 2
@@ -287,7 +289,7 @@ struct WindowTests {
     }
 
     @Test(
-        "what is said of processes as a whole counts as their application's windows, and changes nothing past the limit"
+        "reports for whole processes count as windows of their application, and are refused beyond the limit"
     )
     func wholeProcesses() throws {
         var settings = Settings()
@@ -305,13 +307,13 @@ struct WindowTests {
         #expect(throws: refusal) { try desk.update(1, children[3]) }
         let isUnchanged = desk.machine == before
         #expect(isUnchanged)
-        // Those that are known may still change.
+        // Windows that are already known may still change.
         try desk.focus(children[0])
         try desk.minimize(children[1])
         #expect(desk.machine.applications[ApplicationNumber(1)]?.windows.count == 3)
     }
 
-    @Test("processes that are not registered and are named are counted for each user, however they are named")
+    @Test("unregistered processes in reports are counted for each user, whatever call names them")
     func namedProcesses() throws {
         var settings = Settings()
         settings.limits.windowsPerApplication = 10_000
@@ -334,19 +336,19 @@ struct WindowTests {
         #expect(throws: Refusal.self) { try desk.update(5_000, one) }
         let isUnchanged = desk.machine == before
         #expect(isUnchanged)
-        // A registered one is held anyway, and another user's is nobody's.
+        // A registered process is held anyway, and another user's process belongs to no application.
         let registered = desk.process()
         try desk.register(registered)
         try desk.focus(registered)
         try desk.update(9_000, registered)
         try desk.update(9_001, desk.process(user: 1001))
-        // One that ends makes room.
+        // A process that ends makes room.
         desk.take(.exited(children[0].lineage[0], .exited))
         try desk.focus(one)
         #expect(throws: Refusal.self) { try desk.focus(desk.process(below: mine)) }
     }
 
-    @Test("a reporter's windows are counted, and its own whole set may take their place")
+    @Test("a reporter's windows are limited, and its own whole set may replace them")
     func windowsOfReporter() throws {
         var settings = Settings()
         settings.limits.windowsPerApplication = 10_000
@@ -367,7 +369,7 @@ struct WindowTests {
         #expect(desk.machine.unownedCountByUser == [:])
     }
 
-    @Test("a whole set that is taken in steps ends where one that is taken at once does", arguments: 0..<8)
+    @Test("a whole set that is applied in steps has the same result as one applied at once", arguments: 0..<8)
     func inSteps(_ seed: UInt64) throws {
         var generator = Generator(seed: seed)
         var desk = Desk()
@@ -405,7 +407,7 @@ struct WindowTests {
                 == desk.machine.applications.mapValues(\.windowLevel))
     }
 
-    @Test("another user's windows count for nobody, and take the focus from ours")
+    @Test("another user's windows count for no application, and take the focus from ours")
     func foreignWindows() throws {
         var settings = Settings()
         settings.limits.windowsPerApplication = 1

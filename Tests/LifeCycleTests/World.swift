@@ -3,22 +3,22 @@ import TestSupport
 
 @testable import LifeCycle
 
-/// A small world that carries out what the machine orders, and knows the truth: what a process does, what
-/// was reported, who was told what. It never asks the machine for an answer that it can know itself.
+/// A small world that carries out what the machine orders, and knows the truth: what a process does, what was reported,
+/// and what was announced to whom. It never asks the machine for an answer that it can know itself.
 struct World {
     struct Process {
         let id: ProcessID
         let user: UInt32
         var parent: ProcessID?
-        /// It has a cgroup of its own, and we stop it by that.
+        /// The process has its own cgroup, and the daemon stops it by freezing.
         let isByFreezer: Bool
-        /// Stopped by SIGSTOP, by whomever; beneath a freeze, SIGSTOP waits.
+        /// Stopped by SIGSTOP from any sender; beneath a freeze, SIGSTOP is pending.
         var isStopped = false
-        /// Its cgroup was told to freeze, by whomever.
+        /// Some process wrote to the freezer of its cgroup.
         var isFrozen = false
-        /// It was not frozen when we froze it.
+        /// The cgroup was not frozen when the daemon froze it.
         var isFreezeOurs = false
-        /// Our stop is under way.
+        /// The daemon's stop is under way.
         var stopOrdered = false
 
         var stands: Bool { isStopped || isFrozen }
@@ -42,19 +42,19 @@ struct World {
         }
     }
 
-    /// An application as the signals that were sent describe it.
+    /// An application as the announced signals describe it.
     struct Told {
         let process: ProcessID
         let user: UInt32
         var state = LifeCycleState.notRunning
-        /// Registered as visible until somebody tells of its windows.
+        /// Registered as visible, until a reporter reports its windows.
         var assumedVisible = false
         var isFresh = true
-        /// The state as its delegate was told, without the edges to and from suspended.
+        /// The state as announced to its delegate, without the edges to and from suspended.
         var delegateState: LifeCycleState?
         /// What must be announced next, after an edge or a will-signal.
         var owed: ApplicationSignal?
-        /// What was said last of its protected data.
+        /// The last announcement about its protected data.
         var isProtected: Bool?
         var owedEdge: Edge?
     }
@@ -67,7 +67,7 @@ struct World {
     var now: Microseconds = 1_000_000
     var processes: [ProcessID: Process] = [:]
     var told: [ApplicationNumber: Told] = [:]
-    /// Which application a process is, as far as was told.
+    /// The application of each process, as announced.
     var numbers: [ProcessID: ApplicationNumber] = [:]
     /// Processes whose pidfd the shell holds.
     var held: Set<ProcessID> = []
@@ -102,7 +102,7 @@ struct World {
         if held.contains(id) { pending.append(.exited(id, .exited)) }
     }
 
-    /// SIGSTOP or SIGCONT by a stranger; the sensor sees it.
+    /// SIGSTOP or SIGCONT by another process; the sensor sees it.
     mutating func foreignStop(_ id: ProcessID) {
         processes[id]?.isStopped = true
         noteLook(at: id, sender: "pid 7")
@@ -113,14 +113,14 @@ struct World {
         noteLook(at: id)
     }
 
-    /// A write to cgroup.freeze by a stranger.
+    /// A write to cgroup.freeze by another process.
     mutating func foreignFreeze(_ id: ProcessID, _ isFrozen: Bool) {
         processes[id]?.isFrozen = isFrozen
         if !isFrozen { processes[id]?.isFreezeOurs = false }
         noteLook(at: id)
     }
 
-    /// How it stands is read when the fact is reported.
+    /// The standing is read when the fact is reported.
     mutating func noteLook(at id: ProcessID, sender: String? = nil) {
         if let number = machine.application(of: id)?.number {
             pending.append(.looked(number, Standing(signal: .none), sender: sender))
@@ -146,7 +146,7 @@ struct World {
         try catchUp()
     }
 
-    /// What concerns many applications takes several steps.
+    /// Changes to many applications take several steps.
     private mutating func catchUp() throws {
         while !machine.stale.isEmpty {
             now = max(now, machine.staleUntil)
@@ -154,7 +154,7 @@ struct World {
         }
     }
 
-    /// One of the facts that wait, in the order in which the shell would report them.
+    /// Takes the first pending fact, in the order in which the shell would report them.
     mutating func takePending() throws {
         guard !pending.isEmpty else { return }
         let fact = pending.removeFirst()
@@ -172,7 +172,7 @@ struct World {
         case .stopCompleted(let number):
             guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
             if standing.isStanding(before: true) || standing.signal == .pending { return fact }
-            // Somebody continued it before it was seen to be stopped: the shell sends its signal again.
+            // Another process continued it before the stop was seen: the shell sends its signal again.
             switch machine.applications[number]?.stop.phase {
             case .stopping(_, _, .ordered, _), .held(_, .closing(.ordered), _):
                 processes[process]?.stopOrdered = true
@@ -212,9 +212,10 @@ struct World {
             numbers[application.process] = nil
             try require(
                 processes[application.process]?.isFreezeOurs != true,
-                "\(number) was removed, and we have it frozen")
+                "\(number) was removed while the daemon has it frozen")
             try require(
-                application.owed == nil, "\(number) was removed owing \(String(describing: application.owed))"
+                application.owed == nil,
+                "\(number) was removed before \(String(describing: application.owed))"
             )
         case .announce(let number, let announcement, let audience):
             try hear(number, announcement, audience)
@@ -231,8 +232,8 @@ struct World {
             let sizes = numbers.map { ($0, UInt64($0.rawValue % 7) << 24) }
             pending.append(.memoryMeasured(Dictionary(uniqueKeysWithValues: sizes)))
         case .pageOut(let number, _):
-            try require(told[number]?.state == .suspended, "\(number) is pushed out and not suspended")
-            try require(machine.settings.mode == .enforce, "\(number) is pushed out in observe")
+            try require(told[number]?.state == .suspended, "\(number) is paged out but not suspended")
+            try require(machine.settings.mode == .enforce, "\(number) is paged out in observe mode")
             pending.append(.pagedOut(number, bytes: UInt64(number.rawValue % 3) << 22))
         case .willReclaim(let number):
             try allowReclaim(number, in: .background)
@@ -240,13 +241,13 @@ struct World {
             try allowReclaim(number, in: .suspended)
             guard let process = told[number]?.process else { return }
             if processes[process]?.stands == true {
-                // Some cannot die for a while.
+                // Some processes cannot die for a while.
                 if process.pid % 5 != 0 { exit(process) }
             } else {
                 pending.insert(.spared(number, "it runs"), at: 0)
             }
         case .check(let number, _):
-            // An answer to an earlier look is nobody's.
+            // An answer to an earlier check is discarded.
             pending.removeAll { if case .checked(number, _) = $0 { true } else { false } }
             let isObjected = now % 7 == 0
             pending.append(.checked(number, isObjected ? .objection("a debugger") : .clear(stands: true)))
@@ -269,7 +270,7 @@ struct World {
             processes[process]?.thawOurs()
             if sparingMain || processes[process] == nil { return }
             processes[process]?.isStopped = false
-            // Lifted from the books since it was stopped: the rest of that `Resume`.
+            // The foreign stop was removed from the status after the process was stopped: the rest of that `Resume`.
             if let stop = machine.applications[number]?.stop, stop.others == nil {
                 processes[process]?.isFrozen = false
             }
@@ -284,7 +285,7 @@ struct World {
         case .kill(let number):
             if let process = told[number]?.process { exit(process) }
         case .killUnresponsive(let number):
-            // Every third is being debugged.
+            // Every third application is being debugged.
             if number.rawValue.isMultiple(of: 3) {
                 pending.append(.spared(number, "a debugger is attached"))
             } else if let process = told[number]?.process {
@@ -296,16 +297,16 @@ struct World {
     }
 
     private func allowReclaim(_ number: ApplicationNumber, in state: LifeCycleState) throws {
-        try require(told[number]?.state == state, "\(number) is ended and not \(state)")
+        try require(told[number]?.state == state, "\(number) is ended but not \(state)")
         try require(
-            machine.applications[number]?.reclaimable == true, "\(number) is ended and not reclaimable")
-        try require(machine.settings.mode == .enforce, "\(number) is ended in observe")
-        try require(machine.memoryPressure == .critical, "\(number) is ended, and it is not critical")
+            machine.applications[number]?.reclaimable == true, "\(number) is ended but not reclaimable")
+        try require(machine.settings.mode == .enforce, "\(number) is ended in observe mode")
+        try require(machine.memoryPressure == .critical, "\(number) is ended while memory is not critical")
     }
 
     private mutating func withProcess(_ number: ApplicationNumber, _ change: (inout Process) -> Void) throws {
         guard let id = told[number]?.process else {
-            throw Violation(description: "an effect on \(number), unknown")
+            throw Violation(description: "an effect on the unknown \(number)")
         }
         if var process = processes[id] {
             change(&process)
@@ -313,7 +314,7 @@ struct World {
         }
     }
 
-    /// Our stop has worked.
+    /// The daemon's stop has taken effect.
     mutating func completeStops(_ generator: inout Generator) {
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let process = processes[application.process], process.stopOrdered, generator.chance(50)
@@ -326,13 +327,13 @@ struct World {
 
     // MARK: The end of the shell
 
-    /// The shell is killed and another takes its place: it knows what was written down, and what it sees.
+    /// The shell is killed and another takes its place, which knows the records and what it sees.
     mutating func crash(_ generator: inout Generator) throws {
         let records = machine.applications.keys.sorted().compactMap { machine.record(of: $0) }
         var next = Machine(settings: machine.settings)
         for record in records {
             let number = try next.restore(record)
-            try require(next.record(of: number) == record, "\(number) was written down otherwise: \(record)")
+            try require(next.record(of: number) == record, "\(number) was recorded differently: \(record)")
         }
         next.continueNumbers(after: machine.lastNumber)
         machine = next
@@ -347,7 +348,7 @@ struct World {
         }
         for id in processes.keys.sorted(by: { $0.pid < $1.pid }) where processes[id]?.stopOrdered == true {
             processes[id]?.stopOrdered = false
-            // Somebody's SIGCONT that nobody saw took it away.
+            // A SIGCONT that no sensor saw may have ended it.
             if generator.chance(50), !unseen.contains(id) { processes[id]?.stop() }
         }
         for number in told.keys.sorted() {
@@ -368,7 +369,7 @@ struct World {
         _ number: ApplicationNumber, _ announcement: Announcement, _ audience: Audience
     ) throws {
         guard var application = told[number] else {
-            throw Violation(description: "\(announcement) of \(number), unknown")
+            throw Violation(description: "\(announcement) about the unknown \(number)")
         }
         if audience.contains(.delegate), let process = processes[application.process] {
             let record = machine.applications[number]
@@ -382,7 +383,7 @@ struct World {
         if audience.contains(.subscribers) { try follow(number, announcement, &application) }
         if audience.contains(.delegate), let edge = announcement.edge {
             if let state = application.delegateState {
-                try require(state == edge.from, "the delegate of \(number) was told \(edge) in \(state)")
+                try require(state == edge.from, "the delegate of \(number) received \(edge) in \(state)")
             }
             application.delegateState = edge.to
         }
@@ -402,11 +403,11 @@ struct World {
             case nil:
                 try require(
                     application.owedEdge == nil,
-                    "\(number) walked \(edge) owing \(String(describing: application.owedEdge))")
+                    "\(number) walked \(edge) before \(String(describing: application.owedEdge))")
             }
             try require(
                 application.owed == nil,
-                "\(number) walked \(edge) owing \(String(describing: application.owed))")
+                "\(number) walked \(edge) before \(String(describing: application.owed))")
             application.state = edge.to
             application.owed = Self.didSignal(of: edge)
             return
@@ -419,14 +420,14 @@ struct World {
         case .didBecomeActive, .didEnterBackground:
             try require(
                 application.owed == announcement.signal,
-                "\(number) was told \(announcement) in \(application.state)")
+                "\(number) received \(announcement) in \(application.state)")
             application.owed = nil
         case .protectedDataWillBecomeUnavailable, .protectedDataDidBecomeAvailable:
             let isProtected = announcement.signal == .protectedDataWillBecomeUnavailable
             try require(
                 application.isProtected != isProtected && application.owed == nil
                     && application.owedEdge == nil,
-                "\(number) was told \(announcement) again, or in a walk")
+                "\(number) received \(announcement) again, or during a walk")
             application.isProtected = isProtected
         default:
             break

@@ -4,7 +4,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// What the names of units, and Flatpak's own file, tell of whose a process is.
+/// What the names of units, and Flatpak's own file, say about which application a process belongs to.
 @Suite("Applications' units")
 struct ApplicationUnitTests {
     private static let below = "/user.slice/user-1000.slice/user@1000.service/app.slice/"
@@ -25,12 +25,12 @@ struct ApplicationUnitTests {
         ("app-appstate--1.service", nil),
         ("app-caf\\xc3\\xa9-1.scope", "café"), ("app-a\\x2-1.scope", "a\\x2"),
         ("app-a\\X2d-1.scope", "a\\X2d"),
-        // No name that launchers give: it is not guessed what of it is the id.
+        // Launchers give no such names, so the part with the id is not guessed.
         ("app-1.scope", nil), ("app-.service", nil), ("app-.scope", nil), ("app--1.scope", nil),
         ("app--x-1.scope", nil), ("app-x-.scope", nil), ("app-@1.service", nil),
         ("app-x-@1.service", nil),
         ("app-gnome-my-app-12.scope", nil), ("app-a-b-c.service", nil),
-        // No name of a file.
+        // Not a valid file name.
         ("app-a\\x2fb-1.scope", nil), ("app-\\x2e\\x2e\\x2fetc-1.scope", nil),
         ("app-a\\x00-1.scope", nil),
         ("app-a\\x0ab-1.scope", nil), ("app-a\\xff-1.scope", nil), ("app-a\u{FFFD}-1.scope", nil),
@@ -45,7 +45,7 @@ struct ApplicationUnitTests {
         ("snap.a.-\(uuid).scope", nil), ("snap.a..service", nil), ("snap..service", nil),
     ]
 
-    @Test("an application's unit, and the application's id in its name", arguments: units)
+    @Test("an application's unit contains the application's id in its name", arguments: units)
     func names(_ name: String, _ application: String?) throws {
         let unit = try #require(ApplicationUnit(inPath: Self.below + name), "\(name)")
         #expect(unit.application == application)
@@ -53,7 +53,7 @@ struct ApplicationUnitTests {
     }
 
     @Test(
-        "other cgroups are none",
+        "other cgroups are not applications' units",
         arguments: [
             "", "/", "/init.scope", "/foot.service", "/app.slice", "/app-x.slice", "/app", "/app-", "/app-x",
             "/snap.a.b",
@@ -62,19 +62,19 @@ struct ApplicationUnitTests {
         ])
     func others(_ path: String) { #expect(ApplicationUnit(inPath: path) == nil) }
 
-    @Test("the outermost one counts, whatever an application makes below it")
+    @Test("the outermost unit counts, whatever the application creates below it")
     func outermost() {
         let unit = ApplicationUnit(inPath: Self.below + "app-a-b-1.scope/app-c-2.scope/x")
         #expect(unit?.application == "b")
         #expect(unit?.path == Self.below + "app-a-b-1.scope")
-        // Nor does it get a name that its own does not give it.
+        // Nor does the application get a name that its own unit does not give it.
         #expect(ApplicationUnit(inPath: "/app-1.scope/app-c-2.scope")?.application == nil)
         #expect(ApplicationUnit(inPath: "/a/_app-x-1.scope")?.application == "x")
     }
 
     // MARK: Flatpak
 
-    /// A proc of our own with one process, 7.
+    /// A made-up proc with one process, 7.
     private func flatpak(_ mounts: [String], _ text: String?) throws -> String? {
         let root = NSTemporaryDirectory() + "proc.\(UUID().uuidString)"
         defer { try? FileManager.default.removeItem(atPath: root) }
@@ -85,7 +85,7 @@ struct ApplicationUnitTests {
         return Proc(root: root).flatpakApplication(of: 7)
     }
 
-    @Test("Flatpak's own file is read where nobody can make it wait")
+    @Test("Flatpak's own file is read only where no other process can make the read block")
     func flatpak() throws {
         let root = "/ ro shared:1 - tmpfs"
         let file = "/.flatpak-info ro - tmpfs"
@@ -106,7 +106,7 @@ struct ApplicationUnitTests {
         #expect(Proc().flatpakApplication(of: Int32.max) == nil)
     }
 
-    /// Whether a sandbox can be made as Flatpak makes its own.
+    /// Whether a sandbox like Flatpak's can be made.
     private static let hasSandbox: Bool = {
         guard Programs.inPath("bwrap") != nil,
             let probe = try? TestSupport.Child("bwrap", ["--ro-bind", "/", "/", "--", "true"])
@@ -114,7 +114,9 @@ struct ApplicationUnitTests {
         return (try? probe.waitForExit()) == .exited(0)
     }()
 
-    @Test("in a real sandbox of bubblewrap's", .enabled(if: hasSandbox, "needs bwrap, and namespaces"))
+    @Test(
+        "a process in a real bubblewrap sandbox is recognised",
+        .enabled(if: hasSandbox, "needs bwrap, and namespaces"))
     func sandbox() throws {
         let file = NSTemporaryDirectory() + "info.\(UUID().uuidString)"
         defer { unlink(file) }

@@ -5,12 +5,12 @@ import Testing
 @testable import Linux
 
 extension SignalTests {
-    /// What takes long is done piece by piece: others have their turn, and the end is the same.
+    /// Long work is done in pieces: other work gets its turn, and the result is the same.
     @Suite("Walks within a budget, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
     struct BudgetTests {
         let proc = Proc()
 
-        /// Whoever is forgotten is killed.
+        /// Keeps the children; a child is killed when it is released.
         private final class Family {
             var children: [Child] = []
         }
@@ -18,7 +18,7 @@ extension SignalTests {
 
         private func nobody(_: ProcessIdentity) -> Bool { false }
 
-        /// A process with so many children, each with one of its own.
+        /// A process with so many children, each with one child of its own.
         private func family(_ count: Int = 20) throws -> (child: Child, main: ProcessIdentity) {
             let child = try Child(
                 python: """
@@ -53,7 +53,7 @@ extension SignalTests {
             processes.count { (try? proc.isStopped($0)) == true }
         }
 
-        @Test("a walk that is interrupted finds what one at once does")
+        @Test("an interrupted walk finds the same processes as an uninterrupted one")
         func walk() throws {
             let (_, main) = try family()
             var walk = ExtentWalk(from: main)
@@ -63,12 +63,12 @@ extension SignalTests {
             #expect(walk.found == members(main))
         }
 
-        @Test("a stop yields, is continued, and all stand in the end")
+        @Test("a stop in pieces yields and is continued until all processes are stopped")
         func stop() throws {
             let (_, main) = try family()
             let all = members(main)
             let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            // Or pending, where the main process does not stand yet.
+            // Or pending, while the main process is not stopped yet.
             #expect(extent.stop(within: Budget(steps: 3), isForeign: nobody) != .complete)
             #expect(stopped(all) < all.count)
             var pieces = 1
@@ -81,7 +81,7 @@ extension SignalTests {
             #expect(stopped(all) == all.count)
             #expect(Set(extent.stoppedByUs) == Set(all))
             #expect(extent.failures == [])
-            // So does the release, the main process last.
+            // The release is done in pieces too, with the main process last.
             #expect(!extent.release(within: Budget(steps: 3)))
             #expect(extent.stoppedByUs.first == main)
             while !extent.release(within: Budget(steps: 3)) {}
@@ -89,7 +89,7 @@ extension SignalTests {
             #expect(extent.stoppedByUs == [])
         }
 
-        @Test("a stop that is taken back between two pieces leaves nobody stopped, and can be made again")
+        @Test("a stop that is undone between two pieces leaves no process stopped and can be repeated")
         func takenBack() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -100,7 +100,7 @@ extension SignalTests {
                 #expect(eventually { stopped(all) == 0 })
             }
             #expect(complete(extent))
-            // A stop that comes in the middle of a release finds those again that run already.
+            // A stop in the middle of a release also finds the processes that run again already.
             #expect(!extent.release(within: Budget(steps: 5)))
             #expect(complete(extent))
             #expect(stopped(all) == all.count)
@@ -108,7 +108,7 @@ extension SignalTests {
             extent.release()
         }
 
-        @Test("one that forks between the pieces is stopped whole")
+        @Test("a process that forks between the pieces is stopped with all its children")
         func forking() throws {
             let child = try Child(
                 python: """
@@ -129,7 +129,7 @@ extension SignalTests {
             #expect(try child.line() == "end")
         }
 
-        @Test("a process with hundreds of threads is looked at in pieces, too")
+        @Test("a process with hundreds of threads is also examined in pieces")
         func threadsInLists() throws {
             let child = try Child(
                 python: """
@@ -154,7 +154,7 @@ extension SignalTests {
             extent.release()
         }
 
-        @Test("a kill reaches everybody, in pieces")
+        @Test("a kill in pieces reaches every process")
         func kill() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -167,7 +167,7 @@ extension SignalTests {
             #expect(extent.failures == [])
         }
 
-        @Test("a stop in pieces spares whoever becomes an application meanwhile")
+        @Test("a stop in pieces spares a process that becomes an application meanwhile")
         func stopSparing() throws {
             for steps in [3, 4, 5, 7] {
                 let (_, main) = try family()
@@ -177,7 +177,7 @@ extension SignalTests {
                 while extent.stop(within: Budget(steps: steps), isForeign: { registered.contains($0) })
                     != .complete
                 {
-                    // Found, and without our signal yet.
+                    // Found, but not signalled yet.
                     if registered.isEmpty,
                         let found = extent.members.first(where: { !extent.holds($0) && $0 != main })
                     {
@@ -192,7 +192,7 @@ extension SignalTests {
             }
         }
 
-        @Test("a kill in pieces spares whoever becomes an application meanwhile, and lets it go on")
+        @Test("a kill in pieces spares a process that becomes an application meanwhile, and continues it")
         func killSparing() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -206,7 +206,7 @@ extension SignalTests {
             #expect(!isGone(spared))
         }
 
-        @Test("a signal in pieces spares whoever becomes an application meanwhile")
+        @Test("a signal in pieces spares a process that becomes an application meanwhile")
         func signalSparing() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -214,7 +214,7 @@ extension SignalTests {
             let extent = SignalledExtent(SIGKILL, to: main, owner: getuid(), proc: proc)
             #expect(!extent.proceed(Budget(steps: 3), isForeign: nobody))
             var pieces = 0
-            // Registered once all are known.
+            // Registered once all processes are known.
             while !extent.proceed(
                 Budget(steps: 3), isForeign: { $0 == spared && extent.members.count == all.count })
             {
@@ -225,7 +225,7 @@ extension SignalTests {
             #expect(!isGone(spared))
         }
 
-        @Test("a process with thousands of threads, each with a child, is walked whole")
+        @Test("a process with thousands of threads, each with a child, is walked completely")
         func threads() throws {
             let child = try Child(
                 python: """
@@ -257,7 +257,7 @@ extension SignalTests {
             extent.release()
         }
 
-        @Test("a signal to all reaches everybody, in pieces")
+        @Test("a signal in pieces reaches every process")
         func signal() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -270,7 +270,9 @@ extension SignalTests {
             #expect(Extent.signal(SIGCONT, to: main, owner: getuid(), proc: proc, isForeign: nobody) == [])
         }
 
-        @Test("how it is stopped is settled and written down before anybody is, in however many pieces")
+        @Test(
+            "the method of suspension is decided and saved before any process is stopped, in any number of pieces"
+        )
         func preparation() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -293,13 +295,13 @@ extension SignalTests {
             #expect(stopped(all) == all.count)
             while !suspender.release(within: Budget(steps: 3)) {}
             #expect(eventually { stopped(all) == 1 })
-            // Taken back before it was settled, it has done nothing.
+            // Undone before it was decided, it has had no effect.
             #expect(!suspender.prepare(within: Budget(steps: 3), isForeign: nobody))
             suspender.release()
             #expect(!suspender.isBySignal && !suspender.holdsAnybody)
         }
 
-        @Test("what was prepared in pieces and cannot be written down is not begun, and can be later")
+        @Test("a suspension prepared in pieces does not begin if it cannot be saved, and can begin later")
         func unrecorded() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -323,7 +325,7 @@ extension SignalTests {
         }
 
         @Test(
-            "thousands of children that are not ours are one failure",
+            "thousands of children of other users are reported as one failure",
             .enabled(if: Machine.isRoot, "needs root"))
         func failures() throws {
             let child = try Child(
@@ -351,7 +353,7 @@ extension SignalTests {
             for process in members(main) { Glibc.kill(process.pid, SIGKILL) }
         }
 
-        @Test("a plan of resources that is given up leaves the ledger as it was; a write goes on")
+        @Test("an abandoned plan of resources leaves the ledger unchanged; a write continues")
         func resources() throws {
             let (_, main) = try family()
             let all = members(main)
@@ -361,7 +363,7 @@ extension SignalTests {
             #expect(copy.plan(row, within: Budget(steps: 3), isForeign: nobody) == nil)
             #expect(ledger.isEmpty)
             guard var changes = ledger.plan(row, isForeign: nobody) else {
-                Issue.record("a plan without a bound was given up")
+                Issue.record("a plan without a bound was abandoned")
                 return
             }
             var pieces = 1

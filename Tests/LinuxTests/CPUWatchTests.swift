@@ -9,7 +9,7 @@ private let uevent: String? = {
     return getuid() == 0 && access(path, W_OK) == 0 ? path : nil
 }()
 
-/// The messages are the kernel's, sent at our request: no CPU goes off for them.
+/// The kernel sends these messages at our request: no CPU goes offline for them.
 @Suite(
     "CPUWatch",
     .enabled(if: uevent != nil, "needs root, and a CPU whose uevent file can be written to"))
@@ -22,7 +22,7 @@ struct CPUWatchTests {
         }
     }
 
-    @Test("a CPU that is online is heard of, and nothing else")
+    @Test("only a CPU that goes online is reported")
     func heard() throws {
         let watch = try CPUWatch()
         let path = try #require(uevent)
@@ -36,7 +36,7 @@ struct CPUWatchTests {
         #expect(watch.take())
     }
 
-    @Test("the socket is among what is handed over")
+    @Test("the socket is among the descriptors that are handed over")
     func handedOver() {
         var names: [String] = []
         _ = HandOver.open { name, _ in names.append(name) }

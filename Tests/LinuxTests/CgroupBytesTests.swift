@@ -4,8 +4,8 @@ import Testing
 
 @testable import Linux
 
-/// Names of cgroups are bytes. To Swift a slash, a dash or a dot with a mark after it is one character and no slash, and
-/// names that look the same are equal.
+/// Names of cgroups are bytes. Swift treats a slash, a dash or a dot followed by a combining mark as one character that
+/// is no slash, and considers names that look the same equal.
 @Suite("Cgroups by their bytes")
 struct CgroupBytesTests {
     private static let hierarchy = UnifiedHierarchy(mountPoint: "/cg")
@@ -15,7 +15,7 @@ struct CgroupBytesTests {
         try #require(Cgroup(path: path, in: Self.hierarchy))
     }
 
-    @Test("a mark after a slash is the beginning of a name", arguments: CgroupBytesTests.marks)
+    @Test("a combining mark after a slash begins a name", arguments: CgroupBytesTests.marks)
     func slashes(_ mark: String) throws {
         let deep = try cgroup("/a/\(mark)b/\(mark)")
         #expect(Array(deep.name.utf8) == Array(mark.utf8))
@@ -31,7 +31,7 @@ struct CgroupBytesTests {
             Cgroup(path: "/a/\(mark)", in: part)?.directory.utf8.elementsEqual("/cg/\(mark)".utf8) == true)
     }
 
-    @Test("names that look the same are two cgroups")
+    @Test("names that look the same are different cgroups")
     func lookalikes() throws {
         let (one, other) = (try cgroup("/app-\u{E9}.scope"), try cgroup("/app-e\u{301}.scope"))
         #expect(one != other)
@@ -39,7 +39,7 @@ struct CgroupBytesTests {
         #expect(Set([one, other]).count == 2)
     }
 
-    @Test("units are known by the bytes they begin and end with", arguments: CgroupBytesTests.marks)
+    @Test("units are recognised by the bytes at their beginning and end", arguments: CgroupBytesTests.marks)
     func units(_ mark: String) throws {
         #expect(try cgroup("/app-\(mark)x.scope").isApplicationUnit)
         #expect(try cgroup("/x/app-\(mark)x.scope/y").applicationUnit == cgroup("/x/app-\(mark)x.scope"))
@@ -51,7 +51,7 @@ struct CgroupBytesTests {
         #expect(unit.application == "org.example.A")
     }
 
-    @Test("a path that is not UTF-8 is refused: with its bytes replaced it would be another's")
+    @Test("a path that is not UTF-8 is refused: with replaced bytes it would name another cgroup")
     func notText() throws {
         let tree = try MadeUpTree(["8/task/8/stat": "8 (x) S 1\n"])
         let file = open(tree.root + "/8/cgroup", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
@@ -65,7 +65,7 @@ struct CgroupBytesTests {
     }
 
     @Test(
-        "a real one is found, frozen and thawed by its own bytes",
+        "a real cgroup is found, frozen and thawed by its exact bytes",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
         arguments: ["app-\\\u{301}", "\u{301}app-test", "app-\u{200D} \\x"])
     func real(_ name: String) throws {

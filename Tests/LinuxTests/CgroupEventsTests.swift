@@ -6,7 +6,7 @@ import Testing
 
 @Suite("CgroupEvents", .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
 struct CgroupEventsTests {
-    @Test("not ready when new; ready for POLLPRI from a change to the next read, and only then")
+    @Test("a new watch is not ready; it is ready for POLLPRI only from a change to the next read")
     func readiness() throws {
         let own = try TestCgroup()
         let child = try Child.idle()
@@ -18,7 +18,7 @@ struct CgroupEventsTests {
 
         try own.cgroup.freeze()
         #expect(changed(events))
-        // Not read: ready still, and with POLLERR, which is no failure.
+        // Not read yet: still ready, with POLLERR, which is not a failure.
         #expect(LinuxTests.readiness(events) == POLLPRI | POLLERR)
         #expect(try awaited(events) { $0.isFrozen })
         #expect(LinuxTests.readiness(events) == 0)
@@ -28,7 +28,7 @@ struct CgroupEventsTests {
         #expect(try awaited(events) { !$0.isFrozen })
     }
 
-    @Test("the last process that ends is told, too")
+    @Test("the end of the last process is reported")
     func populated() throws {
         let own = try TestCgroup()
         let child = try Child.idle()
@@ -38,7 +38,7 @@ struct CgroupEventsTests {
         #expect(try awaited(events) { !$0.isPopulated })
     }
 
-    @Test("a freeze of an ancestor is told below, whoever wrote it")
+    @Test("a freeze of an ancestor is reported below, whichever process wrote it")
     func ancestor() throws {
         let own = try TestCgroup()
         let below = try TestCgroup("below", below: own.cgroup)
@@ -50,7 +50,7 @@ struct CgroupEventsTests {
         #expect(try below.isFrozenByAncestor)
     }
 
-    @Test("two who watch one cgroup are both told")
+    @Test("two watches of one cgroup are both notified")
     func two() throws {
         let own = try TestCgroup()
         let one = try CgroupEvents(own.cgroup)
@@ -61,7 +61,7 @@ struct CgroupEventsTests {
         #expect(try awaited(other) { $0.isPopulated })
     }
 
-    @Test("once it is removed, reading says ENODEV")
+    @Test("reading the events of a removed cgroup gives ENODEV")
     func removed() throws {
         let own = try TestCgroup()
         let events = try CgroupEvents(own.cgroup)
@@ -69,7 +69,7 @@ struct CgroupEventsTests {
         #expect(failure { try events.read() }?.errno == ENODEV)
     }
 
-    @Test("a hundred processes freeze as one, and each change is told")
+    @Test("a hundred processes freeze together, and each change is reported")
     func many() throws {
         let own = try TestCgroup()
         let children = try (0..<100).map { _ in try Child.idle() }

@@ -12,7 +12,7 @@ private func owner(_ uid: UInt32, effective: UInt32? = nil) -> Proc.Owner {
     Proc.Owner(real: uid, effective: effective ?? uid, saved: effective ?? uid, filesystem: effective ?? uid)
 }
 
-/// A process, which started at ten times its id unless told otherwise.
+/// A process that started at ten times its id unless stated otherwise.
 private func process(
     _ pid: Int32, parent: Int32, startTime: UInt64? = nil, owner: Proc.Owner = owner(7)
 ) -> CgroupSnapshot.Process {
@@ -45,7 +45,7 @@ struct CgroupExtentTests {
 
     static let main = process(10, parent: 1)
 
-    @Test("alone, or with its descendants: its own, in a unit and in any other cgroup")
+    @Test("a cgroup with only the application and its descendants is its own, in a unit or elsewhere")
     func own() throws {
         let family = [Self.main, process(11, parent: 10), process(12, parent: 11)]
         for path in [place, place + "/sub", "/user@7.service/app.slice/x.service", "/anything"] {
@@ -57,7 +57,7 @@ struct CgroupExtentTests {
             try judge([process(5, parent: 10, startTime: 400), Self.main]) == .own(remainder: []))
     }
 
-    @Test("what of it is in other cgroups is told")
+    @Test("processes of the extent in other cgroups are reported")
     func remainder() throws {
         #expect(try judge([Self.main], outside: [identity(11)]) == .own(remainder: [identity(11)]))
     }
@@ -72,7 +72,7 @@ struct CgroupExtentTests {
     }
 
     @Test(
-        "places that are no one application's",
+        "places that belong to no single application are refused",
         arguments: [
             ("/", .rootCgroup), ("/user.slice/session-c1.scope", .sessionScope("session-c1.scope")),
             ("/user.slice", .notApplicationUnit("user.slice")),
@@ -83,12 +83,12 @@ struct CgroupExtentTests {
         #expect(try judge([Self.main], at: path) == .refused(reason))
     }
 
-    @Test("a directory of another user's")
+    @Test("a directory of another user is refused")
     func directory() throws {
         #expect(try judge([Self.main], directory: 0) == .refused(.directoryOf(0, not: 7)))
     }
 
-    @Test("the daemon in it, or below it; not beside it")
+    @Test("the daemon in or below the cgroup is a refusal, beside it is not")
     func daemon() throws {
         for path in [place, place + "/deep/er"] {
             let cgroup = try #require(Cgroup(path: path, in: hierarchy))
@@ -97,20 +97,20 @@ struct CgroupExtentTests {
         #expect(try judge([Self.main], daemon: place + "x") == .own(remainder: []))
     }
 
-    @Test("the registered process elsewhere, gone, or its id given to another")
+    @Test("a main process that is elsewhere, has ended or whose id was reused is a refusal")
     func mainOutside() throws {
         #expect(try judge([]) == .refused(.mainOutside(identity(10))))
         let impostor = process(10, parent: 1, startTime: 999)
         #expect(try judge([impostor]) == .refused(.mainOutside(identity(10))))
     }
 
-    @Test("what cannot be seen whole is not judged")
+    @Test("a cgroup that cannot be seen completely is refused")
     func unseen() throws {
         #expect(try judge([Self.main], unseen: 2) == .refused(.unseenProcesses(2)))
         #expect(try judge([Self.main], isPartial: true) == .refused(.seenInPart))
     }
 
-    @Test("another user's process, a setuid child, a registered process that changed its uid")
+    @Test("processes of another user, setuid children and a main process of another uid are refused")
     func owners() throws {
         for other in [owner(0), owner(7, effective: 0), owner(8)] {
             let child = process(11, parent: 10, owner: other)
@@ -121,7 +121,7 @@ struct CgroupExtentTests {
         }
     }
 
-    @Test("another registered process in it, and what is below that")
+    @Test("another registered process in the cgroup, or a descendant of one, is a refusal")
     func otherApplication() throws {
         let viewer = process(11, parent: 10)
         let below = process(12, parent: 11)
@@ -131,7 +131,7 @@ struct CgroupExtentTests {
         #expect(
             try judge([Self.main, below], forebears: [viewer], registered: [11])
                 == .refused(.belowOtherApplication(identity(12), identity(11))))
-        // One that the application itself descends from is none of its extent.
+        // A registered process from which the application itself descends is not part of its extent.
         let parent = process(9, parent: 1)
         let sibling = process(13, parent: 9)
         let child = process(10, parent: 9)
@@ -139,11 +139,12 @@ struct CgroupExtentTests {
         #expect(
             try judge([child, sibling], forebears: [parent], registered: [9])
                 == .refused(.belowOtherApplication(identity(13), identity(9))))
-        // Asked about itself, it would be foreign.
+        // The predicate would call the main process foreign.
         #expect(try judge([Self.main], registered: [10]) == .own(remainder: []))
     }
 
-    @Test("a stranger, an orphan, a child of a parent whose id was given again, a circle")
+    @Test(
+        "strangers, orphans, children of a reused id and circles are refused outside the application's unit")
     func strangers() throws {
         let orphan = process(20, parent: 1)
         #expect(
@@ -157,13 +158,15 @@ struct CgroupExtentTests {
         #expect(
             try judge([Self.main] + circle, at: "/anything")
                 == .refused(.stranger(circle[0].identity, parent: 31, session: 10)))
-        // In the application's own unit they are its own.
+        // In the application's own unit they are part of it.
         for path in [place, place + "/sub"] {
             #expect(try judge([Self.main, orphan, old] + circle, at: path) == .own(remainder: []))
         }
     }
 
-    @Test("a unit is not the own one of what was started in it by somebody else", arguments: [false, true])
+    @Test(
+        "a unit is not an application's own if another process in it started the application",
+        arguments: [false, true])
     func terminal(throughAnother: Bool) throws {
         let terminal = process(5, parent: 1)
         let main = process(10, parent: throughAnother ? 7 : 5)
@@ -174,7 +177,7 @@ struct CgroupExtentTests {
                 == .refused(.stranger(identity(5), parent: 1, session: 10)))
     }
 
-    @Test("each reason is a sentence's end")
+    @Test("each reason completes a sentence")
     func sentences() throws {
         let reasons: [(CgroupExtent.Reason, String)] = [
             (.directoryOf(0, not: 7), "it belongs to uid 0, the application to uid 7"),
@@ -209,7 +212,7 @@ struct RealCgroupExtentTests {
             daemon: try Cgroup.of(getpid(), in: own.cgroup.hierarchy), isForeign: isForeign)
     }
 
-    @Test("a tree is its own; moved apart it has a remainder, and each part knows where it comes from")
+    @Test("a tree owns its cgroup; a part moved elsewhere is a remainder and is refused on its own")
     func tree() throws {
         let child = try Child(python: treeScript)
         let pids = try child.numbers()
@@ -231,7 +234,7 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, main) { $0 == viewer } == .refused(.otherApplication(viewer)))
     }
 
-    @Test("a stranger who moves in, until he leaves")
+    @Test("a stranger that moves in makes a cgroup foreign until it leaves")
     func stranger() throws {
         let child = try Child.idle()
         let other = try Child.idle()
@@ -248,7 +251,7 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, main) == .own(remainder: []))
     }
 
-    @Test("an orphan is a stranger, by the letter of § 2")
+    @Test("an orphan is a stranger, as § 2 demands literally")
     func orphan() throws {
         let own = try TestCgroup()
         let child = try Child(python: "say('on'); sys.stdin.readline()\n" + doubleForkScript)
@@ -264,7 +267,7 @@ struct RealCgroupExtentTests {
                 == .refused(.stranger(stat.identity, parent: stat.parent, session: stat.session)))
     }
 
-    @Test("a child that is another user, and a directory that is")
+    @Test("a child of another user, and a directory of another user, are refused")
     func owners() throws {
         let own = try TestCgroup()
         let child = try Child(python: otherOwnerScript)
@@ -279,7 +282,7 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, main) == .refused(.directoryOf(65534, not: 0)))
     }
 
-    @Test("a cgroup with a name that is no UTF-8 hides nobody")
+    @Test("a cgroup whose name is not UTF-8 hides no process")
     func hidden() throws {
         let own = try TestCgroup()
         let child = try Child.idle()
@@ -290,7 +293,7 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, proc.identity(of: child.pid)) == .refused(.seenInPart))
     }
 
-    @Test("one at the end of a chain of hundreds of parents is not frozen, and looked at in pieces")
+    @Test("a process at the end of hundreds of parents is not frozen, and is examined in pieces")
     func chain() throws {
         let own = try TestCgroup()
         let chain = try Child(
@@ -315,7 +318,7 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, main) == .refused(.seenInPart))
     }
 
-    @Test("the answer holds once it is frozen: judged again, the tree that forks is the same")
+    @Test("the answer stays the same once a forking tree is frozen")
     func frozen() throws {
         let own = try TestCgroup()
         let child = try Child(python: "say('on'); sys.stdin.readline()\n" + spawnerScript)

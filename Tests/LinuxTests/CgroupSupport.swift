@@ -4,7 +4,7 @@ import TestSupport
 @testable import Linux
 
 extension Machine {
-    /// Whether cgroups can be made and processes moved: root, and a mount of cgroup2 that is writable.
+    /// Whether cgroups can be made and processes moved: requires root and a writable mount of cgroup2.
     static let canMakeCgroups = TestCgroup.isAvailable
 }
 
@@ -18,14 +18,14 @@ func changed(_ events: CgroupEvents) -> Bool {
     }
 }
 
-/// What a poll for POLLPRI says right now.
+/// The result of a poll for POLLPRI right now.
 func readiness(_ events: CgroupEvents) -> Int32 {
     var look = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
     poll(&look, 1, 0)
     return Int32(look.revents)
 }
 
-/// Reads until the events are as awaited, each time after a notification.
+/// Reads until the events are as expected, each time after a notification.
 func awaited(_ events: CgroupEvents, _ condition: (Cgroup.Events) -> Bool) throws -> Bool {
     while try !condition(events.read()) {
         guard changed(events) else { return false }

@@ -14,7 +14,7 @@ struct CgroupNameTests {
     }
 
     @Test(
-        "lines of mountinfo",
+        "lines of mountinfo are parsed",
         arguments: [
             ("41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw", "/sys/fs/cgroup", "/"),
             ("41 31 0:38 / /a\\040b\\134c rw shared:9 master:1 - cgroup2 none rw,nsdelegate", "/a b\\c", "/"),
@@ -30,7 +30,7 @@ struct CgroupNameTests {
         #expect(found?.top == top)
     }
 
-    @Test("the whole hierarchy is taken before a part of it, and none is ENODEV")
+    @Test("a mount of the whole hierarchy is preferred to a part of it, and no mount is ENODEV")
     func find() throws {
         let lines = [
             "41 31 0:38 /part /one rw - cgroup2 cgroup2 rw", "42 31 0:38 / /two rw - cgroup2 cgroup2 rw",
@@ -47,12 +47,14 @@ struct CgroupNameTests {
         #expect(failure { _ = try UnifiedHierarchy.find(proc: Proc(root: none.root)) }?.errno == ENODEV)
     }
 
-    @Test("paths that name no cgroup", arguments: ["", "a", "/a/", "//", "/a//b", "/..", "/../a", "/a/./b"])
+    @Test(
+        "invalid paths of cgroups are refused",
+        arguments: ["", "a", "/a/", "//", "/a//b", "/..", "/../a", "/a/./b"])
     func bad(path: String) {
         #expect(Cgroup(path: path, in: Self.hierarchy) == nil)
     }
 
-    @Test("directories, also below a mount of a part")
+    @Test("directories of cgroups are found, also below a mount of a part")
     func directories() throws {
         #expect(try cgroup("/").directory == "/cg")
         #expect(try cgroup("/a/b").directory == "/cg/a/b")
@@ -64,7 +66,7 @@ struct CgroupNameTests {
         #expect(Cgroup(path: "/a/b", in: part)?.ancestors.map(\.path) == ["/a"])
     }
 
-    @Test("names, parents, what lies within what")
+    @Test("cgroups have names, parents and descendants")
     func tree() throws {
         let deep = try cgroup("/a/b/c")
         #expect(deep.name == "c")
@@ -78,7 +80,7 @@ struct CgroupNameTests {
     }
 
     @Test(
-        "units",
+        "units are recognised by their names",
         arguments: [
             ("/app-org.x-1.scope", "app-org.x-1.scope", "app-org.x-1.scope", true),
             ("/x/app-a\\x2db\\x40c@1.service", "app-a\\x2db\\x40c@1.service", "app-a-b@c@1.service", true),
@@ -94,7 +96,7 @@ struct CgroupNameTests {
         #expect(cgroup.isApplicationUnit == isApplication)
     }
 
-    @Test("the application's unit is the outermost one, below its user's manager")
+    @Test("the application's unit is the outermost one below its user's manager")
     func applicationUnit() throws {
         let base = "/user.slice/user-7.slice/user@7.service/app.slice"
         let deep = try cgroup(base + "/app-x.scope/app-inner.scope/main")
@@ -103,7 +105,7 @@ struct CgroupNameTests {
     }
 
     @Test(
-        "events",
+        "events are parsed",
         arguments: [
             ("populated 1\nfrozen 0\n", Cgroup.Events(isPopulated: true, isFrozen: false)),
             ("frozen 1\nnew 3\npopulated 0\n", Cgroup.Events(isPopulated: false, isFrozen: true)),
@@ -113,7 +115,7 @@ struct CgroupNameTests {
         #expect(Array(text.utf8).withUnsafeBytes { Cgroup.Events(parsing: $0) } == events)
     }
 
-    @Test("a process's cgroup: outside of the namespace, removed, not there")
+    @Test("a process's cgroup may be outside of the namespace, removed or missing")
     func places() throws {
         let tree = try MadeUpTree([
             "1/cgroup": "0::/../x\n", "2/cgroup": "0::/gone (deleted)\n", "3/cgroup": "9:cpu:/\n",
@@ -133,7 +135,7 @@ struct CgroupNameTests {
 
 @Suite("Cgroups, real ones", .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
 struct CgroupTests {
-    @Test("a process is found in the cgroup that it was moved to, and with those below")
+    @Test("a process is found in the cgroup that it was moved to, together with processes below")
     func members() throws {
         let own = try TestCgroup()
         let below = try TestCgroup("below", below: own.cgroup)
@@ -149,7 +151,7 @@ struct CgroupTests {
         #expect(try own.cgroup.identifier() != below.cgroup.identifier())
     }
 
-    @Test("a place that is made again has another identifier")
+    @Test("a cgroup that is made again has another identifier")
     func identifier() throws {
         let own = try TestCgroup()
         let first = try TestCgroup("x", below: own.cgroup)
@@ -160,7 +162,7 @@ struct CgroupTests {
         #expect(try second.cgroup.identifier() != before)
     }
 
-    @Test("cgroups that vanish while they are walked are passed over")
+    @Test("cgroups that vanish during a walk are skipped")
     func vanishing() throws {
         let own = try TestCgroup()
         let child = try Child.idle()
@@ -183,7 +185,7 @@ struct CgroupTests {
         for _ in 0..<200 { #expect(try own.cgroup.processes() == [child.pid]) }
     }
 
-    @Test("what is gone says so from every question")
+    @Test("every operation on a removed cgroup reports that it is gone")
     func gone() throws {
         let own = try TestCgroup()
         let cgroup = own.cgroup
@@ -196,7 +198,7 @@ struct CgroupTests {
         #expect(failure { _ = try CgroupEvents(cgroup) }?.isNoSuchCgroup == true)
     }
 
-    @Test("frozen by its own file, by an ancestor's, by both")
+    @Test("a cgroup is frozen by its own file, by an ancestor's, or by both")
     func freezer() throws {
         let own = try TestCgroup()
         let below = try TestCgroup("below", below: own.cgroup)
@@ -223,7 +225,7 @@ struct CgroupTests {
         #expect(try awaited(events) { !$0.isFrozen })
     }
 
-    @Test("right after our own thaw of a subtree nothing looks like an ancestor's freeze")
+    @Test("right after a subtree is thawed, none of it appears to be frozen by an ancestor")
     func thawIsAtOnce() throws {
         let own = try TestCgroup()
         let below = try TestCgroup("below", below: own.cgroup)
@@ -233,7 +235,7 @@ struct CgroupTests {
         for _ in 0..<20 {
             try own.cgroup.freeze()
             #expect(try awaited(events) { $0.isFrozen })
-            // The kernel may say so before those below stand.
+            // The kernel may report this before the processes below are frozen.
             for cgroup in try own.cgroup.unfrozenDescendants() {
                 #expect(cgroup == below.cgroup)
                 #expect(try awaited(CgroupEvents(cgroup)) { $0.isFrozen })
@@ -246,7 +248,7 @@ struct CgroupTests {
         }
     }
 
-    @Test("SIGKILL works through a freeze, and cgroup.kill reaches the subtree")
+    @Test("SIGKILL works on frozen processes, and cgroup.kill reaches the subtree")
     func kill() throws {
         let own = try TestCgroup()
         let below = try TestCgroup("below", below: own.cgroup)
@@ -270,7 +272,7 @@ struct CgroupTests {
     }
 }
 
-/// Two bits between two threads.
+/// Two flags shared by two threads.
 private final class Flag: @unchecked Sendable {
     private let lock = NSLock()
     private var wasSet = false

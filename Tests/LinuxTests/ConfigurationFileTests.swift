@@ -2,12 +2,12 @@ import Testing
 
 @testable import Linux
 
-/// The form of systemd.syntax(7).
+/// The syntax of systemd.syntax(7).
 @Suite("Configuration files")
 struct ConfigurationFileTests {
     private func read(_ text: String) -> ConfigurationFile { ConfigurationFile(text, name: "test.conf") }
 
-    @Test("sections, keys and values, with or without blanks around them")
+    @Test("sections, keys and values are read, with or without blanks around them")
     func assignments() {
         let file = read("[Daemon]\nMode=enforce\n\n [Limits]\t\n  StringBytes \t= 5 \nEmpty=\nEquals=a=b\n")
         #expect(
@@ -22,7 +22,7 @@ struct ConfigurationFileTests {
         #expect(file.complaints == [])
     }
 
-    @Test("comments begin with # or ;, blanks before them or not; elsewhere they are text")
+    @Test("comments begin with # or ;, also after blanks; elsewhere these characters are text")
     func comments() {
         let file = read("# first\n; second\n[Daemon]\n  # third=1\nMode=enforce # not one\n")
         #expect(
@@ -41,7 +41,7 @@ struct ConfigurationFileTests {
             ])
     }
 
-    @Test("lines may end as on other systems, and the last need not end at all")
+    @Test("lines may end as on other systems, and the last line may lack an end")
     func lineEnds() {
         let file = read("[Daemon]\r\nMode=observe\r\n\r\n[Limits]\r\nStringBytes=7")
         #expect(
@@ -52,7 +52,7 @@ struct ConfigurationFileTests {
         #expect(file.complaints == [])
     }
 
-    @Test("what makes no sense is complained about by file and line, and the rest is taken")
+    @Test("invalid lines cause complaints with file and line, and the rest is used")
     func nonsense() {
         let file = read("Early=1\n[Daemon\nMode=observe\n[]\n[Daemon]\nnonsense\nMode=enforce\n=5\n")
         #expect(file.assignments.first == .init(line: 7, section: "Daemon", key: "Mode", value: "enforce"))
@@ -66,7 +66,7 @@ struct ConfigurationFileTests {
             ])
     }
 
-    @Test("a byte order mark at the beginning is nothing; elsewhere it is text")
+    @Test("a byte order mark at the beginning is ignored; elsewhere it is text")
     func byteOrderMark() {
         let file = read("\u{FEFF}[Daemon]\nMode=\u{FEFF}enforce\n")
         #expect(
@@ -76,7 +76,7 @@ struct ConfigurationFileTests {
         #expect(read("\u{FEFF}").complaints == [])
     }
 
-    @Test("a line as long as a file is cut in its complaint", arguments: ["", "[", "="])
+    @Test("a very long line is truncated in its complaint", arguments: ["", "[", "="])
     func long(_ beginning: String) throws {
         let complaint = try #require(
             read(beginning + String(repeating: "x", count: 1 << 20)).complaints.first?.description)
@@ -84,7 +84,7 @@ struct ConfigurationFileTests {
         #expect(complaint.utf8.count < 200)
     }
 
-    @Test("nothing at all is a file too", arguments: ["", "\n", "\n\n\n", "#", "\\", " \t "])
+    @Test("an empty file is valid", arguments: ["", "\n", "\n\n\n", "#", "\\", " \t "])
     func empty(_ text: String) {
         let file = read(text)
         #expect(file.assignments == [])

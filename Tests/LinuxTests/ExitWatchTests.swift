@@ -2,10 +2,10 @@ import Glibc
 import Linux
 import Testing
 
-/// The ends of many processes behind one descriptor.
+/// Notification of the ends of many processes by one descriptor.
 @Suite("ExitWatch, on real processes")
 struct ExitWatchTests {
-    @Test("ends are given one by one, each until it is removed, and nothing of the living")
+    @Test("ends are reported one by one, each until it is removed, and live processes are not")
     func oneByOne() throws {
         let watch = try ExitWatch()
         var processes = try (0..<3).map { _ in try Spawned("sleep", "1000") }

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("FileLocks, on made-up text")
 struct FileLocksTextTests {
-    @Test("every kind of line")
+    @Test("every kind of line is parsed")
     func kinds() throws {
         let lines: [(String, FileLocks.Lock.Kind, Int32?, Bool)] = [
             ("1: POSIX  ADVISORY  READ  5433 08:01:7864448 128 128", .posix, 5433, false),
@@ -32,7 +32,7 @@ struct FileLocksTextTests {
         }
     }
 
-    @Test("waiters belong to the lock before them; what is not known takes none along")
+    @Test("waiters belong to the lock before them; an unknown line does not affect the others")
     func contests() throws {
         let tree = try MadeUpTree([
             "locks": """
@@ -66,7 +66,7 @@ struct FileLocksTextTests {
         #expect(try waiters([10, 20]) == [21])
         #expect(try waiters([10, 20, 21]) == [])
         #expect(try waiters([11]) == [10, 23])
-        // Asked for by a process that is gone, held by one that has the file.
+        // Requested by a process that has ended, held by one that has the file open.
         #expect(try waiters([12]) == [24])
         #expect(try waiters([13]) == [nil])
         #expect(try waiters([20, 21, 99]) == [])
@@ -74,7 +74,7 @@ struct FileLocksTextTests {
     }
 }
 
-@Suite("FileLocks, where there is more than is looked at")
+@Suite("FileLocks, with more locks and files than it examines")
 struct FileLocksLimitTests {
     private static let contested = """
         1: FLOCK  ADVISORY  WRITE 99 a:b:1 0 EOF
@@ -82,7 +82,7 @@ struct FileLocksLimitTests {
 
         """
 
-    @Test("a list of locks that is too long concerns those alone that hold one")
+    @Test("a list of locks that is too long affects only processes that hold a lock")
     func locks() throws {
         let line = "2: POSIX  ADVISORY  WRITE 99 a:b:2 0 EOF\n"
         let count = FileLocks.mostBytes / line.utf8.count + 1
@@ -104,7 +104,7 @@ struct FileLocksLimitTests {
         #expect(try waiter(14) == nil)
     }
 
-    @Test("more open files or more time than there may be: it cannot be told")
+    @Test("too many open files or too much time make the answer unknown")
     func budget() throws {
         let tree = try MadeUpTree([
             "locks": Self.contested, "12/fdinfo/3": "pos:\t0\n", "12/fdinfo/4": "pos:\t0\n",
@@ -124,14 +124,14 @@ struct FileLocksLimitTests {
     }
 }
 
-/// A file that ends with the test.
+/// A file that is removed with the test.
 final class TestFile {
     let path = FileManager.default.temporaryDirectory
         .appendingPathComponent("linux-tests-\(UUID().uuidString)").path
     init() throws { try Data("x".utf8).write(to: URL(fileURLWithPath: path)) }
     deinit { unlink(path) }
 
-    /// A process that does `action` with the open file `f`, says a line and stays.
+    /// A process that does `action` with the open file `f`, prints a line and keeps running.
     func child(_ action: String) throws -> Child {
         let child = try Child(
             python: """
@@ -147,7 +147,7 @@ final class TestFile {
         return child
     }
 
-    /// A process that has a lease of it and will not give it up.
+    /// A process that holds a lease on it and does not give it up.
     func leaseholder() throws -> Child {
         let holder = try Child(
             python: """
@@ -172,7 +172,7 @@ struct FileLocksTests {
     private static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"
 
     @Test(
-        "who waits is found, behind one another, for each kind of lock",
+        "waiters are found, also behind each other, for each kind of lock",
         arguments: [
             (FileLocks.Lock.Kind.flock, flock), (.posix, "fcntl.lockf(f, fcntl.LOCK_EX)"),
             (.ofd, "fcntl.fcntl(f, 38, whole)"),
@@ -196,7 +196,7 @@ struct FileLocksTests {
         #expect(try FileLocks().waiters(blockedBy: [getpid()]) == [])
     }
 
-    @Test("a flock that was left to a child is the child's")
+    @Test("a flock that a child inherited belongs to the child")
     func inherited() throws {
         let file = try TestFile()
         let holder = try file.child(
@@ -214,7 +214,7 @@ struct FileLocksTests {
         #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
     }
 
-    @Test("a lease that is being broken has its breaker waiting")
+    @Test("the process that breaks a lease counts as its waiter")
     func lease() throws {
         let file = try TestFile()
         let holder = try file.leaseholder()
@@ -227,7 +227,7 @@ struct FileLocksTests {
     }
 
     @Test(
-        "a frozen process waits for nothing, and again when it is thawed; what it holds keeps others waiting",
+        "a frozen process does not count as a waiter until it is thawed; its own locks block others",
         .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
     func frozen() throws {
         let file = try TestFile()
@@ -253,7 +253,7 @@ struct FileLocksTests {
     }
 
     @Test(
-        "a thread's tracer is found",
+        "the tracer of a thread is found",
         .enabled(if: Machine.isRoot, "needs root: Yama keeps siblings from tracing each other"))
     func tracer() throws {
         let child = try Child(

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("HandedOver")
 struct HandedOverTests {
-    @Test("what is meant for others is given back, and stays open")
+    @Test("descriptors that belong to others are returned, and stay open")
     func others() throws {
         var ends: [Int32] = [0, 0]
         try #require(pipe(&ends) == 0)
@@ -21,7 +21,7 @@ struct HandedOverTests {
         #expect(fcntl(ends[0], F_GETFD) >= 0)
     }
 
-    @Test("names can go through the service manager: FDNAME= of sd_notify(3)")
+    @Test("names are valid for the service manager: FDNAME= of sd_notify(3)")
     func names() {
         var names: [String] = []
         _ = HandOver.open { name, descriptor in
@@ -37,12 +37,12 @@ struct HandedOverTests {
     }
 
     @Test(
-        "the tracepoints of every processor are among them",
+        "the tracepoints of every processor are among the descriptors",
         .enabled(if: Machine.canTrace, "needs CAP_PERFMON and CAP_SYS_ADMIN in the first PID namespace"))
     func tracepoints() throws {
         var names: Set<String> = []
         let failures = HandOver.open { name, _ in names.insert(name) }
-        // Where the machine's first process is not ours to look at, as in a container, our own network will do.
+        // Where the machine's first process cannot be examined, as in a container, our own network is used.
         #expect(failures.filter { !$0.subject.hasSuffix("/ns/net") } == [])
         for cpu in try CPUList.online() { #expect(names.contains("kernel-signal.signal_generate-\(cpu)")) }
     }

@@ -9,7 +9,7 @@ import Testing
 struct LedgerTests {
     let proc = Proc()
     static let python = Machine.hasPython
-    /// Putting a nice value back lowers it.
+    /// Restoring a nice value lowers it.
     static let canLower = hasCapability(23)
     static let whatIsMissing: Comment = "needs CAP_SYS_NICE and python3"
     private let background = ResourceRow(oomScoreAdjust: 200, nice: 7, ioClass: .idle)
@@ -20,7 +20,7 @@ struct LedgerTests {
         ResourceLedger(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
     }
 
-    /// Nice value, I/O priority and score of a process, as they are.
+    /// The current nice value, I/O priority and score of a process.
     private func values(_ pid: Int32) throws -> [Int32] {
         [
             try Niceness.read(pid), try IOPriority.read(pid).rawValue,
@@ -30,7 +30,7 @@ struct LedgerTests {
 
     private func nobody(_: ProcessIdentity) -> Bool { false }
 
-    @Test("a row is applied and put back", .enabled(if: canLower, "needs CAP_SYS_NICE"))
+    @Test("a row is applied and undone", .enabled(if: canLower, "needs CAP_SYS_NICE"))
     func putBack() throws {
         let child = try Child.idle()
         let own = try values(child.pid)
@@ -49,7 +49,7 @@ struct LedgerTests {
         #expect(ledger.takeNotes() == [])
     }
 
-    @Test("a row that says nothing remembers nothing and looks at nothing")
+    @Test("an empty row records nothing and examines nothing")
     func nothing() throws {
         let child = try Child.idle()
         var ledger = ResourceLedger(
@@ -59,7 +59,7 @@ struct LedgerTests {
         #expect(ledger.takeNotes() == [])
     }
 
-    @Test("what somebody else has changed is left alone and told once")
+    @Test("a value that another process has changed is left alone and reported once")
     func renice() throws {
         let child = try Child.idle()
         let own = try values(child.pid)
@@ -67,7 +67,7 @@ struct LedgerTests {
         ledger.apply(background, isForeign: nobody)
         #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 19) == 0)
         ledger.apply(ResourceRow(), isForeign: nobody)
-        // The rest is still ours to put back.
+        // The other values are still ours to restore.
         #expect(try values(child.pid) == [19, own[1], own[2]])
         let notes = ledger.takeNotes()
         #expect(notes.count == 1)
@@ -75,7 +75,7 @@ struct LedgerTests {
             Issue.record("\(notes)")
             return
         }
-        // For good, even if it comes to have our value again.
+        // Permanently, even if the value equals ours again later.
         ledger.apply(ResourceRow(nice: 3), isForeign: nobody)
         #expect(try values(child.pid)[0] == 19)
         ledger.putBack(isForeign: nobody)
@@ -83,7 +83,9 @@ struct LedgerTests {
         #expect(ledger.takeNotes() == [])
     }
 
-    @Test("score and I/O class by others are left alone too", .enabled(if: canLower, "needs CAP_SYS_NICE"))
+    @Test(
+        "a score or I/O class that another process has changed is left alone too",
+        .enabled(if: canLower, "needs CAP_SYS_NICE"))
     func others() throws {
         let child = try Child.idle()
         let main = try proc.identity(of: child.pid)
@@ -100,7 +102,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "every thread, those made later too, and each gets its own back",
+        "every thread, including new ones, gets our value, and its own back at the end",
         .enabled(if: canLower && python, whatIsMissing))
     func threads() throws {
         let child = try Child(python: threadScript)
@@ -111,7 +113,7 @@ struct LedgerTests {
         ledger.apply(background, isForeign: nobody)
         #expect(try Niceness.read(child.pid) == own + 7)
         #expect(try Niceness.read(first) == own + 9)
-        // Inherits ours, which is not its own.
+        // It inherits our value, which is not its own.
         child.tell("thread")
         let second = try #require(try child.numbers().first)
         #expect(try Niceness.read(second) == own + 7)
@@ -124,7 +126,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "a child that is born with ours gets its parent's own, and no more is added",
+        "a child that inherits our value gets its parent's own value back, and nothing is added twice",
         .enabled(if: canLower && python, whatIsMissing))
     func newChild() throws {
         let child = try Child(python: threadScript)
@@ -139,7 +141,7 @@ struct LedgerTests {
         #expect(try values(born) == [own[0] + 7, idle, own[2] + 900])
         ledger.apply(ResourceRow(), isForeign: nobody)
         #expect(try values(born) == own)
-        // One that nobody looked at until the end.
+        // A child that was not examined before the end.
         ledger.apply(background, isForeign: nobody)
         child.tell("child")
         let last = try #require(try child.numbers().first)
@@ -150,7 +152,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "a child with a value of its own: added to while we have changed nothing, else left alone",
+        "a child's own value is added to if we have changed nothing so far, else it is left alone",
         .enabled(if: canLower && python, whatIsMissing))
     func ownValue() throws {
         let child = try Child(python: threadScript)
@@ -176,7 +178,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "a process that leaves the extent gets its own back",
+        "a process that leaves the extent gets its own values back",
         .enabled(if: canLower && python, whatIsMissing))
     func departed() throws {
         let child = try Child(python: threadScript)
@@ -196,7 +198,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "what is left of an application whose main process has ended gets its own back",
+        "descendants whose main process has ended get their own values back",
         .enabled(if: canLower && python, whatIsMissing))
     func orphans() throws {
         let child = try Child(python: threadScript)
@@ -231,7 +233,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "a set-user-ID child and what is below it are never touched; EPERM is told once",
+        "a set-user-ID child and its descendants are never touched; EPERM is reported once",
         .enabled(if: Machine.isRoot && python, "needs root and python3"))
     func setUserID() throws {
         let child = try Child(
@@ -262,7 +264,8 @@ struct LedgerTests {
     }
 
     @Test(
-        "what cannot be looked at for a while is not forgotten", .enabled(if: canLower, "needs CAP_SYS_NICE"))
+        "a process that temporarily cannot be examined is not forgotten",
+        .enabled(if: canLower, "needs CAP_SYS_NICE"))
     func unreadable() throws {
         let tree = try MadeUpTree(["nothing": ""])
         let root = tree.root + "/proc"
@@ -272,7 +275,7 @@ struct LedgerTests {
         var ledger = ResourceLedger(
             proc: Proc(root: root), main: try proc.identity(of: child.pid), owner: getuid())
         ledger.apply(background, isForeign: nobody)
-        // ELOOP from every file.
+        // Every file gives ELOOP.
         #expect(unlink(root) == 0 && symlink(root, root) == 0)
         ledger.apply(suspended, isForeign: nobody)
         #expect(try values(child.pid)[2] == own[2] + 200)
@@ -284,7 +287,8 @@ struct LedgerTests {
     // MARK: Across a crash
 
     @Test(
-        "a later ledger takes up what an earlier one left", .enabled(if: canLower && python, whatIsMissing))
+        "a later ledger continues with what an earlier one left",
+        .enabled(if: canLower && python, whatIsMissing))
     func adopt() throws {
         let child = try Child(python: threadScript)
         let thread = try #require(try child.numbers().first)
@@ -308,7 +312,9 @@ struct LedgerTests {
         #expect(try Niceness.read(thread) == own[0])
     }
 
-    @Test("what was written down and not done is no change by others", .enabled(if: canLower, whatIsMissing))
+    @Test(
+        "a value that was saved but never applied does not count as another process's change",
+        .enabled(if: canLower, whatIsMissing))
     func crashBeforeWriting() throws {
         let child = try Child.idle()
         let main = try proc.identity(of: child.pid)
@@ -322,7 +328,7 @@ struct LedgerTests {
         #expect(try values(child.pid) == own)
     }
 
-    @Test("what somebody else has changed stays theirs, before the crash and after it")
+    @Test("a value that another process has changed stays, before the crash and after it")
     func foreignAcrossCrash() throws {
         let child = try Child.idle()
         let main = try proc.identity(of: child.pid)
@@ -342,7 +348,7 @@ struct LedgerTests {
 
     // MARK: Its own cgroup
 
-    @Test("with a cgroup of its own it has weights, and its threads have their own values")
+    @Test("an application with its own cgroup has weights, and its threads keep their own values")
     func weights() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "150\n", "app/io.weight": "default 100\n8:0 50\n"])
         let child = try Child.idle()
@@ -367,7 +373,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "a limit of processor time is set and taken off again; one of its own stays",
+        "a limit of processor time is set and removed again; the application's own limit stays",
         arguments: [
             ("max 100000\n", "20000 100000", "max"), ("50000 20000\n", "50000 20000\n", "50000 20000\n"),
         ])
@@ -387,7 +393,7 @@ struct LedgerTests {
     }
 
     @Test(
-        "memory is protected, a share of the machine's, and given back; more of its own stays, and so does another's word",
+        "memory is protected and released; a higher value of its own, or of another process, stays",
         arguments: ["0\n", "4096\n", "max\n"])
     func protection(_ own: String) throws {
         let tree = try MadeUpTree(["app/memory.low": own, "bare/cgroup.procs": ""])
@@ -416,7 +422,7 @@ struct LedgerTests {
         #expect(second.protectedCgroup == nil && second.takeNotes().count == 1)
     }
 
-    @Test("a weight that somebody else has set is left alone")
+    @Test("a weight that another process has set is left alone")
     func foreignWeight() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "100\n", "app/io.weight": "default 100\n"])
         let child = try Child.idle()
@@ -431,7 +437,7 @@ struct LedgerTests {
         #expect(ledger.takeNotes().count == 1)
     }
 
-    @Test("a cgroup that is no longer its own gets its weights back; the next one has them")
+    @Test("a cgroup that is no longer the application's own gets its weights back; the next one gets ours")
     func otherCgroup() throws {
         let tree = try MadeUpTree(["a/cpu.weight": "100\n", "b/cpu.weight": "300\n"])
         let child = try Child.idle()
@@ -446,7 +452,7 @@ struct LedgerTests {
         #expect(ledger.isEmpty)
     }
 
-    @Test("a cgroup without a controller is told once, and one that is gone is forgotten")
+    @Test("a cgroup without a controller is reported once, and a removed cgroup is forgotten")
     func lacking() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "100\n"])
         let child = try Child.idle()
@@ -463,9 +469,9 @@ struct LedgerTests {
 }
 
 extension ResourceLedger {
-    /// Gives the application what the row says, all at once.
+    /// Gives the application what the row says, in one piece.
     ///
-    /// - Parameter writeDown: called with the ledger as it will be, before anything is written.
+    /// - Parameter writeDown: called with the future ledger before anything is written.
     fileprivate mutating func apply(
         _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
         writeDown: (ResourceLedger) -> Void = { _ in }

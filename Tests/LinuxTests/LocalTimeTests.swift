@@ -4,13 +4,13 @@ import Testing
 
 @testable import Linux
 
-/// The local zone's days, and the clock's timer.
+/// Days in the local time zone, and the clock's timer.
 @Suite("Local time", .serialized)
 struct LocalTimeTests {
-    /// Where the zone is one of the system's own files, or none is there.
+    /// Whether the system has files of time zones.
     private static let hasZones = access("/usr/share/zoneinfo/Europe/Berlin", R_OK) == 0
 
-    /// The process has one zone: nobody else in it asks for local time while a test runs.
+    /// The time zone is global to the process: no other code asks for local time while a test runs.
     private func inZone(_ zone: String, _ body: () -> Void) {
         let before = getenv("TZ").map { String(cString: $0) }
         setenv("TZ", zone, 1)
@@ -21,7 +21,7 @@ struct LocalTimeTests {
     }
 
     @Test(
-        "the next change is midnight, or daylight saving time, whichever comes first",
+        "the next change is midnight or daylight saving time, whichever comes first",
         .enabled(if: hasZones, "needs tzdata"),
         arguments: [
             // date -d 'TZ="Europe/Berlin" …' +%s
@@ -44,7 +44,7 @@ struct LocalTimeTests {
         }
     }
 
-    @Test("the timer tells that its moment has come, and only then")
+    @Test("the timer reports that its moment has come, and only then")
     func timer() throws {
         let timer = try ClockTimer()
         func isTold(_ milliseconds: Int32) -> Bool {

@@ -10,8 +10,8 @@ import Testing
     .enabled(if: Machine.whyNoLockTrace == nil, Comment(rawValue: Machine.whyNoLockTrace ?? "")),
     .enabled(if: Machine.hasPython, "needs python3"))
 struct LockTraceTests {
-    /// Waits for a hint, then looks; again while somebody else's hints come. False after five minutes of
-    /// silence.
+    /// Waits for a hint, then checks, and repeats this when hints of other processes arrive. False after five minutes
+    /// of silence.
     private func hinted(_ trace: LockTrace, until isDone: () throws -> Bool) throws -> Bool {
         var looks = trace.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         while poll(&looks, nfds_t(looks.count), 300_000) > 0 {
@@ -22,12 +22,12 @@ struct LockTraceTests {
         return false
     }
 
-    /// Whether nothing comes while `body` runs, in one of several tries: others on the machine wait too.
+    /// Whether no hint arrives while `body` runs, in one of several attempts: other processes on the machine wait too.
     private func isSilent(_ trace: LockTrace, _ body: () throws -> Void) rethrows -> Bool {
         for _ in 0..<50 {
             for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
             try body()
-            // Each is drained, whatever the one before it says.
+            // Each descriptor is drained, whatever the one before it reported.
             if trace.descriptors.map({ trace.drain($0) }).allSatisfy({ !$0 }) { return true }
         }
         return false
@@ -37,18 +37,20 @@ struct LockTraceTests {
     static let posix = "fcntl.lockf(f, fcntl.LOCK_EX)"
     static let ofd = "fcntl.fcntl(f, 38, whole)"
 
-    @Test("one who waits is hinted, and is in the list by then", arguments: [flock, posix, ofd])
+    @Test(
+        "a process that waits for a lock causes a hint and is in the list by then",
+        arguments: [flock, posix, ofd])
     func waiter(action: String) throws {
         let file = try TestFile()
         let holder = try file.child(action)
         #expect(try holder.line() == "done")
         let trace = try LockTrace.open()
         for count in 1...2 {
-            // The child says a line before it asks for the lock.
+            // The child prints a line before it requests the lock.
             let waiter = try file.child(action)
             #expect(
                 try hinted(trace) { try FileLocks().waiters(blockedBy: [holder.pid]).count >= 1 })
-            // A shared one waits behind the first.
+            // A shared request waits behind the first.
             let second = try file.child(action.replacingOccurrences(of: "LOCK_EX", with: "LOCK_SH"))
             #expect(
                 try hinted(trace) { try FileLocks().waiters(blockedBy: [holder.pid]).count == 2 },
@@ -57,7 +59,7 @@ struct LockTraceTests {
         }
     }
 
-    @Test("one who breaks a lease is hinted")
+    @Test("a process that breaks a lease causes a hint")
     func lease() throws {
         let file = try TestFile()
         let holder = try file.leaseholder()
@@ -69,7 +71,9 @@ struct LockTraceTests {
             })
     }
 
-    @Test("one who goes on waiting after it was stopped is hinted again", arguments: [flock, posix])
+    @Test(
+        "a process that continues to wait after it was stopped causes another hint",
+        arguments: [flock, posix])
     func again(action: String) throws {
         let file = try TestFile()
         let holder = try file.child(action)
@@ -87,7 +91,7 @@ struct LockTraceTests {
         #expect(try hinted(trace, until: waits))
     }
 
-    @Test("free locks, and requests that do not wait, wake nobody", arguments: [false, true])
+    @Test("free locks, and requests that do not wait, cause no wakeup", arguments: [false, true])
     func silence(isHeld: Bool) throws {
         let file = try TestFile()
         let holder = try file.child(isHeld ? "\(Self.flock); \(Self.posix)" : "")
@@ -114,13 +118,13 @@ struct LockTraceTests {
             })
     }
 
-    @Test("a flood that nobody drains is one hint, and what comes after it is hinted")
+    @Test("a flood that is not drained is one hint, and later waits cause hints again")
     func flood() throws {
         let file = try TestFile()
         let holder = try file.child(Self.flock)
         #expect(try holder.line() == "done")
         let trace = try LockTrace.open()
-        // Each alarm ends a wait; Python's own flock would go on.
+        // Each alarm ends a wait; Python's own flock would retry.
         let many = try Child(
             python: """
                 f = open('\(file.path)', 'r+')
@@ -143,7 +147,7 @@ struct LockTraceTests {
             })
     }
 
-    @Test("while it is paused nothing is hinted, and after that again")
+    @Test("no hints arrive while the trace is paused, and they do again afterwards")
     func paused() throws {
         let file = try TestFile()
         let holder = try file.child(Self.flock)
@@ -155,7 +159,7 @@ struct LockTraceTests {
         let first = try file.child(Self.flock)
         func count() throws -> Int { try FileLocks().waiters(blockedBy: [holder.pid]).count }
         #expect(try eventually { try count() == 1 })
-        // Nobody's at all.
+        // No process's at all.
         #expect(trace.descriptors.map { trace.drain($0) }.allSatisfy { !$0 })
         try trace.resume()
         let second = try file.child(Self.flock)
@@ -163,7 +167,7 @@ struct LockTraceTests {
         withExtendedLifetime((first, second)) {}
     }
 
-    @Test("it can be opened again and again, and leaves nothing open")
+    @Test("the trace can be opened again and again, and leaks no descriptor")
     func leavesNothing() throws {
         for _ in 0..<3 {
             var numbers: [Int32] = []
@@ -174,7 +178,7 @@ struct LockTraceTests {
                 for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
             }
             for number in numbers {
-                // Another test may have got the number for an event of its own, until its end.
+                // Another test may have received the number for an event of its own, until that test ends.
                 #expect(
                     eventually {
                         let link = try? FileManager.default.destinationOfSymbolicLink(
@@ -205,7 +209,7 @@ struct LockTraceTests {
 
 @Suite("LockTrace, where it cannot be opened")
 struct LockTraceRefusalTests {
-    @Test("a kernel without the tracepoint gives a sentence")
+    @Test("a kernel without the tracepoint gives a readable error")
     func missing() throws {
         let missing = failure { _ = try LockTrace.open(tracefs: "/nonexistent") }
         #expect(missing?.description == "open /nonexistent: No such file or directory")
@@ -218,7 +222,7 @@ struct LockTraceRefusalTests {
     }
 
     @Test(
-        "without privileges it is refused with a sentence",
+        "LockTrace is refused without privileges, with a readable error",
         .enabled(if: !Machine.isRoot, "needs not to be root"))
     func unprivileged() throws {
         #expect(failure { _ = try LockTrace.open() }?.isPermissionDenied == true)
@@ -226,7 +230,7 @@ struct LockTraceRefusalTests {
 }
 
 extension Machine {
-    /// Why waits for file locks cannot be traced here; nil where they can.
+    /// Why waits for file locks cannot be traced here; nil where they can be.
     static let whyNoLockTrace: String? = failure { _ = try LockTrace.open() }.map {
         "needs the tracepoints filelock:* and CAP_PERFMON: \($0)"
     }

@@ -10,7 +10,7 @@ struct MemoryReturnTests {
     private let proc = Proc()
 
     @Test(
-        "the memory of one that is killed and cannot die comes free at once",
+        "memory of a killed process that cannot die yet is released at once",
         .enabled(if: Machine.hasOldFreezer, "needs root and the freezer of version 1"),
         .enabled(if: Machine.hasPython, "needs python3"),
         .enabled(if: Machine.isLinux(5, 15), "process_mrelease needs Linux 5.15"))
@@ -34,7 +34,7 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "right after SIGKILL: released, or the process was quicker",
+        "right after SIGKILL the memory is released, or the process has already ended",
         .enabled(if: Machine.hasPython, "needs python3"),
         .enabled(if: Machine.isLinux(5, 15), "process_mrelease needs Linux 5.15"))
     func releaseInRace() throws {
@@ -47,7 +47,7 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "page-out advises of all that is private and anonymous, past what is locked and past 1,024 ranges",
+        "page-out covers all private anonymous memory, past locked ranges and past 1,024 ranges",
         .enabled(if: Machine.hasPython && Machine.isRoot, "needs root and python3"))
     func pageOut() throws {
         let child = try Child(
@@ -80,7 +80,7 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "page-out of files drops what it has mapped alone, and leaves its own memory and what others have mapped, too",
+        "page-out of files drops only pages that no other process maps, and no anonymous memory",
         .enabled(if: Machine.hasPython && Machine.isRoot, "needs root and python3"))
     func pageOutFiles() throws {
         let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
@@ -108,7 +108,7 @@ struct MemoryReturnTests {
         let outcome = try PageOut.perform(on: proc.identity(of: alone.pid), owner: geteuid(), .files)
         #expect(outcome.released >= 24 << 20 && outcome.after.files < 16 << 20)
         #expect(outcome.after.anonymous >= 8 << 20)
-        // It has all of it when it reads again.
+        // Reading brings all of it back.
         alone.tell("sum")
         #expect(try alone.line() == "\(0x78 * (32 << 8))")
 
@@ -128,7 +128,7 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "which ranges are worth it",
+        "the ranges that are worth a page-out are selected",
         arguments: [
             ("55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]", 0x21000),
             ("7f0000000000-7f0000100000 r--p 00000000 00:00 0 ", 0x100000),
@@ -157,7 +157,7 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "reclaim of files asks for as many bytes as there are of files, without swap; for none where there are none"
+        "reclaim of files requests as many bytes as there are file pages, without swap, or nothing"
     )
     func reclaimFiles() throws {
         let tree = try MadeUpTree([
@@ -174,7 +174,7 @@ struct MemoryReturnTests {
         #expect(failure { _ = try place("c", tree).reclaimFiles() }?.isNoSuchFile == true)
     }
 
-    @Test("reclaim writes what is asked, and measures")
+    @Test("reclaim writes the request and measures the result")
     func reclaim() throws {
         let tree = try MadeUpTree(["a/memory.reclaim": "", "a/memory.current": "4096\n"])
         let cgroup = try place("a", tree)
@@ -184,7 +184,7 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "reclaim of the real controller: page cache comes free, and more than there is, is less",
+        "reclaim with the real controller frees page cache; a request for too much is met in part",
         .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
         .enabled(if: Machine.hasPython, "needs python3"))
     func realReclaim() throws {
@@ -206,11 +206,11 @@ struct MemoryReturnTests {
         #expect(try limit.own.cgroup.reclaim(1 << 30) < 128 << 20)
     }
 
-    @Test("the limit of processor time is lifted where there is one")
+    @Test("a limit of processor time is lifted where there is one")
     func cpuLimit() throws {
         let tree = try MadeUpTree(["a/cpu.max": "5000 100000\n", "b/cpu.max": "max 100000\n", "c/x": ""])
         for name in ["a", "b", "c"] { try place(name, tree).liftCPULimit() }
-        // The kernel takes what is written for the whole value; a made-up file keeps its rest.
+        // The kernel takes what is written as the whole value; a made-up file keeps its rest.
         #expect(try String(contentsOfFile: tree.root + "/a/cpu.max", encoding: .utf8).hasPrefix("max"))
         #expect(try String(contentsOfFile: tree.root + "/b/cpu.max", encoding: .utf8) == "max 100000\n")
     }

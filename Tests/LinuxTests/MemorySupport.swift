@@ -5,20 +5,20 @@ import TestSupport
 @testable import Linux
 
 extension Machine {
-    /// Whether a memory limit can be set for a process: root, and a memory controller of version 1 or 2.
+    /// Whether a memory limit can be set for a process: requires root and a memory controller of version 1 or 2.
     static let canLimitMemory = isRoot && (try? MemoryLimit(bytes: 64 << 20)) != nil
     /// Whether the unified hierarchy has the memory controller.
     static let hasUnifiedMemory =
         (try? TestCgroup("test-probe")).map { $0.cgroup.hasMemoryController } ?? false
-    /// Whether the freezer of version 1 is there, from which SIGKILL does not free.
+    /// Whether the version 1 freezer is available; SIGKILL does not end processes that it has frozen.
     static let hasOldFreezer = isRoot && access("/sys/fs/cgroup/freezer/cgroup.procs", W_OK) == 0
     static let hasPressure = access("/proc/pressure/memory", R_OK | W_OK) == 0
-    /// Whether calls of the allocator can be counted: root, uprobes and python3.
+    /// Whether calls of the allocator can be counted: requires root, uprobes and python3.
     static let canCountAllocations =
         isRoot && hasPython && access("/sys/bus/event_source/devices/uprobe/type", R_OK) == 0
 }
 
-/// Stalls for want of memory from `begin` on: reads a file again and again that is larger than its limit.
+/// Stalls for lack of memory after `begin`: repeatedly reads a file that is larger than its limit.
 final class Staller {
     let limit: MemoryLimit
     let child: Child
@@ -51,7 +51,7 @@ final class Staller {
     }
 }
 
-/// Polls for POLLPRI; what came, or 0 after five minutes: a bound for a broken test.
+/// Polls for POLLPRI and returns what arrived, or 0 after five minutes: a bound for a broken test.
 func awaitPriority(_ descriptor: Int32) -> Int32 {
     var look = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
     while true {
@@ -61,11 +61,11 @@ func awaitPriority(_ descriptor: Int32) -> Int32 {
     }
 }
 
-/// How often a thread calls the allocator: counted by the kernel, by uprobes on the C library's functions.
+/// Counts a thread's calls of the allocator by kernel uprobes on the C library's functions.
 final class AllocationCounter {
     private let child: Child
 
-    /// Of the calling thread.
+    /// Counts calls of the calling thread.
     init() throws {
         let thread = try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")
         guard let number = thread.split(separator: "/").last else { throw Trouble("thread-self: \(thread)") }

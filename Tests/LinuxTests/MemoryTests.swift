@@ -5,9 +5,9 @@ import Testing
 
 @testable import Linux
 
-@Suite("How much memory there is, and who has it")
+@Suite("Amount and owners of memory")
 struct MemoryTests {
-    @Test("meminfo of this machine")
+    @Test("meminfo of this machine is read")
     func machine() throws {
         let figures = try MemoryInfo().read()
         #expect(figures.total > 64 << 20)
@@ -15,7 +15,7 @@ struct MemoryTests {
         #expect(figures.swapFree <= figures.swapTotal)
     }
 
-    @Test("meminfo of a made-up tree; what is missing is told")
+    @Test("meminfo of a made-up tree is read; missing values are reported")
     func madeUp() throws {
         let lines = ["MemTotal: 2048 kB", "MemFree: 7 kB", "MemAvailable: 1024 kB", "SwapTotal: 0 kB"]
         let tree = try MadeUpTree([
@@ -28,7 +28,7 @@ struct MemoryTests {
         #expect(failure { _ = try MemoryInfo(root: tree.root + "/none") }?.isNoSuchFile == true)
     }
 
-    @Test("what the CPUs' own lists hold, of this machine and of a made-up tree")
+    @Test("the pages on the CPUs' own lists are counted, on this machine and in a made-up tree")
     func cpuLists() throws {
         let all = try MemoryInfo().read().total
         #expect(try CPUPageLists().read() < all)
@@ -51,7 +51,7 @@ struct MemoryTests {
         #expect(failure { _ = try CPUPageLists(root: tree.root + "/none") }?.isNoSuchFile == true)
     }
 
-    @Test("how file pages come and go, from a made-up tree; what is missing is told")
+    @Test("counters of file pages are read from a made-up tree; missing values are reported")
     func fileCache() throws {
         let lines = [
             "nr_free_pages 9", "nr_zone_inactive_file 99", "nr_inactive_anon 9", "nr_inactive_file 3",
@@ -81,7 +81,7 @@ struct MemoryTests {
     }
 
     @Test(
-        "a file that is larger than its reader's limit is taken and read back, again and again",
+        "a file larger than its reader's memory limit is evicted and read back repeatedly",
         .enabled(if: Machine.canLimitMemory && Machine.hasPython, "needs a memory limit and python3"))
     func thrashing() throws {
         let counters = try FileCacheCounters()
@@ -104,7 +104,7 @@ struct MemoryTests {
         _ = try child.line()
         let before = try counters.read()
         var after = before
-        // The kernel forgets of some pages that it had them, as it likes.
+        // The kernel may forget for some pages that they were evicted.
         for _ in 0..<50 where after.refaulted < before.refaulted + 32 << 20 {
             child.tell("go")
             _ = try child.line()
@@ -114,7 +114,7 @@ struct MemoryTests {
         #expect(after.cached > 0)
     }
 
-    @Test("a cgroup's own file pages, and how long it waited, from a made-up tree")
+    @Test("a cgroup's own file pages and stall time are read from a made-up tree")
     func workingSet() throws {
         let statistics =
             "anon 100\ninactive_anon 9\nfile 900\ninactive_file 300\nactive_file 200\nworkingset_refault_anon 8\n"
@@ -136,7 +136,7 @@ struct MemoryTests {
         }
     }
 
-    @Test("a cgroup's room below its limit, from a made-up tree")
+    @Test("a cgroup's room below its limit is computed from a made-up tree")
     func cgroup() throws {
         let statistics = "anon 100\nfile 900\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\nx 1\n"
         let tree = try MadeUpTree([
@@ -153,13 +153,13 @@ struct MemoryTests {
         #expect(free.limit == nil)
         #expect(free.headroom == nil)
         #expect(failure { _ = try CgroupMemory(place("c", tree)).read() }?.errno == EBADMSG)
-        // Figures that do not fit each other.
+        // Contradictory figures.
         #expect(try CgroupMemory(place("d", tree)).read().headroom == 700)
         #expect(try CgroupMemory(place("e", tree)).read().headroom == 0)
         #expect(failure { _ = try CgroupMemory(place("none", tree)) }?.isNoSuchFile == true)
     }
 
-    @Test("what a cgroup's end gives back: pages that its processes share count once")
+    @Test("of the memory that a cgroup's end releases, pages shared by its processes count once")
     func releasable() throws {
         let tree = try MadeUpTree([
             "a/memory.stat": "anon 4096\nfile 900\nanon_thp 7\n", "a/memory.swap.current": "8192\n",
@@ -172,7 +172,7 @@ struct MemoryTests {
     }
 
     @Test(
-        "a cgroup's room below its limit, of the real controller",
+        "a cgroup's room below its limit is computed with the real controller",
         .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
         .enabled(if: Machine.hasPython, "needs python3"))
     func realCgroup() throws {
@@ -196,7 +196,7 @@ struct MemoryTests {
     }
 
     @Test(
-        "a process's memory grows by what it takes; a zombie has none",
+        "a process's memory grows by what it allocates; a zombie has none",
         .enabled(if: Machine.hasPython, "needs python3"))
     func process() throws {
         let child = try Child(
@@ -221,7 +221,7 @@ struct MemoryTests {
     }
 
     @Test(
-        "reading allocates nothing, a thousand times",
+        "reading a thousand times allocates nothing",
         .enabled(if: Machine.canCountAllocations, "needs root, uprobes and python3"),
         .enabled(if: Machine.hasPressure, "no PSI"))
     func allocations() throws {
@@ -238,7 +238,7 @@ struct MemoryTests {
             try info.read().available &+ pressure.read().full &+ (cgroup.read().headroom ?? 0)
                 &+ kills.read() &+ lists.read()
         }
-        // What the runtime makes at the first call is no matter of the later ones.
+        // What the runtime allocates on the first call does not concern the later ones.
         _ = try read()
         let counter = try AllocationCounter()
         _ = try counter.count()
@@ -248,13 +248,13 @@ struct MemoryTests {
         let third = try counter.count()
         for _ in 0..<1000 { _ = try read() }
         let fourth = try counter.count()
-        // Asking allocates as well, some forty times.
+        // Reading the counter allocates too, some forty times.
         #expect(second - first >= 1000, "the counter counts")
         #expect(fourth - third < 500, "\(fourth - third); asking alone: \(third - second)")
     }
 
     @Test(
-        "a kill for want of memory is counted",
+        "a kill for lack of memory is counted",
         .enabled(if: Machine.canLimitMemory, "needs root and a memory controller"),
         .enabled(if: Machine.hasPython, "needs python3"))
     func killed() throws {
@@ -267,20 +267,20 @@ struct MemoryTests {
                 held = bytearray(b"x" * (512 << 20))
                 """)
         try limit.take(child.pid)
-        // Swap would make it slow, not dead; a test machine has less of it than 480 MiB.
+        // With swap it would become slow instead of being killed; a test machine has less than 480 MiB of it.
         child.tell("go")
         #expect(try child.reap() & 0x7F == SIGKILL)
         #expect(try kills.read() > before)
     }
 
-    @Test("no oom_kill in vmstat")
+    @Test("a vmstat without oom_kill is an error")
     func noCounter() throws {
         let tree = try MadeUpTree(["vmstat": "nr_free_pages 1\n", "b/vmstat": "x 1\noom_kill 7\ny 1\n"])
         #expect(failure { _ = try KernelKills(root: tree.root).read() }?.errno == EBADMSG)
         #expect(try KernelKills(root: tree.root + "/b").read() == 7)
     }
 
-    @Test("own memory is locked and let go", .enabled(if: capability(14), "needs CAP_IPC_LOCK"))
+    @Test("own memory is locked and unlocked", .enabled(if: capability(14), "needs CAP_IPC_LOCK"))
     func lock() throws {
         try MemoryLock.lock()
         defer { munlockall() }
@@ -289,7 +289,7 @@ struct MemoryTests {
         #expect(try #require(Int(line.filter(\.isNumber))) > 0)
     }
 
-    @Test("why memory is not locked")
+    @Test("the reason why memory is not locked is reported")
     func lockFailures() {
         #expect(MemoryLock.Failure(errno: EPERM, limit: 0) == .notPermitted)
         #expect(MemoryLock.Failure(errno: ENOMEM, limit: 65_536) == .overLimit(65_536))
@@ -306,7 +306,7 @@ func place(_ name: String, _ tree: MadeUpTree) throws -> Cgroup {
     return cgroup
 }
 
-/// Whether we have a capability, by its number (capabilities(7)).
+/// Whether this process has a capability, given by its number (capabilities(7)).
 func capability(_ number: Int) -> Bool {
     guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8),
         let line = status.split(separator: "\n").first(where: { $0.hasPrefix("CapEff:") }),

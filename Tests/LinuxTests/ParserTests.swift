@@ -15,7 +15,7 @@ struct ParserTests {
     static let line =
         "12 (a) b) T 1 2 3 34816 5 4194304 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21 22\n"
 
-    @Test("a stat line")
+    @Test("a stat line is parsed")
     func stat() throws {
         let stat = try #require(bytes(Self.line) { Proc.Stat(parsing: $0) })
         #expect(stat.pid == 12)
@@ -28,7 +28,7 @@ struct ParserTests {
         #expect(stat.identity == ProcessIdentity(pid: 12, startTime: 4242))
     }
 
-    @Test("a stat line that is cut off anywhere before the end of its start time is none")
+    @Test("a stat line that is truncated before the end of its start time is refused")
     func truncatedStat() throws {
         let whole = Array(Self.line.utf8)
         let end = try #require(Self.line.range(of: " 4242 ")).upperBound
@@ -41,7 +41,7 @@ struct ParserTests {
     }
 
     @Test(
-        "letters of states",
+        "letters of states are decoded",
         arguments: [
             ("R", Proc.Stat.State.running), ("S", .sleeping), ("D", .diskSleep), ("T", .stopped),
             ("t", .tracingStop), ("Z", .zombie), ("X", .dead), ("x", .dead), ("I", .idle),
@@ -51,7 +51,7 @@ struct ParserTests {
         #expect(Proc.Stat.State(letter: try #require(letter.utf8.first)) == state)
     }
 
-    @Test("a made-up tree: whole, cut off and missing files")
+    @Test("a made-up tree is read with complete, truncated and missing files")
     func tree() throws {
         let status = """
             Name:\ta\\nUid:\t5\t5\t5\t5
@@ -100,19 +100,19 @@ struct ParserTests {
         #expect(failure { _ = try proc.unifiedCgroup(of: 10) }?.isNoSuchFile == true)
         #expect(try proc.processes().sorted() == [8, 9, 10, 11, 12, 13])
         #expect(!proc.isInitialPIDNamespace)
-        // No `children` file: found by the scan.
+        // Without a `children` file the scan finds it.
         var offspring = Offspring(of: ProcessIdentity(pid: 11, startTime: 100))
         let found = offspring.proceed(proc, .unlimited)
         #expect(found?.map(\.pid) == [12])
         var listed: Set<Int32> = []
         let isListed = proc.readChildren(of: 13, in: 13, into: &listed)
         #expect(isListed && listed == [14, 15])
-        // A parent that is younger than its child has the id of one that is gone.
+        // A parent that is younger than its child has the reused id of an ended process.
         #expect(proc.lineage(of: 12).map(\.pid) == [12, 11])
         #expect(proc.lineage(of: 13).map(\.pid) == [13])
     }
 
-    @Test("the tracepoint's format")
+    @Test("the tracepoint's format is parsed")
     func format() throws {
         let format = try #require(StopTrace.Hint.Format(Tracepoint.Format(parsing: signalGenerateFormat)))
         #expect(format.signal == 8)
@@ -126,7 +126,7 @@ struct ParserTests {
     }
 
     @Test(
-        "lists of CPUs",
+        "lists of CPUs are parsed",
         arguments: [
             ("0\n", [0] as [Int32]?), ("0-3\n", [0, 1, 2, 3]), ("0,2-3,8\n", [0, 2, 3, 8]), ("3-1", nil),
             ("-1", nil), ("a", nil), ("0-99999999", nil), ("1-2-3", nil), ("", []),
@@ -135,7 +135,7 @@ struct ParserTests {
         #expect(CPUList.parse(text) == list)
     }
 
-    @Test("records that go around the end of the ring come whole")
+    @Test("records that wrap around the end of the ring are read completely")
     func wrap() {
         for start in stride(from: UInt64(0), to: 512, by: 8) {
             var ring = [UInt8](repeating: 0, count: 256)
@@ -162,14 +162,14 @@ struct ParserTests {
         }
     }
 
-    @Test("a ring that holds no whole records is lost, not read")
+    @Test("a ring without valid records is reported as lost and not read")
     func brokenRing() {
         var ring = [UInt8](repeating: 0, count: 256)
         func walk(_ tail: UInt64, _ head: UInt64) -> Bool {
             ring.withUnsafeBytes { PerfRecords(ring: $0).forEach(from: tail, to: head) { _, _ in } }
         }
         #expect(walk(0, 0))
-        // A length of zero, of less than a header, of more than there is.
+        // A length of zero, less than a header, and more than there is.
         #expect(!walk(0, 8))
         ring[6] = 7
         #expect(!walk(0, 8))
@@ -184,7 +184,7 @@ struct ParserTests {
 
 @Suite("Parsers, on noise")
 struct FuzzTests {
-    @Test("no bytes make them trap, and what they read can be written again")
+    @Test("no input traps, and parsed input can be written again")
     func noise() {
         let seed = UInt64.random(in: .min ... .max)
         print("seed of the noise: \(seed)")
@@ -193,7 +193,7 @@ struct FuzzTests {
         let base = Array(ParserTests.line.utf8)
         var read = 0
         for _ in 0..<20_000 {
-            // A whole line with some bytes changed, cut off, or nothing but noise.
+            // A valid line with some bytes changed, truncated, or pure noise.
             var input = base
             for _ in 0..<Int.random(in: 0...4, using: &random) {
                 input[Int.random(in: 0..<input.count, using: &random)] = random.byte()
@@ -238,7 +238,7 @@ struct FuzzTests {
     }
 }
 
-/// A small generator, so that a seed tells the whole run (SplitMix64).
+/// A small generator whose seed determines the whole run (SplitMix64).
 struct SplitMix: RandomNumberGenerator {
     var state: UInt64
 

@@ -4,11 +4,11 @@ import Testing
 
 @testable import Linux
 
-/// Files that come, are written, and go.
+/// Files that are created, written and removed.
 @Suite("Watched paths")
 struct PathWatchTests {
     @Test(
-        "the file is watched where none of its directories is there, and where it is a link; else nothing happens"
+        "a file is watched even without its directories or behind a link; other files cause no event"
     )
     func watched() throws {
         let home = NSTemporaryDirectory() + "home.\(UUID().uuidString)"
@@ -26,7 +26,7 @@ struct PathWatchTests {
             _ = Glibc.write(number, "x", 1)
             close(number)
         }
-        /// Whatever comes of it, it comes to rest.
+        /// Dispatches whatever arrives until nothing more does.
         func settle() throws {
             var turns = 0
             while isTold() {
@@ -41,7 +41,7 @@ struct PathWatchTests {
             #expect(isTold())
             try settle()
         }
-        // Its home is nothing to it any more.
+        // Changes in the home directory no longer matter.
         write(to: home + "/other")
         #expect(!isTold())
         write(to: directory + "/session.conf")

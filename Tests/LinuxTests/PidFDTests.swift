@@ -7,7 +7,7 @@ import Testing
 
 @Suite("PidFD, on real processes")
 struct PidFDTests {
-    @Test("no process, no pidfd")
+    @Test("a pidfd cannot be opened for a process that does not exist")
     func noProcess() throws {
         let child = try Child(["true"])
         try child.reap()
@@ -16,7 +16,9 @@ struct PidFDTests {
         #expect(thrown?.description == "pidfd_open pid \(child.pid): No such process")
     }
 
-    @Test("a thread that does not lead is refused", .enabled(if: Machine.hasPython, "needs python3"))
+    @Test(
+        "a thread that is not its process's leader is refused",
+        .enabled(if: Machine.hasPython, "needs python3"))
     func thread() throws {
         let child = try Child(
             python: """
@@ -29,7 +31,7 @@ struct PidFDTests {
     }
 
     @Test(
-        "an own child that was killed: its exit is seen, and its status after the waiting",
+        "the exit of a killed child is seen, and its status after it was waited for",
         .enabled(if: Machine.isLinux(6, 15), "PIDFD_INFO_EXIT needs Linux 6.15"))
     func killedChild() throws {
         let child = try Child.idle()
@@ -44,7 +46,7 @@ struct PidFDTests {
         #expect(failure { try pidfd.send(0) }?.isNoSuchProcess == true)
     }
 
-    @Test("a zombie tells its status before the waiting")
+    @Test("a zombie's status is known before it is waited for")
     func zombie() throws {
         let child = try Child(["sh", "-c", "read line; exit 3"])
         let pidfd = try PidFD(pid: child.pid)
@@ -55,7 +57,7 @@ struct PidFDTests {
         #expect(failure { _ = try pidfd.pid() }?.isNoSuchProcess == true)
     }
 
-    @Test("a zombie that ended well tells so, too")
+    @Test("the status of a zombie that ended normally is known too")
     func zombieWithoutFault() throws {
         let child = try Child(["sh", "-c", "read line; exit 0"])
         let pidfd = try PidFD(pid: child.pid)
@@ -65,7 +67,7 @@ struct PidFDTests {
     }
 
     @Test(
-        "the exit of a grandchild that was left to others is polled, with its status",
+        "the exit of an orphaned grandchild is polled, and its status is known",
         .enabled(if: Machine.isLinux(6, 15) && Machine.hasPython, "needs PIDFD_INFO_EXIT and python3"))
     func grandchild() throws {
         let child = try Child(
@@ -90,7 +92,8 @@ struct PidFDTests {
     }
 
     @Test(
-        "a zombie leader's exit comes with its last thread", .enabled(if: Machine.hasPython, "needs python3"))
+        "the exit of a zombie leader is reported with its last thread",
+        .enabled(if: Machine.hasPython, "needs python3"))
     func zombieLeader() throws {
         let child = try zombieLeaderChild()
         let pidfd = try PidFD(pid: child.pid)
@@ -99,7 +102,7 @@ struct PidFDTests {
         #expect(pidfd.exitStatus() == .exited(7))
     }
 
-    @Test("a descriptor that is passed on is the same process")
+    @Test("a descriptor that is passed on names the same process")
     func adopt() throws {
         let child = try Child.idle()
         let first = try PidFD(pid: child.pid)
@@ -111,7 +114,7 @@ struct PidFDTests {
     }
 
     @Test(
-        "what is not a pidfd is refused, and closed",
+        "a descriptor that is not a pidfd is refused and closed",
         arguments: ["/dev/null", "/proc/self", "/proc/self/status", "/"])
     func adoptFile(path: String) throws {
         let file = try Descriptor.open(path)
@@ -127,8 +130,8 @@ struct PidFDTests {
         let reader = Descriptor(owning: ends.0)
         let writer = ends.1
         #expect(failure { _ = try PidFD(adopting: Descriptor(owning: writer)) }?.errno == EBADF)
-        // Only with the last writer gone does a reader see the end. A child that another test has just forked may have
-        // a copy until it executes its program.
+        // A reader sees the end only once the last writer is gone. A child that another test has just forked may hold a
+        // copy until it executes its program.
         #expect(try ready(reader.rawValue))
         var look = pollfd(fd: reader.rawValue, events: Int16(POLLIN), revents: 0)
         #expect(poll(&look, 1, 0) == 1)
@@ -145,7 +148,7 @@ struct PidFDTests {
         #expect(failure { _ = try PidFD(adopting: thread.duplicate()) }?.errno == EINVAL)
     }
 
-    @Test("a pidfd of a process that is gone is refused")
+    @Test("a pidfd of an ended process is refused")
     func adoptGone() throws {
         let child = try Child.idle()
         let pidfd = try PidFD(pid: child.pid)
@@ -155,7 +158,7 @@ struct PidFDTests {
     }
 
     @Test(
-        "status words are read as wait(2) writes them",
+        "status words are decoded as wait(2) defines them",
         arguments: [
             (Int32(0), Linux.ExitStatus.exited(0)), (0x0100, .exited(1)), (0xFF00, .exited(255)),
             (9, .signalled(9, coreDumped: false)), (0x8B, .signalled(11, coreDumped: true)),
@@ -167,7 +170,7 @@ struct PidFDTests {
 }
 
 extension PidFD {
-    /// A second descriptor of the same process.
+    /// Another descriptor of the same process.
     fileprivate func duplicate() throws -> Descriptor {
         let copy = fcntl(rawValue, F_DUPFD_CLOEXEC, 3)
         guard copy >= 0 else { throw Trouble("dup: \(errno)") }
@@ -177,7 +180,7 @@ extension PidFD {
 
 @Suite("Descriptor")
 struct DescriptorTests {
-    @Test("it closes when it ends, and not after it was given away")
+    @Test("a descriptor closes when it ends, but not after it was given away")
     func closes() throws {
         let ends = try socketPair()
         let reader = Descriptor(owning: ends.0)
@@ -189,18 +192,18 @@ struct DescriptorTests {
             let copy = try writer.duplicate()
             #expect(fcntl(copy.rawValue, F_GETFD) == FD_CLOEXEC)
         }
-        // A child that another test has just forked may have a copy for a moment.
+        // A child that another test has just forked may hold a copy for a moment.
         #expect(try ready(reader.rawValue))
     }
 
-    @Test("a number that is not open cannot be doubled")
+    @Test("a number that is not open cannot be duplicated")
     func notOpen() throws {
-        // No process has this many.
+        // No process has this many descriptors.
         let never = Descriptor(owning: Int32.max)
         #expect(failure { _ = try never.duplicate() }?.errno == EBADF)
     }
 
-    @Test("the clock goes forward, in microseconds")
+    @Test("the clock advances, in microseconds")
     func clock() {
         let before = Clock.monotonicMicroseconds
         poll(nil, 0, 5)

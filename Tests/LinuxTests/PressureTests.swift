@@ -8,7 +8,7 @@ import Testing
 struct PressureTests {
     private let pressure = "/proc/pressure/memory"
 
-    @Test("thresholds: what the kernel takes of anybody, and no more")
+    @Test("thresholds are limited to what the kernel accepts from an unprivileged process")
     func thresholds() {
         #expect(
             PressureThreshold(.some, stall: 70_000, window: 1_000_000)?.description == "some 70000 1000000")
@@ -21,7 +21,7 @@ struct PressureTests {
     }
 
     @Test(
-        "without privilege: the same share of the next multiple of two seconds",
+        "without privilege a threshold keeps its share of the next multiple of two seconds",
         arguments: [
             (70_000, 1_000_000, 140_000, 2_000_000), (500_000, 500_000, 2_000_000, 2_000_000),
             (1, 9_999_999, 1, 10_000_000), (70_000, 4_000_000, 70_000, 4_000_000),
@@ -33,7 +33,7 @@ struct PressureTests {
             threshold.unprivileged == PressureThreshold(.full, stall: scaledStall, window: scaledWindow))
     }
 
-    @Test("the text of the file, and text that is cut off")
+    @Test("the file's text is parsed, also when it is truncated")
     func parsing() {
         let some = "some avg10=1.05 avg60=0.17 avg300=1.11 total=58761459\n"
         let full = "full avg10=100.00 avg60=0.00 avg300=0.00 total=7\n"
@@ -46,7 +46,7 @@ struct PressureTests {
     }
 
     @Test(
-        "a trigger that is set is in force as asked, or scaled", .enabled(if: Machine.hasPressure, "no PSI"))
+        "a trigger is in force as requested, or scaled", .enabled(if: Machine.hasPressure, "no PSI"))
     func set() throws {
         let short = try #require(PressureThreshold(.full, stall: 700_000, window: 1_000_000))
         let trigger = try PressureTrigger(path: pressure, short)
@@ -56,7 +56,7 @@ struct PressureTests {
         #expect(try PressureTrigger(path: pressure, even).inForce == even)
     }
 
-    @Test("no such file")
+    @Test("a missing file is an error")
     func missing() throws {
         let threshold = try #require(PressureThreshold(.some, stall: 1, window: 2_000_000))
         #expect(failure { _ = try PressureTrigger(path: "/nowhere", threshold) }?.isNoSuchFile == true)
@@ -64,7 +64,7 @@ struct PressureTests {
     }
 
     @Test(
-        "real stall wakes the machine's trigger and the cgroup's, and the totals grow; an event is told once",
+        "a real stall fires the machine's and the cgroup's trigger once, and the totals grow",
         .enabled(if: Machine.canLimitMemory && Machine.hasPressure, "needs root, a memory controller, PSI"),
         .enabled(if: Machine.hasPython, "needs python3"))
     func stall() throws {
@@ -79,7 +79,7 @@ struct PressureTests {
         staller.begin()
         #expect(awaitPriority(machine.descriptor) == POLLPRI)
         #expect(awaitPriority(own.descriptor) == POLLPRI)
-        // Taken by the poll; the next comes in another window, which may begin at any moment.
+        // The poll has consumed it; the next event comes in another window, which may begin at any moment.
         var look = pollfd(fd: own.descriptor, events: Int16(POLLPRI), revents: 0)
         #expect(eventually { poll(&look, 1, 0) == 0 })
         #expect(try file.read().some > before.0.some)
@@ -87,7 +87,7 @@ struct PressureTests {
     }
 
     @Test(
-        "POLLERR once the cgroup is gone; the file says ENODEV",
+        "the trigger of a removed cgroup gives POLLERR, and its file gives ENODEV",
         .enabled(if: Machine.canMakeCgroups && Machine.hasPressure, "needs root, cgroup2, PSI"))
     func gone() throws {
         let own = try TestCgroup()

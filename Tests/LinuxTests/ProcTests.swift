@@ -9,7 +9,9 @@ import Testing
 struct ProcTests {
     let proc = Proc()
 
-    @Test("stat of a name with blanks and parentheses", .enabled(if: Machine.hasPython, "needs python3"))
+    @Test(
+        "stat is parsed for a name with blanks and parentheses",
+        .enabled(if: Machine.hasPython, "needs python3"))
     func awkwardName() throws {
         let child = try Child(python: "open('/proc/self/comm','w').write('x) R 1 (y z'); say('on'); hold()")
         _ = try child.line()
@@ -21,17 +23,17 @@ struct ProcTests {
         #expect(!stat.isKernelThread)
     }
 
-    @Test("a name that is no UTF-8 is repaired", .enabled(if: Machine.hasPython, "needs python3"))
+    @Test("a name that is not UTF-8 is repaired", .enabled(if: Machine.hasPython, "needs python3"))
     func brokenName() throws {
         let child = try Child(
             python: "open('/proc/self/comm','wb').write(b'a\\xff)\\nb'); say('on'); hold()")
         _ = try child.line()
         #expect(try proc.stat(child.pid).comm == "a\u{FFFD})\nb")
-        // The status file escapes the name, so that it cannot pose as a line.
+        // The status file escapes the name, so that it cannot imitate a line.
         #expect(try proc.status(child.pid).owner.isWholly(getuid()))
     }
 
-    @Test("an identity is the same twice, and another process has another")
+    @Test("an identity is stable, and another process has another identity")
     func identity() throws {
         let one = try Child.idle()
         let other = try Child.idle()
@@ -42,7 +44,7 @@ struct ProcTests {
         #expect(try identity.startTime >= proc.identity(of: getpid()).startTime)
     }
 
-    @Test("a process that is gone gives ESRCH from every question")
+    @Test("every query about an ended process gives ESRCH")
     func gone() throws {
         let child = try Child.idle()
         let identity = try proc.identity(of: child.pid)
@@ -58,7 +60,7 @@ struct ProcTests {
         #expect(proc.lineage(of: pid) == [])
     }
 
-    @Test("stopped is T, until SIGCONT")
+    @Test("a stopped process has state T until SIGCONT")
     func stopped() throws {
         let child = try Child.idle()
         let identity = try proc.identity(of: child.pid)
@@ -72,7 +74,9 @@ struct ProcTests {
         #expect(failure { _ = try proc.isStopped(impostor) }?.isNoSuchProcess == true)
     }
 
-    @Test("a tracer's stop is not stopped", .enabled(if: Machine.hasPython, "needs python3"))
+    @Test(
+        "a process that a tracer has stopped does not count as stopped",
+        .enabled(if: Machine.hasPython, "needs python3"))
     func traced() throws {
         let tracer = try Child(
             python: """
@@ -91,7 +95,7 @@ struct ProcTests {
         #expect(try proc.status(traced).tracer == tracer.pid)
     }
 
-    @Test("a zombie is one, and not stopped")
+    @Test("a zombie is recognised and does not count as stopped")
     func zombie() throws {
         let child = try Child(["true"])
         try child.waitUntilZombie()
@@ -100,7 +104,7 @@ struct ProcTests {
     }
 
     @Test(
-        "a zombie leader with a live thread lives, and is stopped when that thread is",
+        "a zombie leader with a live thread is alive, and is stopped when that thread is",
         .enabled(if: Machine.hasPython, "needs python3"))
     func zombieLeader() throws {
         let child = try zombieLeaderChild()
@@ -117,7 +121,7 @@ struct ProcTests {
         #expect(try eventually { try !proc.isStopped(identity) })
     }
 
-    @Test("owners, parent and thread group")
+    @Test("owners, parent and thread group are read")
     func status() throws {
         let child = try Child.idle()
         let status = try proc.status(child.pid)
@@ -132,7 +136,7 @@ struct ProcTests {
     }
 
     @Test(
-        "a set-user-ID process is not wholly its user's",
+        "a set-user-ID process does not wholly belong to its user",
         .enabled(if: Machine.isRoot && Machine.hasPython, "needs root and python3"))
     func partOwner() throws {
         let child = try Child(python: "os.seteuid(65534); say('on'); hold()")
@@ -143,7 +147,7 @@ struct ProcTests {
         #expect(!owner.isWholly(65534))
     }
 
-    @Test("a thread's id tells its process", .enabled(if: Machine.hasPython, "needs python3"))
+    @Test("the process of a thread's id is found", .enabled(if: Machine.hasPython, "needs python3"))
     func thread() throws {
         let child = try Child(
             python: """
@@ -156,7 +160,7 @@ struct ProcTests {
     }
 
     @Test(
-        "a process in a PID namespace of its own is one level deeper",
+        "a process in its own PID namespace is one level deeper",
         .enabled(if: Machine.isRoot && Machine.hasPython, "needs root and python3"))
     func namespaceDepth() throws {
         let child = try Child(["unshare", "--pid", "--fork", "sh", "-c", "echo on; cat"])
@@ -167,17 +171,17 @@ struct ProcTests {
     }
 
     @Test(
-        "kernel threads are told apart",
+        "kernel threads are recognised",
         .enabled(if: Proc().isInitialPIDNamespace, "needs the first PID namespace"))
     func kernelThread() throws {
-        // Process 2 is kthreadd on every kernel since 2.4.
+        // Process 2 has been kthreadd in every kernel since 2.4.
         #expect(try proc.stat(2).isKernelThread)
         #expect(proc.lineage(of: 2) == [])
         let pidfd = try PidFD(pid: 2)
         #expect(try pidfd.pid() == 2)
     }
 
-    @Test("resident memory grows with what is touched", .enabled(if: Machine.hasPython, "needs python3"))
+    @Test("resident memory grows with touched pages", .enabled(if: Machine.hasPython, "needs python3"))
     func resident() throws {
         let child = try Child(
             python: "say('on'); sys.stdin.readline(); b = bytearray(b'x') * (32 << 20); say('on'); hold()")
@@ -196,7 +200,7 @@ struct ProcTests {
         #expect(try proc.unifiedCgroup(of: child.pid) == line.map { String($0.dropFirst(3)) })
     }
 
-    @Test("all processes: ours and a child, not a thread")
+    @Test("all processes are listed, including this one and a child, but no threads")
     func processes() throws {
         let child = try Child.idle()
         let all = try proc.processes()
@@ -206,7 +210,7 @@ struct ProcTests {
     }
 }
 
-/// A process whose leading thread has exited while another waits for the end of its input.
+/// A process whose leading thread has exited while another thread waits for the end of its input.
 func zombieLeaderChild() throws -> Child {
     let child = try Child(
         python: """

@@ -19,7 +19,7 @@ struct ResourceTests {
         #expect(getpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid)) == before + 3)
     }
 
-    @Test("one thread's nice value is not another's", .enabled(if: python, "needs python3"))
+    @Test("changing one thread's nice value does not change another's", .enabled(if: python, "needs python3"))
     func niceOfThread() throws {
         let child = try Child(python: threadScript)
         let thread = try #require(try child.numbers().first)
@@ -45,7 +45,7 @@ struct ResourceTests {
         #expect(IOPriority(.idle).ioClass == .idle)
     }
 
-    @Test("oom_score_adj is read, raised and put back")
+    @Test("oom_score_adj is read, raised and restored")
     func oom() throws {
         let child = try Child.idle()
         let process = try proc.identity(of: child.pid)
@@ -57,7 +57,7 @@ struct ResourceTests {
     }
 
     @Test(
-        "oom_score_adj below what it was needs CAP_SYS_RESOURCE: EACCES",
+        "lowering oom_score_adj without CAP_SYS_RESOURCE gives EACCES",
         .enabled(if: !hasCapability(24), "this machine has CAP_SYS_RESOURCE"))
     func oomTooLow() throws {
         let child = try Child.idle()
@@ -70,7 +70,7 @@ struct ResourceTests {
         #expect(try OOMScoreAdjustment.read(child.pid, proc: proc) == before)
     }
 
-    @Test("a process of another start time is ESRCH, and nothing is written")
+    @Test("a process with another start time gives ESRCH, and nothing is written")
     func another() throws {
         let child = try Child.idle()
         let process = try proc.identity(of: child.pid)
@@ -80,7 +80,7 @@ struct ResourceTests {
         #expect(try state(of: child.pid) == before)
     }
 
-    @Test("a process that has ended is ESRCH")
+    @Test("a process that has ended gives ESRCH")
     func gone() throws {
         let child = try Child.idle()
         let process = try proc.identity(of: child.pid)
@@ -92,7 +92,7 @@ struct ResourceTests {
         #expect(failure { _ = try OOMScoreAdjustment.read(process.pid, proc: proc) }?.errno == ESRCH)
     }
 
-    @Test("a process that is not wholly the owner's is EPERM, and nothing is written")
+    @Test("a process that does not wholly belong to the owner gives EPERM, and nothing is written")
     func owner() throws {
         let child = try Child.idle()
         let process = try proc.identity(of: child.pid)
@@ -102,7 +102,7 @@ struct ResourceTests {
     }
 
     @Test(
-        "a set-user-ID child is EPERM, whoever started it",
+        "a set-user-ID child gives EPERM, whoever started it",
         .enabled(if: Machine.isRoot && python, "needs root and python3"))
     func setUserID() throws {
         let child = try Child(python: "os.setresuid(65534, 0, 0)\nsay(1)\nhold()")
@@ -112,7 +112,7 @@ struct ResourceTests {
         expectRefused(EPERM, process, owner: 0)
     }
 
-    @Test("a thread of another process is ESRCH", .enabled(if: python, "needs python3"))
+    @Test("a thread of another process gives ESRCH", .enabled(if: python, "needs python3"))
     func foreignThread() throws {
         let child = try Child(python: threadScript)
         let thread = try #require(try child.numbers().first)
@@ -165,7 +165,7 @@ struct ResourceTests {
         #expect(try tree.text("app/io.weight") == "default 7")
     }
 
-    @Test("a cgroup without the controllers is ENOENT, a file that says something else EBADMSG")
+    @Test("a cgroup without the controllers gives ENOENT, an unexpected file EBADMSG")
     func noWeights() throws {
         let tree = try MadeUpTree(["app/cgroup.procs": "", "odd/cpu.weight": "max\n", "odd/io.weight": ""])
         let cgroup = CgroupShares(directory: tree.root + "/app")
@@ -178,7 +178,9 @@ struct ResourceTests {
         #expect(failure { _ = try odd.io() }?.errno == EBADMSG)
     }
 
-    @Test("the kernel's own files", .enabled(if: realCgroup != nil, "no cgroup with cpu.weight to write to"))
+    @Test(
+        "the kernel's own cgroup files are read and written",
+        .enabled(if: realCgroup != nil, "no cgroup with cpu.weight to write to"))
     func realWeights() throws {
         let root = try #require(Self.realCgroup)
         let directory = root + "/appstated-test-\(getpid())"
@@ -199,7 +201,7 @@ struct ResourceTests {
     }
 
     @Test(
-        "what a row makes of a value",
+        "a row turns a process's own value into the right one",
         arguments: [
             (ResourceRow(nice: 7), ResourceKnob.nice, 0, 7), (ResourceRow(nice: 7), .nice, 15, 19),
             (ResourceRow(nice: -20), .nice, -5, -20), (ResourceRow(), .nice, 3, 3),
@@ -219,7 +221,7 @@ struct ResourceTests {
 }
 
 extension Niceness {
-    /// Changes a thread of a process that is `process` now and wholly the owner's, as the ledger does.
+    /// Changes a thread of a process that is `process` now and wholly belongs to the owner, as the ledger does.
     static func write(
         _ value: Int32, to thread: ProcessIdentity, of process: ProcessIdentity, owner uid: UInt32, proc: Proc
     ) throws(KernelFailure) {
@@ -241,7 +243,7 @@ extension IOPriority {
     }
 }
 
-/// Says the id of a second thread, and makes another one for each line that it is told.
+/// Prints the id of a second thread and starts another thread for each line that it receives.
 let threadScript = """
     import threading
     def work():
@@ -258,7 +260,7 @@ let threadScript = """
                 while True: signal.pause()
     """
 
-/// Whether we have a capability, by its number.
+/// Whether this process has a capability, given by its number.
 func hasCapability(_ number: UInt64) -> Bool {
     guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8),
         let line = status.split(separator: "\n").first(where: { $0.hasPrefix("CapEff:") }),

@@ -3,7 +3,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Which sandbox a process is in, as the kernel tells.
+/// Which sandbox a process is in, according to the kernel.
 @Suite("Sandbox of a process") struct SandboxTests {
     @Test("a snap's security label names it")
     func labels() {
@@ -16,7 +16,7 @@ import Testing
         }
     }
 
-    @Test("a Flatpak's unit is the outermost of that name")
+    @Test("the outermost unit with a Flatpak's name counts")
     func units() {
         let unit = "/user.slice/user@1000.service/app.slice/app-flatpak-org.example.App-7.scope"
         #expect(Sandbox.flatpak(ofCgroup: unit) == unit)

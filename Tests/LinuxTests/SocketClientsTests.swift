@@ -7,7 +7,7 @@ import Testing
 
 @Suite("SocketClients")
 struct SocketClientsTests {
-    /// A listening socket at a path, or with an abstract name.
+    /// A listening socket at a path or with an abstract name.
     private final class Service {
         let name: String
         let descriptor: Int32
@@ -39,20 +39,20 @@ struct SocketClientsTests {
             unlink(name)
         }
 
-        /// A connection of our own, which children inherit; the caller closes it.
+        /// A connection of this process, which children inherit; the caller closes it.
         func connection() throws -> Int32 {
             let client = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
             var address = address
             let result = withUnsafePointer(to: &address) { pointer in
                 pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(client, $0, size) }
             }
-            guard result == 0 else { throw TestFailure("nobody listens at \(name)") }
+            guard result == 0 else { throw TestFailure("no process listens at \(name)") }
             accepted.append(accept(descriptor, nil, nil))
             return client
         }
     }
 
-    @Test("who is connected, to a path or an abstract name", arguments: [false, true])
+    @Test("connected clients are found, by a path or an abstract name", arguments: [false, true])
     func connected(_ abstract: Bool) throws {
         let service = try Service(abstract: abstract)
         let other = try Service(abstract: abstract)
@@ -64,13 +64,13 @@ struct SocketClientsTests {
         #expect(try clients.connected(to: [service.name]) == [own])
         #expect(try clients.connected(to: [service.name, other.name]) == [own])
 
-        // A child that inherits the connection: the older of both stands for it, then who is left.
+        // A child inherits the connection: the older of both processes counts, then the remaining one.
         let child = try TestSupport.Child("cat", descriptors: [0: first])
         #expect(try clients.connected(to: [service.name]) == [own])
         close(first)
         var anew = SocketClients()
         let identity = try Proc().identity(of: child.pid)
-        // A child that another test has just forked may have a copy of it until it executes its program.
+        // A child that another test has just forked may hold a copy of it until it executes its program.
         #expect(try eventually { try anew.connected(to: [service.name]) == [identity] })
         child.kill(SIGKILL)
         try child.waitForExit()
@@ -78,7 +78,7 @@ struct SocketClientsTests {
         #expect(try anew.connected(to: ["/nonexistent", ""]) == [])
     }
 
-    @Test("the program of a process")
+    @Test("the program of a process is found")
     func program() throws {
         let child = try TestSupport.Child("sleep", ["1000"])
         #expect(try Proc().program(of: child.pid) == "sleep")

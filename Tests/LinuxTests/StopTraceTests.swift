@@ -27,7 +27,7 @@ extension SignalTests {
             return true
         }
 
-        @Test("a stop and a continue by another process are hinted, with the sender")
+        @Test("a stop and a continue by another process cause hints, with the sender")
         func stopAndContinue() throws {
             let target = try Child.idle()
             let trace = try StopTrace.open()
@@ -37,7 +37,7 @@ extension SignalTests {
                 ("TTOU", SIGTTOU), ("CONT", SIGCONT),
             ] {
                 let expected = StopTrace.Hint(target: target.pid, signal: signal, sender: sender.pid)
-                // What is lost, in somebody else's flood, is sent again.
+                // A hint that is lost in the flood of another test is caused again.
                 var isHinted = false
                 for _ in 0..<100 where !isHinted {
                     sender.tell(name)
@@ -51,7 +51,7 @@ extension SignalTests {
             }
         }
 
-        @Test("other signals are not hinted")
+        @Test("other signals cause no hints")
         func otherSignals() throws {
             let target = try Child.idle()
             let trace = try StopTrace.open()
@@ -69,7 +69,7 @@ extension SignalTests {
         }
 
         @Test(
-            "a stop that is ignored or handled is hinted all the same", .enabled(if: python, "needs python3"))
+            "a stop that is ignored or handled still causes a hint", .enabled(if: python, "needs python3"))
         func ignored() throws {
             let trace = try StopTrace.open()
             for handler in ["signal.SIG_IGN", "lambda *a: say('handled')"] {
@@ -103,7 +103,7 @@ extension SignalTests {
         }
 
         @Test(
-            "whether a thread leads its process is asked of the kernel", .enabled(if: python, "needs python3")
+            "the kernel is asked whether a thread leads its process", .enabled(if: python, "needs python3")
         )
         func leader() throws {
             let target = try Child(
@@ -133,7 +133,7 @@ extension SignalTests {
         }
 
         @Test(
-            "a flood that nobody drains is lost, and what comes after it is hinted",
+            "a flood that is not drained loses hints, and later signals cause hints again",
             .enabled(if: python, "needs python3"))
         func flood() throws {
             let target = try Child.idle()
@@ -154,7 +154,7 @@ extension SignalTests {
             }
             #expect(isLost)
             #expect(wrong == 0)
-            // What fits in the rings.
+            // As many as the rings can hold.
             #expect(count > 0 && count < 20_000)
             kill(target.pid, SIGSTOP)
             let expected = StopTrace.Hint(target: target.pid, signal: SIGSTOP, sender: getpid())
@@ -162,7 +162,7 @@ extension SignalTests {
         }
 
         @Test(
-            "a flood that is drained comes whole, or says that it did not",
+            "a flood that is drained arrives completely, or its loss is reported",
             .enabled(if: python, "needs python3"))
         func drainedFlood() throws {
             let target = try Child.idle()
@@ -178,7 +178,7 @@ extension SignalTests {
             #expect(
                 try watch(trace) { hint in
                     guard let hint else {
-                        // The stop may be among the lost: then only a look tells.
+                        // The stop may be among the lost: then only a check finds it.
                         isLost = true
                         return eventually { (try? Proc().stat(target.pid).state) == .stopped }
                     }
@@ -188,7 +188,7 @@ extension SignalTests {
                     return hint.signal == SIGSTOP
                 })
             #expect(wrong == 0)
-            // The sender may change its CPU, and a ring drained before may have the rest.
+            // The sender may change its CPU, so that a ring that was drained before holds the rest.
             for descriptor in trace.descriptors {
                 let drained = trace.drain(descriptor) { if $0.sender == sender.pid { count += 1 } }
                 if drained == .lost { isLost = true }
@@ -196,7 +196,9 @@ extension SignalTests {
             #expect(isLost || count == 20000)
         }
 
-        @Test("slow floods come whole, many times around the ring", .enabled(if: python, "needs python3"))
+        @Test(
+            "slow floods arrive completely, many times around the ring", .enabled(if: python, "needs python3")
+        )
         func manyRounds() throws {
             let target = try Child.idle()
             let trace = try StopTrace.open()
@@ -222,7 +224,7 @@ extension SignalTests {
                     }
                     if drained == .lost { isLost = true }
                 }
-                // 50 fit into the ring: what is lost is somebody else's flood, and says so.
+                // 50 fit into the ring: a loss comes from the flood of another test and is reported.
                 if isLost { continue }
                 #expect(count == 50)
                 whole += 1
@@ -230,19 +232,19 @@ extension SignalTests {
             #expect(whole > 30)
         }
 
-        @Test("release continues in the reverse order", .enabled(if: python, "needs python3"))
+        @Test("a release continues processes in reverse order", .enabled(if: python, "needs python3"))
         func releaseOrder() throws {
             let child = try Child(python: treeScript)
             _ = try child.numbers()
             let proc = Proc()
             let extent = StoppedExtent(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
             let trace = try StopTrace.open()
-            // One CPU, one ring: its order is the order of the signals.
+            // With one CPU and one ring, the order of the ring is the order of the signals.
             let cpus = try CPUList.online()
             try bindThread(to: cpus.prefix(1))
             defer { try? bindThread(to: cpus[...]) }
             var isWhole = false
-            // What is lost, in somebody else's flood, tells no order.
+            // What is lost in the flood of another test says nothing about the order.
             for _ in 0..<100 where !isWhole {
                 #expect(complete(extent))
                 let all = extent.members.map(\.pid)
@@ -262,7 +264,7 @@ extension SignalTests {
             #expect(isWhole)
         }
 
-        /// Runs this thread on these CPUs; util-linux's program knows the call that Swift's Glibc lacks.
+        /// Binds this thread to these CPUs, with util-linux's program: Swift's Glibc lacks the system call.
         private func bindThread(to cpus: ArraySlice<Int32>) throws {
             var path = [CChar](repeating: 0, count: 64)
             let count = readlink("/proc/thread-self", &path, 63)
@@ -273,7 +275,7 @@ extension SignalTests {
             #expect(try taskset.reap() == 0)
         }
 
-        @Test("nothing is left mounted, and nothing open")
+        @Test("nothing stays mounted, and no descriptor is leaked")
         func leavesNothing() throws {
             let mounts = try mountedTracefs()
             var numbers: [Int32] = []
@@ -284,7 +286,7 @@ extension SignalTests {
                 for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
             }
             for number in numbers {
-                // Another test may have got the number for an event of its own, until its end.
+                // Another test may have received the number for an event of its own, until that test ends.
                 #expect(
                     eventually {
                         var path = [CChar](repeating: 0, count: 64)
@@ -296,16 +298,16 @@ extension SignalTests {
             #expect(try mountedTracefs() == mounts)
         }
 
-        /// Where it is mounted; other tests mount other things.
+        /// Where tracefs is mounted; other tests mount other file systems.
         private func mountedTracefs() throws -> [Substring] {
             try Files.text(in: Descriptor.open("/proc/self/mounts"), named: "mounts", limit: 1 << 20)
                 .split(separator: "\n").filter { $0.split(separator: " ").dropFirst(2).first == "tracefs" }
         }
 
-        @Test("a tracepoint that is not this one does not pass the self-test")
+        @Test("another tracepoint does not pass the self-test")
         func wrongTracepoint() throws {
             let real = try Tracepoint.find(["signal:signal_generate"], root: nil)[0]
-            // signal_deliver is the tracepoint after it: it has a sig, and no pid.
+            // signal_deliver is the tracepoint after it: it has a sig field but no pid.
             let tree = try MadeUpTree([
                 "events/signal/signal_generate/id": "\(real.id - 1)\n",
                 "events/signal/signal_generate/format": signalGenerateFormat,
@@ -319,7 +321,7 @@ extension SignalTests {
 @Suite("StopTrace, where it cannot be opened")
 struct StopTraceRefusalTests {
     @Test(
-        "a root that is not there, empty, or holds nonsense gives a sentence",
+        "a root that is missing, empty or contains nonsense gives a readable error",
         .enabled(if: Proc().isInitialPIDNamespace, "needs the first PID namespace"))
     func noTracefs() throws {
         let missing = failure { _ = try StopTrace.open(tracefs: "/nonexistent") }
@@ -337,7 +339,7 @@ struct StopTraceRefusalTests {
     }
 
     @Test(
-        "without privileges it is refused with a sentence",
+        "StopTrace is refused without privileges, with a readable error",
         .enabled(if: !Machine.isRoot, "needs not to be root"))
     func unprivileged() throws {
         let thrown = failure { _ = try StopTrace.open() }
@@ -353,7 +355,7 @@ struct StopTraceRefusalTests {
     }
 }
 
-/// As Linux 6.18 gives it.
+/// From Linux 6.18.
 let signalGenerateFormat = """
     name: signal_generate
     ID: 212

@@ -10,7 +10,7 @@ extension SignalTests {
         let proc = Proc()
         static let python = Machine.hasPython
 
-        /// The processes of `treeScript`, all of them stopped; they end with it.
+        /// The processes of `treeScript`, all of them stopped; they end when it is released.
         private final class StoppedTree {
             let child: Child
             let main: ProcessIdentity
@@ -25,7 +25,7 @@ extension SignalTests {
             }
         }
 
-        @Test("a single process stops and goes on")
+        @Test("a single process is stopped and continued")
         func single() throws {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
@@ -46,7 +46,7 @@ extension SignalTests {
         }
 
         @Test(
-            "a tree stops whole, but for the foreign in it; release continues it",
+            "a whole tree is stopped except for foreign processes; a release continues it",
             .enabled(if: python, "needs python3"))
         func tree() throws {
             let child = try Child(python: treeScript)
@@ -67,7 +67,7 @@ extension SignalTests {
         }
 
         @Test(
-            "one that was stopped before is a member, and is not continued",
+            "a process that was stopped before is a member, and is not continued",
             .enabled(if: python, "needs python3"))
         func stoppedBefore() throws {
             let child = try Child(python: treeScript)
@@ -84,7 +84,7 @@ extension SignalTests {
             #expect(try eventually { try all.allSatisfy { try proc.isStopped($0) == ($0 == all[2]) } })
         }
 
-        @Test("the spared stay stopped", .enabled(if: python, "needs python3"))
+        @Test("spared processes stay stopped", .enabled(if: python, "needs python3"))
         func spared() throws {
             let tree = try StoppedTree()
             defer { withExtendedLifetime(tree) {} }
@@ -99,7 +99,7 @@ extension SignalTests {
         }
 
         @Test(
-            "a tree that keeps forking becomes stable, and goes on to its end after the release",
+            "a tree that keeps forking becomes stable, and runs to its end after the release",
             .enabled(if: python, "needs python3"))
         func spawner() throws {
             let child = try Child(python: spawnerScript)
@@ -111,7 +111,7 @@ extension SignalTests {
             let group = try livingMembers(ofGroup: child.pid)
             #expect(Set(group.map(\.identity)) == Set(extent.members))
             #expect(group.allSatisfy { $0.state == .stopped })
-            // Nobody new, and nobody went on.
+            // No process is new, and none was continued.
             #expect(extent.proceed { _ in false } == .complete)
             #expect(try livingMembers(ofGroup: child.pid).count == group.count)
             extent.release()
@@ -120,7 +120,7 @@ extension SignalTests {
         }
 
         @Test(
-            "a thread that keeps forking is caught, too", .enabled(if: python, "needs python3"))
+            "a thread that keeps forking is caught too", .enabled(if: python, "needs python3"))
         func forkingThread() throws {
             let child = try Child(
                 python: """
@@ -152,7 +152,7 @@ extension SignalTests {
         }
 
         @Test(
-            "one that starts programs all the time stops each time: vfork does not hold it up",
+            "a process that keeps starting programs is stopped each time: vfork does not delay it",
             .enabled(if: python, "needs python3"))
         func vfork() throws {
             let child = try Child(
@@ -175,7 +175,7 @@ extension SignalTests {
         }
 
         @Test(
-            "another user's child and what is below it are left alone, and recorded once",
+            "another user's child and its descendants are left alone and recorded once",
             .enabled(if: Machine.isRoot && python, "needs root and python3"))
         func otherOwner() throws {
             let child = try Child(python: otherOwnerScript)
@@ -202,7 +202,7 @@ extension SignalTests {
         }
 
         @Test(
-            "setpriv: a child of another uid altogether",
+            "a child of another uid altogether, started by setpriv, is left alone",
             .enabled(if: Machine.isRoot, "needs root"))
         func otherUser() throws {
             let child = try Child(
@@ -243,7 +243,7 @@ extension SignalTests {
             #expect(try !proc.isStopped(main))
         }
 
-        @Test("one that somebody continued meanwhile is stopped again")
+        @Test("a process that another process continued meanwhile is stopped again")
         func continued() throws {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
@@ -256,7 +256,8 @@ extension SignalTests {
         }
 
         @Test(
-            "a member that ended while it was stopped is none any more", .enabled(if: python, "needs python3")
+            "a member that ended while it was stopped is no longer a member",
+            .enabled(if: python, "needs python3")
         )
         func ended() throws {
             let tree = try StoppedTree()
@@ -272,7 +273,7 @@ extension SignalTests {
             extent.release()
         }
 
-        @Test("another value takes up what an earlier one stopped", .enabled(if: python, "needs python3"))
+        @Test("another value takes over what an earlier one stopped", .enabled(if: python, "needs python3"))
         func adopt() throws {
             let tree = try StoppedTree()
             defer { withExtendedLifetime(tree) {} }
@@ -286,7 +287,7 @@ extension SignalTests {
         }
 
         @Test(
-            "another value takes up the children of a main process that somebody continued meanwhile",
+            "another value takes over the children of a main process that was continued meanwhile",
             .enabled(if: python, "needs python3"))
         func adoptChildren() throws {
             let tree = try StoppedTree()
@@ -302,7 +303,7 @@ extension SignalTests {
             #expect(try eventually { try all.allSatisfy { try !proc.isStopped($0) } })
         }
 
-        @Test("a zombie leader's threads stop, too", .enabled(if: python, "needs python3"))
+        @Test("threads of a zombie leader are stopped too", .enabled(if: python, "needs python3"))
         func zombieLeader() throws {
             let child = try zombieLeaderChild()
             let main = try proc.identity(of: child.pid)
@@ -316,7 +317,7 @@ extension SignalTests {
     }
 }
 
-/// Stops it as the caller is to: again shortly after while it is pending.
+/// Stops it as a caller should: again after a short time while it is pending.
 func complete(
     _ extent: StoppedExtent, isForeign: (ProcessIdentity) -> Bool = { _ in false }
 ) -> Bool {

@@ -4,7 +4,7 @@ import TestSupport
 
 @testable import Linux
 
-/// A child process of the test, with a socket to and from it; ended with its process group when let go.
+/// A child process of the test with a socket to and from it. When it is released, its process group is ended.
 final class Child {
     let pid: Int32
     private let socket: Descriptor
@@ -48,7 +48,7 @@ final class Child {
         try self.init(["/usr/bin/python3", "-c", prelude + script])
     }
 
-    /// A shell, `sleep` and the like, which end when the test closes their input.
+    /// A process that ends when the test closes its input.
     static func idle() throws -> Child { try Child(["cat"]) }
 
     deinit {
@@ -86,7 +86,7 @@ final class Child {
         shutdown(socket.rawValue, Int32(SHUT_WR))
     }
 
-    /// Waits until the child itself has stopped, as its parent is told.
+    /// Waits until the child itself has stopped, according to the notification to its parent.
     func waitUntilStopped() throws {
         var info = siginfo_t()
         guard waitid(P_PID, id_t(pid), &info, WSTOPPED | WNOWAIT) == 0 else {
@@ -94,7 +94,7 @@ final class Child {
         }
     }
 
-    /// Waits until it has ended, and leaves the zombie.
+    /// Waits until it has ended and leaves the zombie.
     func waitUntilZombie() throws {
         var info = siginfo_t()
         guard waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT) == 0 else {
@@ -116,7 +116,7 @@ struct Trouble: Error, CustomStringConvertible {
     init(_ description: String) { self.description = description }
 }
 
-/// Two connected sockets, close-on-exec from the start: other tests start processes meanwhile.
+/// Two connected sockets, close-on-exec from the start because other tests start processes meanwhile.
 func socketPair() throws -> (Int32, Int32) {
     var ends: [Int32] = [0, 0]
     let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
@@ -124,7 +124,7 @@ func socketPair() throws -> (Int32, Int32) {
     return (ends[0], ends[1])
 }
 
-/// Waits until the descriptor can be read; false after five minutes: a bound for a broken test.
+/// Waits until the descriptor is readable; false after five minutes: a bound for a broken test.
 func ready(_ descriptor: Int32) throws -> Bool {
     var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     while true {
@@ -134,7 +134,7 @@ func ready(_ descriptor: Int32) throws -> Bool {
     }
 }
 
-/// A directory of files that stands for another one.
+/// A directory of files that replaces another one.
 final class MadeUpTree {
     let root: String
 
@@ -159,7 +159,7 @@ enum Machine {
     static let hasPython = access("/usr/bin/python3", X_OK) == 0
     static let isRoot = geteuid() == 0
 
-    /// Whether a running kernel is at least this one.
+    /// Whether the running kernel is at least this version.
     static func isLinux(_ major: Int, _ minor: Int) -> Bool {
         var name = utsname()
         uname(&name)
@@ -171,7 +171,7 @@ enum Machine {
         return (numbers[0], numbers[1]) >= (major, minor)
     }
 
-    /// Whether the kernel's signals may be traced: CAP_PERFMON and CAP_SYS_ADMIN, in the first namespace.
+    /// Whether the kernel's signals may be traced: requires CAP_PERFMON and CAP_SYS_ADMIN in the first namespace.
     static let canTrace: Bool = {
         guard let status = try? String(contentsOfFile: "/proc/self/status", encoding: .utf8),
             let line = status.split(separator: "\n").first(where: { $0.hasPrefix("CapEff:") }),
@@ -181,7 +181,7 @@ enum Machine {
     }()
 }
 
-/// What a call throws, or nil.
+/// The error that a call throws, or nil.
 func failure(of body: () throws -> Void) -> KernelFailure? {
     do {
         try body()
@@ -192,12 +192,12 @@ func failure(of body: () throws -> Void) -> KernelFailure? {
 }
 
 extension KernelFailure {
-    /// We may not (`EPERM`, `EACCES`).
+    /// The operation is not permitted (`EPERM`, `EACCES`).
     var isPermissionDenied: Bool { errno == EPERM || errno == EACCES }
 }
 
 extension FileLocks {
-    /// All who wait for a lock that one of the processes holds.
+    /// All processes that wait for a lock that one of the processes holds.
     func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc()) throws(LookLimit) -> [Waiter] {
         var budget = LookBudget()
         return try waiters(blockedBy: pids, proc, &budget, atMost: .max)

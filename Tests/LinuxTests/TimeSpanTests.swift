@@ -6,7 +6,7 @@ import Testing
 @Suite("Time spans")
 struct TimeSpanTests {
     @Test(
-        "a number with a unit, several of them, or none for seconds",
+        "a span is a number with a unit, several of them, or a plain number of seconds",
         arguments: [
             ("5", 5_000_000), ("0", 0), ("500ms", 500_000), ("500 ms", 500_000), ("1min", 60_000_000),
             ("1min 30s", 90_000_000), ("1min30s", 90_000_000), ("  2 h  ", 7_200_000_000),
@@ -27,7 +27,7 @@ struct TimeSpanTests {
     }
 
     @Test(
-        "the text of a span is its span, with the greatest unit of which it is a whole number",
+        "the text of a span uses the greatest unit of which the span is a whole number",
         arguments: [
             (0, "0"), (1, "1us"), (1_500, "1500us"), (2_000, "2ms"), (90_000_000, "90s"),
             (60_000_000, "1min"),
@@ -44,7 +44,7 @@ struct TimeSpanTests {
     }
 
     @Test(
-        "what is no span is none",
+        "invalid spans are refused",
         arguments: [
             "", " ", "s", "five", "-1", "-1s", "+1", "5 fortnights", "5S", "1.", "1.s", ".", "1,5s", "0x10",
             "1e3",

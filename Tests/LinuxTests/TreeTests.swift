@@ -4,7 +4,7 @@ import Testing
 
 @testable import Linux
 
-/// One after the other: a burst of signals by one is a flood for a trace that another has open.
+/// One after the other: a burst of signals in one test is a flood for the open trace of another.
 @Suite("Signals", .serialized)
 enum SignalTests {}
 
@@ -15,7 +15,7 @@ extension SignalTests {
         static let python = Machine.hasPython
 
         @Test(
-            "children of all threads, as the scan finds them too",
+            "children of all threads are found, and the scan finds the same",
             .enabled(if: python, "needs python3"))
         func children() throws {
             let child = try Child(
@@ -40,7 +40,7 @@ extension SignalTests {
             #expect(below == [])
         }
 
-        @Test("lineage: the process, its parent, and so on to what has no parent but process 1")
+        @Test("the lineage is the process and its ancestors, up to the last one before process 1")
         func lineage() throws {
             let child = try Child(["sh", "-c", "exec 3<&0; cat <&3 & echo $!; wait"])
             let grandchild = try child.numbers()[0]
@@ -53,7 +53,7 @@ extension SignalTests {
         }
 
         @Test(
-            "lineage of a double fork no longer holds the one who started it",
+            "the lineage after a double fork no longer includes the original process",
             .enabled(if: python, "needs python3"))
         func doubleFork() throws {
             let child = try Child(python: doubleForkScript)
@@ -66,7 +66,7 @@ extension SignalTests {
         }
 
         @Test(
-            "an extent is the whole tree, parents first, and ends at a foreign process",
+            "an extent is the whole tree, parents first, and stops at a foreign process",
             .enabled(if: python, "needs python3"))
         func extent() throws {
             let child = try Child(python: treeScript)
@@ -87,7 +87,7 @@ extension SignalTests {
             #expect(Set(rest) == Set(all).subtracting(below))
         }
 
-        @Test("an extent of an impostor is empty")
+        @Test("the extent of an impostor is empty")
         func impostor() throws {
             let child = try Child.idle()
             let identity = try proc.identity(of: child.pid)
@@ -97,7 +97,7 @@ extension SignalTests {
             #expect(try PidFD(pid: child.pid).hasExited == false)
         }
 
-        @Test("what is held is the very process, and alive")
+        @Test("a process can be held only while it is alive and its start time matches")
         func held() throws {
             let child = try Child.idle()
             let identity = try proc.identity(of: child.pid)
@@ -111,7 +111,7 @@ extension SignalTests {
             #expect(failure { _ = try HeldProcess(identity, proc: proc) }?.isNoSuchProcess == true)
         }
 
-        @Test("SIGKILL ends the extent and spares the foreign", .enabled(if: python, "needs python3"))
+        @Test("SIGKILL ends the extent and spares foreign processes", .enabled(if: python, "needs python3"))
         func killExtent() throws {
             let child = try Child(python: treeScript)
             _ = try child.numbers()
@@ -126,7 +126,7 @@ extension SignalTests {
             for member in spared { #expect(!isGone(member)) }
         }
 
-        @Test("a tree that keeps forking is killed whole", .enabled(if: python, "needs python3"))
+        @Test("a tree that keeps forking is killed completely", .enabled(if: python, "needs python3"))
         func killSpawner() throws {
             let child = try Child(python: spawnerScript)
             _ = try child.line()
@@ -140,12 +140,12 @@ extension SignalTests {
                 })
             extent.kill()
             #expect(extent.failures == [])
-            // The tree keeps its process group, wherever its orphans end.
+            // The tree keeps its process group, wherever its orphans end up.
             #expect(try eventually { try livingMembers(ofGroup: child.pid).isEmpty })
         }
 
         @Test(
-            "another user's process and what is below it are left alone, and recorded",
+            "another user's process and its descendants are left alone and recorded",
             .enabled(if: Machine.isRoot && python, "needs root and python3"))
         func killSparesOthers() throws {
             let child = try Child(python: otherOwnerScript)
@@ -173,7 +173,7 @@ extension SignalTests {
 }
 
 extension Extent {
-    /// Signals every process of the extent at once; what could not be done.
+    /// Signals every process of the extent at once and returns what failed.
     static func signal(
         _ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc,
         isForeign: (ProcessIdentity) -> Bool
@@ -202,7 +202,7 @@ let doubleForkScript = """
     hold()
     """
 
-/// Main, two children, each with two: prints the seven ids.
+/// The main process and two children with two children each: prints the seven ids.
 let treeScript = """
     ids = [os.getpid()]
     def branch(depth):
@@ -233,8 +233,8 @@ let spawnerScript = """
     while True: signal.pause()
     """
 
-/// Main; a child that is set to another user; its child, which is wholly root's again; a child of main's:
-/// prints the four ids.
+/// The main process; a child that is set to another user; its child, which is wholly root's again; another child of the
+/// main process: prints the four ids.
 let otherOwnerScript = """
     r, w = os.pipe()
     first = os.fork()

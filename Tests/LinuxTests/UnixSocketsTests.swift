@@ -42,7 +42,7 @@ struct UnixSocketsTextTests {
         return (reports, outcome)
     }
 
-    @Test("sockets with their attributes")
+    @Test("sockets are read with their attributes")
     func reports() {
         let all =
             Self.socket(
@@ -68,7 +68,7 @@ struct UnixSocketsTextTests {
         #expect(limited.outcome == .done)
     }
 
-    @Test("refusals, and what is no answer")
+    @Test("refusals and invalid answers are reported as failures")
     func refusals() {
         #expect(read([]).outcome == .more)
         #expect(read(Self.message(2, Self.bytes(Int32(-ENOENT)))).outcome == .failed(ENOENT))
@@ -84,7 +84,7 @@ struct UnixSocketsTextTests {
         #expect(read(Self.socket(1, 1, 5, [9, 0, 0, 0, 0])).outcome == .failed(EBADMSG))
     }
 
-    @Test("no bytes make it trap")
+    @Test("no input traps")
     func noise() {
         let seed = UInt64.random(in: .min ... .max)
         print("seed of the noise: \(seed)")
@@ -115,7 +115,7 @@ struct UnixSocketsTests {
         try UnixSockets.haveUnread(try children.map { try proc.identity(of: $0.pid) })
     }
 
-    @Test("what is sent to one that stands still waits, and is gone when it is read")
+    @Test("data sent to a stopped process waits, and is gone once it is read")
     func stopped() throws {
         let child = try Child(python: "for line in sys.stdin: say(line.strip())")
         child.tell("first")
@@ -133,7 +133,7 @@ struct UnixSocketsTests {
     }
 
     @Test(
-        "packets count, and streams; datagrams, TCP and pipes do not",
+        "packet and stream sockets count; datagram sockets, TCP and pipes do not",
         arguments: ["DGRAM", "SEQPACKET", "STREAM"])
     func kinds(kind: String) throws {
         let child = try Child(
@@ -157,7 +157,7 @@ struct UnixSocketsTests {
     }
 
     @Test(
-        "a connection waits to be accepted, and what was sent outlives its sender's end",
+        "a connection waits to be accepted, and data outlives the end of its sender",
         arguments: ["path", "abstract"])
     func connections(kind: String) throws {
         let path = FileManager.default.temporaryDirectory
@@ -202,7 +202,7 @@ struct UnixSocketsTests {
     }
 
     @Test(
-        "a bus's message is seen, from the bus's socket",
+        "a message of a bus is seen, with the bus's socket",
         .enabled(if: Machine.hasBus, "needs dbus-daemon"))
     func bus() throws {
         let path = FileManager.default.temporaryDirectory
@@ -237,7 +237,7 @@ struct UnixSocketsTests {
         #expect(try haveUnread(client))
     }
 
-    @Test("of one that is gone, or another by now, it cannot be told")
+    @Test("an ended process, or a reused id, makes the answer unknown")
     func gone() throws {
         let child = try Child.idle()
         let identity = try proc.identity(of: child.pid)
@@ -248,14 +248,16 @@ struct UnixSocketsTests {
         #expect(failure { _ = try UnixSockets.haveUnread([identity]) }?.errno == ESRCH)
     }
 
-    @Test("nor of one that we may not look into", .enabled(if: !Machine.isRoot, "needs not to be root"))
+    @Test(
+        "a process that may not be examined makes the answer unknown",
+        .enabled(if: !Machine.isRoot, "needs not to be root"))
     func denied() throws {
         let first = try proc.identity(of: 1)
         #expect(failure { _ = try UnixSockets.haveUnread([first]) }?.isPermissionDenied == true)
     }
 
     @Test(
-        "nor of one that has sockets in another network namespace",
+        "sockets in another network namespace make the answer unknown",
         .enabled(if: Machine.canUnshareNetwork, "needs root and unshare"))
     func otherNetwork() throws {
         let child = try Child([
@@ -271,7 +273,7 @@ struct UnixSocketsTests {
         #expect(failure { _ = try haveUnread(child) }?.errno == EXDEV)
     }
 
-    @Test("nor where there are more open files than are looked at")
+    @Test("more open files than are examined make the answer unknown")
     func many() throws {
         let most = UnixSockets.mostDescriptors
         let child = try Child(

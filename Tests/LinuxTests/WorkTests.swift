@@ -8,7 +8,7 @@ import Testing
 /// What processes are busy with.
 @Suite("Work of processes", .enabled(if: access(python, X_OK) == 0, "needs python3"))
 struct WorkTests {
-    /// Runs a command as the leader of the session of a new terminal, and types into that.
+    /// Runs a command as the session leader of a new terminal and types into that terminal.
     private final class Terminal {
         let emulator: TestSupport.Child
         private let proc = Proc()
@@ -33,7 +33,7 @@ struct WorkTests {
             (try? proc.identity(of: emulator.pid)) ?? ProcessIdentity(pid: 0, startTime: 0)
         }
 
-        /// The names of all of its processes.
+        /// The names of all its processes.
         var programs: [String] { pids.compactMap { try? proc.stat($0).comm } }
 
         func job() throws -> String? {
@@ -50,24 +50,24 @@ struct WorkTests {
         #expect(try eventually { try shell.job() == "sleep" })
     }
 
-    @Test("a leader that waits is none, nor is what runs in the background of its terminal")
+    @Test("a waiting session leader and processes in the background of its terminal are not jobs")
     func idle() throws {
         let editor = try Terminal(["sleep", "1000"])
         #expect(eventually { editor.programs.contains("sleep") })
-        // It has yet to begin to wait.
+        // It may not have begun to wait.
         #expect(try eventually { try editor.job() == nil })
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000 &\n")
         #expect(eventually { shell.programs.contains("sleep") })
         #expect(try eventually { try shell.job() == nil })
     }
 
-    @Test("a leader that computes is one")
+    @Test("a session leader that computes is a job")
     func computing() throws {
         let loop = try Terminal(["sh", "-c", "while :; do :; done"])
         #expect(try eventually { try loop.job() == "sh" })
     }
 
-    @Test("who belongs to somebody else's terminal is none")
+    @Test("a process of another process's terminal is not a job")
     func strangers() throws {
         let script = try Terminal(["sh", "-c", "sleep 1000; true"])
         #expect(try eventually { try script.job() == "sleep" })
@@ -78,7 +78,7 @@ struct WorkTests {
         #expect(try proc.foregroundJob(of: alone, &budget) == nil)
     }
 
-    @Test("what goes over TCP is counted, of IPv4 and of IPv6", arguments: ["127.0.0.1", "::1"])
+    @Test("TCP traffic is counted, over IPv4 and IPv6", arguments: ["127.0.0.1", "::1"])
     func traffic(_ address: String) throws {
         let sender = try TestSupport.Child(
             python,
@@ -113,7 +113,7 @@ struct WorkTests {
         #expect(before.rate(since: NetworkTraffic()) == 0)
     }
 
-    @Test("an answer about a connection: of what is cut off nothing is taken")
+    @Test("a truncated answer about a connection is ignored")
     func connection() throws {
         var info = [UInt8](repeating: 0, count: 232)
         func put<Value>(_ value: Value, _ offset: Int, _ bytes: inout [UInt8]) {
@@ -140,7 +140,7 @@ struct WorkTests {
             parse(whole)
                 == SocketDiagnosis.Connection(inode: 4_711, owner: 1_000, bytes: (1 << 40) + 1_000, idle: 150)
         )
-        // A kernel that says less: it is not known to be used.
+        // A kernel that reports less: the connection is not known to be used.
         #expect(parse(message)?.idle == .max)
         for count in 0..<whole.count where ![72, 80].contains(count) {
             #expect(parse(Array(whole[..<count])) == nil, "\(count) bytes")

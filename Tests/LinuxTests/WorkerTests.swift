@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Worker")
 struct WorkerTests {
-    @Test("results come in the order of submission, each once")
+    @Test("results arrive in the order of submission, each once")
     func order() throws {
         let worker = try Worker<Int, Int>(name: "order", limit: 100)
         #expect(!hasThread("order"))
@@ -19,7 +19,7 @@ struct WorkerTests {
         #expect(worker.count == 0)
     }
 
-    @Test("a job that blocks holds back those behind it, and nobody else; too many are refused")
+    @Test("a blocked job delays only the jobs behind it, and too many jobs are refused")
     func blocking() throws {
         let gate = try PipeEnds()
         let worker = try Worker<String, Int>(name: "blocking", limit: 2)
@@ -31,14 +31,14 @@ struct WorkerTests {
         open(gate)
         #expect(try results(of: worker, 2).map(\.key) == ["blocked", "behind"])
         #expect(worker.submit("again") { 4 } == .accepted)
-        // Done, but not taken: it counts.
+        // Done, but not collected: it counts.
         #expect(try ready(worker.descriptor))
         #expect(worker.submit("second") { 5 } == .accepted)
         #expect(worker.submit("third") { 6 } == .full)
         #expect(try results(of: worker, 2).map(\.value) == [4, 5])
     }
 
-    @Test("a result says what it took of a processor, not how long it waited")
+    @Test("a result states the processor time of its job, not how long the job waited")
     func processorTime() throws {
         let gate = try PipeEnds()
         let worker = try Worker<Int, UInt64>(name: "time", limit: 2)
@@ -73,7 +73,7 @@ struct WorkerTests {
         #expect(hasThread("patient"))
     }
 
-    @Test("the owner goes while a job blocks: it does not wait, the job ends by itself, others never begin")
+    @Test("an owner that goes away does not wait for its blocked job; jobs not yet started never start")
     func abandoned() throws {
         let gate = try PipeEnds()
         let done = try PipeEnds()
@@ -89,14 +89,14 @@ struct WorkerTests {
         }
         worker = nil
         open(gate)
-        // Written when the job, and with it what it holds, is let go.
+        // Written when the job, and with it what it holds, is released.
         #expect(try ready(done.read))
         var mark: UInt8 = 0
         #expect(read(done.read, &mark, 1) == 1)
         #expect(mark == UInt8(ascii: "."))
     }
 
-    @Test("what waits is let go with the owner, at once")
+    @Test("waiting jobs are released with their owner at once")
     func dropped() throws {
         let gate = try PipeEnds()
         let done = try PipeEnds()
@@ -111,7 +111,7 @@ struct WorkerTests {
         open(gate)
     }
 
-    @Test("the thread takes no signals, and has its name")
+    @Test("the thread receives no signals and has its name")
     func thread() throws {
         let worker = try Worker<Int, String>(name: "named", limit: 1)
         _ = worker.submit(0) {
@@ -141,13 +141,13 @@ struct WorkerTests {
     }
 }
 
-/// Blocks until somebody writes into the pipe.
+/// Blocks until something is written to the pipe.
 private func waitAt(_ gate: Int32) -> Int {
     var byte: UInt8 = 0
     return read(gate, &byte, 1)
 }
 
-/// Writes a dot when it is let go.
+/// Writes a dot when it is released.
 private final class Token: Sendable {
     private let descriptor: Int32
     init(signal descriptor: Int32) { self.descriptor = descriptor }
@@ -157,7 +157,7 @@ private final class Token: Sendable {
     }
 }
 
-/// Whether this process has a thread of that name.
+/// Whether this process has a thread with that name.
 private func hasThread(_ name: String) -> Bool {
     let threads = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/task")) ?? []
     return threads.contains { thread in

@@ -1,9 +1,9 @@
 import Foundation
 public import Glibc
 
-/// A program that a test runs: its output is caught, and it is killed when it is let go.
+/// A program that a test runs. Its output is captured, and it is killed when this object is released.
 public final class Child {
-    /// Something a test can say about a child that did not do what was awaited.
+    /// The failure of a child that did not do what the test waited for.
     public struct Failure: Error, CustomStringConvertible {
         public let description: String
     }
@@ -15,9 +15,9 @@ public final class Child {
     }
 
     public let pid: Int32
-    /// What it has written to standard output so far, as far as it was awaited.
+    /// What it has written to standard output, as far as that has been read.
     public private(set) var output = ""
-    /// What it has written to standard error so far, as far as it was awaited.
+    /// What it has written to standard error, as far as that has been read.
     public private(set) var errors = ""
     private let program: String
     private var ending: Ending?
@@ -32,9 +32,9 @@ public final class Child {
     ///   - program: its path, or a name to look up in PATH.
     ///   - arguments: without the program's name.
     ///   - environment: added to this process's own; `nil` removes a variable.
-    ///   - uid: another user to be, through setpriv(1), with a group of the same number; needs root. It is that user
-    ///     when this returns.
-    ///   - descriptors: further descriptors it gets, by the number they have there.
+    ///   - uid: another user to run as, through setpriv(1), with a group of the same number; needs root. It runs as
+    ///     that user when this returns.
+    ///   - descriptors: further descriptors that it inherits, by their numbers in the child.
     public init(
         _ program: String, _ arguments: [String] = [], environment: [String: String?] = [:],
         uid: UInt32? = nil,
@@ -58,18 +58,18 @@ public final class Child {
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_adddup2(&actions, output.write, STDOUT_FILENO)
         posix_spawn_file_actions_adddup2(&actions, errors.write, STDERR_FILENO)
-        // Beyond the numbers that they get: what is put in its place must not be taken for another.
+        // Beyond the numbers that they get, so that no descriptor is overwritten before it is moved.
         let copies = descriptors.mapValues { fcntl($0, F_DUPFD_CLOEXEC, 64) }
         defer { for copy in copies.values where copy >= 0 { close(copy) } }
         for (number, copy) in copies { posix_spawn_file_actions_adddup2(&actions, copy, number) }
         let become = try uid.map { _ in try PipeEnds() }
         if let become { posix_spawn_file_actions_adddup2(&actions, become.write, mark) }
-        // Whoever in this process has a file open without O_CLOEXEC has nothing to do with the program.
+        // The program must not inherit files that other code in this process has opened without O_CLOEXEC.
         try Self.addClose(from: become == nil ? mark : mark + 1, to: &actions)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
-        // A test may have blocked or ignored signals that the program wants.
+        // A test may have blocked or ignored signals that the program needs.
         var signals = sigset_t()
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
@@ -123,14 +123,14 @@ public final class Child {
         close(ended)
     }
 
-    /// Sends it a signal; nothing when it has ended and was awaited.
+    /// Sends it a signal; does nothing when it has ended and was waited for.
     public func kill(_ signal: Int32) {
         if ending == nil {
             Glibc.kill(pid, signal)
         }
     }
 
-    /// Asks it to end, and kills it where it does not: somebody else's program may hang in its farewell.
+    /// Asks it to end, and kills it if it does not: a foreign program may hang while it ends.
     ///
     /// - Parameter patience: milliseconds until it is killed.
     public func end(patience: Int = 10_000) throws {
@@ -170,11 +170,11 @@ public final class Child {
         return line
     }
 
-    /// Descriptors that become readable when `advance()` has something to do, for a test that runs a loop of its
-    /// own beside the child.
+    /// The descriptors that become readable when `advance()` has something to do, for a test that runs its own loop
+    /// beside the child.
     public var descriptors: [Int32] { pipes.filter { $0 >= 0 } + (ending == nil ? [ended] : []) }
 
-    /// Takes what is there, without waiting.
+    /// Reads what is there, without waiting.
     ///
     /// - Returns: how it ended, once it has and all its output is read.
     public func advance() -> Ending? {
@@ -201,7 +201,7 @@ public final class Child {
     }
 
     private func step(milliseconds: Int32) -> Bool {
-        // A negative descriptor is passed over: poll(2).
+        // poll(2) ignores a negative descriptor.
         var polls = [pipes[0], pipes[1], ending == nil ? ended : -1].map {
             pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
         }
@@ -234,7 +234,7 @@ public final class Child {
         Failure(description: "\(program) (\(pid)) \(what)\n--- output\n\(output)--- errors\n\(errors)")
     }
 
-    /// A descriptor that ends when the process does. The watching thread leaves the process to be reaped.
+    /// A descriptor that reaches its end when the process ends. The watching thread leaves the process to be reaped.
     private static func watch(_ pid: pid_t) throws -> Int32 {
         let pipe = try PipeEnds()
         let write = pipe.takeWrite()
@@ -247,7 +247,7 @@ public final class Child {
     }
 }
 
-/// Lends an array of C strings, closed by a null pointer.
+/// Lends an array of C strings, terminated by a null pointer.
 private func withStrings<Result>(
     _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
 ) -> Result {
@@ -260,8 +260,8 @@ private func withStrings<Result>(
     return body(copies)
 }
 
-/// For a program that is started with POSIX_SPAWN_SETSIGDEF: whoever started the tests may ignore some signals, as
-/// nohup(1) does.
+/// For a program that is started with POSIX_SPAWN_SETSIGDEF: the program that started the tests may ignore some
+/// signals, as nohup(1) does.
 public func setDefaultSignals(_ attributes: inout posix_spawnattr_t) {
     var signals = sigset_t()
     sigfillset(&signals)

@@ -1,10 +1,10 @@
 import Glibc
 
-/// Looks again and again for what the kernel announces to nobody; false after five minutes: a loaded machine may give a
-/// test a tenth of a processor for that long.
+/// Polls for a condition that the kernel does not announce; false after five minutes, because a loaded machine may
+/// give a test a tenth of a processor for that long.
 ///
-/// Between two looks it rests for four times as long as the last one took, 1 to 50 ms: what is awaited needs the
-/// processor, too.
+/// Between two polls it rests for four times as long as the last poll took, 1 to 50 ms, because the awaited work
+/// needs the processor, too.
 public func eventually(_ condition: () throws -> Bool) rethrows -> Bool {
     let clock = ContinuousClock()
     let deadline = clock.now + .seconds(300)

@@ -6,14 +6,14 @@ extension Cgroup {
     public var hasMemoryController: Bool { access("\(directory)/memory.max", W_OK) == 0 }
 }
 
-/// A memory cgroup of version 1 or 2 with a limit; who is in it is ended, and it is removed, when it is let go.
+/// A memory cgroup of version 1 or 2 with a limit. Its processes end, and it is removed, when this object is released.
 public final class MemoryLimit {
-    /// Of version 2, made in both cases.
+    /// The cgroup of version 2, made in both cases.
     public let own: TestCgroup
-    /// Of version 1, where the memory controller is there.
+    /// The cgroup of version 1, where that has the memory controller.
     private let old: String?
 
-    /// Whether one can be made: root, and a memory controller of version 1 or 2.
+    /// Whether a limit can be set: this needs root, and a memory controller of version 1 or 2.
     public static let isAvailable = getuid() == 0 && (try? MemoryLimit(bytes: 64 << 20)) != nil
     public static let whatIsMissing: String = "needs root and a memory controller"
 
@@ -56,11 +56,11 @@ private func removeCgroup(_ directory: String) {
     while rmdir(directory) != 0, errno == EBUSY, ContinuousClock.now < deadline { sched_yield() }
 }
 
-/// A freezer of version 1, from which SIGKILL does not free.
+/// A freezer of version 1, which SIGKILL does not thaw.
 public final class OldFreezer {
     private let directory = "/sys/fs/cgroup/freezer/test-\(UUID().uuidString)"
 
-    /// Whether there is one.
+    /// Whether the machine has this freezer.
     public static let isAvailable =
         getuid() == 0 && access("/sys/fs/cgroup/freezer/cgroup.procs", W_OK) == 0
     public static let whatIsMissing: String = "needs root and the freezer of cgroup v1"
@@ -70,7 +70,7 @@ public final class OldFreezer {
         try MemoryLimit.write("\(pid)", to: "\(directory)/cgroup.procs")
         try MemoryLimit.write("FROZEN", to: "\(directory)/freezer.state")
         let state = "\(directory)/freezer.state"
-        // It tells nobody; and one that the other freezer holds may miss the call, and hear the next.
+        // It sends no notification. A process that the other freezer holds may miss the request, and get the next.
         let deadline = ContinuousClock.now + .seconds(300)
         while ContinuousClock.now < deadline {
             try MemoryLimit.write("THAWED", to: state)

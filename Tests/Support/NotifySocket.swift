@@ -1,10 +1,10 @@
 import Foundation
 import Glibc
 
-/// The receiving end of sd_notify(3). It is read all the time, as the service manager does: whoever notifies
-/// must not wait for a test.
+/// The receiving end of sd_notify(3). It is read all the time, as by the service manager: the sender must not wait
+/// for a test.
 public final class NotifySocket {
-    /// What NOTIFY_SOCKET is to say.
+    /// The value for NOTIFY_SOCKET.
     public let path: String
     private let inbox: Inbox
 
@@ -48,7 +48,7 @@ public final class NotifySocket {
     }
 }
 
-/// Messages that came and were not asked for yet.
+/// Messages that have arrived and were not read by the test yet.
 private final class Inbox: @unchecked Sendable {
     let socket: Int32
     /// One byte for each message.
@@ -68,12 +68,12 @@ private final class Inbox: @unchecked Sendable {
     func receive() {
         var buffer = [UInt8](repeating: 0, count: 4_096)
         while true {
-            // Descriptors that come along are not asked for: the kernel drops them.
+            // Descriptors in the message are not received, so the kernel drops them.
             let count = recv(socket, &buffer, buffer.count, 0)
             if count < 0 && errno == EINTR { continue }
             guard count > 0 else { return }
             let text = String(decoding: buffer.prefix(count), as: UTF8.self)
-            // What is kept for the next daemon is nothing to wait for.
+            // No test waits for what is kept for the next daemon.
             if text.hasPrefix("FDSTORE") { continue }
             lock.withLock { messages.append(text) }
             var mark: UInt8 = 1

@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// A pipe, closed on exec; its ends are closed with it unless they are taken.
+/// A pipe, closed on exec. Its ends are closed with this object unless they are taken.
 public final class PipeEnds {
     public private(set) var read: Int32
     public private(set) var write: Int32
@@ -27,13 +27,13 @@ public final class PipeEnds {
         if write >= 0 { close(write) }
     }
 
-    /// The read end, the caller's to close.
+    /// The read end, which the caller must close.
     public func takeRead() -> Int32 {
         defer { read = -1 }
         return read
     }
 
-    /// The write end, the caller's to close.
+    /// The write end, which the caller must close.
     public func takeWrite() -> Int32 {
         defer { write = -1 }
         return write

@@ -2,8 +2,8 @@ import Foundation
 import Glibc
 
 /// A real dbus-daemon for one test: a bus of type system with the stock default-deny policy, on a socket in a
-/// directory of its own. It is stopped, and the directory removed, when it is let go. The machine's own bus is
-/// never touched.
+/// directory of its own. When this object is released, the bus ends and the directory is removed. The machine's own
+/// bus is never touched.
 public final class PrivateBus {
     /// Where it listens: `unix:path=…`.
     public let address: String
@@ -37,7 +37,7 @@ public final class PrivateBus {
                 directory: directory, policyDirectories: policyDirectories,
                 serviceDirectories: serviceDirectories, policy: policy
             ).write(toFile: configuration, atomically: false, encoding: .utf8)
-            // A pipe that nobody reads would fill, and the bus stand still.
+            // A pipe that is not read would fill up and block the bus.
             let errors = "\(directory)/bus.log"
             let log = open(errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
             guard log >= 0 else {
@@ -66,22 +66,22 @@ public final class PrivateBus {
         stop()
     }
 
-    /// Ends the bus, and with it all its connections.
+    /// Ends the bus and all its connections.
     public func stop() {
         daemon = nil
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// The address, as the environment variable that makes it a program's system bus.
+    /// The environment variable that makes this bus a program's system bus.
     public var environment: [String: String?] { ["DBUS_SYSTEM_BUS_ADDRESS": address] }
 
-    /// dbus-daemon prints its address when it listens, and ends when it cannot.
+    /// dbus-daemon prints its address once it listens, and ends if it cannot.
     private static func line(from descriptor: Int32, of daemon: Child?, _ errors: String) throws -> String {
         var line: [UInt8] = []
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             guard poll(&ready, 1, 300_000) == 1 else {
-                throw Child.Failure(description: "dbus-daemon is silent")
+                throw Child.Failure(description: "dbus-daemon prints no address")
             }
             var byte: UInt8 = 0
             guard read(descriptor, &byte, 1) == 1 else {

@@ -1,7 +1,7 @@
 import Foundation
 import Glibc
 
-/// Where the programs are that tests run.
+/// The paths of the programs that tests run.
 public enum Programs {
     /// The path of a program in PATH.
     public static func inPath(_ program: String) -> String? {
@@ -9,8 +9,8 @@ public enum Programs {
         return path.split(separator: ":").map { "\($0)/\(program)" }.first { access($0, X_OK) == 0 }
     }
 
-    /// The path of an executable target of this package: it is built beside the tests, or in the directory that
-    /// APPSTATED_PROGRAMS names, for figures of what is shipped.
+    /// The path of an executable target of this package. It is built beside the tests, or is in the directory that
+    /// APPSTATED_PROGRAMS names, to measure what is shipped.
     public static func built(_ product: String) -> String? {
         if let directory = ProcessInfo.processInfo.environment["APPSTATED_PROGRAMS"] {
             let path = "\(directory)/\(product)"
@@ -24,7 +24,7 @@ public enum Programs {
         return access(path, X_OK) == 0 ? path : nil
     }
 
-    /// The path of a product that was built beside the program that runs.
+    /// The path of a product that was built beside the running program.
     public static func beside(_ product: String) -> String? {
         let own = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()
         let path = own.deletingLastPathComponent().appendingPathComponent(product).path

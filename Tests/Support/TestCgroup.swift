@@ -2,15 +2,15 @@ import Foundation
 import Glibc
 public import Linux
 
-/// A cgroup of the test's own; what is in it is ended, and it is removed, when it is let go.
+/// A cgroup of the test's own. Its processes end, and it is removed, when this object is released.
 public final class TestCgroup {
     public let cgroup: Cgroup
 
-    /// Whether cgroups can be made and processes moved: root, and a mount of cgroup2 that is writable.
+    /// Whether cgroups can be made and processes moved: this needs root, and a writable mount of cgroup2.
     public static let isAvailable = (try? TestCgroup("test-probe")) != nil
     public static let whatIsMissing: String = "needs root and a writable mount of cgroup2"
 
-    /// Below our own cgroup, with a name that nobody else has, that begins with `name`.
+    /// Makes one below this process's cgroup, with a unique name that begins with `name`.
     public convenience init(_ name: String = "test", owner: UInt32? = nil) throws {
         guard let base = Self.base else { throw TestFailure("no cgroup2") }
         try self.init("\(name)-\(UUID().uuidString)", below: base)
@@ -19,7 +19,7 @@ public final class TestCgroup {
 
     public init(_ name: String, below parent: Cgroup) throws {
         guard let cgroup = Cgroup(path: "\(parent.isRoot ? "" : parent.path)/\(name)", in: parent.hierarchy)
-        else { throw TestFailure("no cgroup's name: \(name)") }
+        else { throw TestFailure("not the name of a cgroup: \(name)") }
         self.cgroup = cgroup
         guard mkdir(cgroup.directory, 0o755) == 0 else { throw TestFailure("mkdir \(cgroup): \(errno)") }
     }
@@ -27,7 +27,7 @@ public final class TestCgroup {
     deinit {
         try? kill()
         try? cgroup.thaw()
-        // The dead leave a moment after the kill.
+        // Killed processes leave the cgroup a moment after the kill.
         if let events = try? CgroupEvents(cgroup) {
             var look = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
             while (try? events.read())?.isPopulated == true, poll(&look, 1, 1_000) > 0 {}
@@ -38,10 +38,10 @@ public final class TestCgroup {
     /// Moves a process into it.
     public func take(_ pid: Int32) throws { try write("\(pid)", to: "cgroup.procs") }
 
-    /// SIGKILL to everything in it and below.
+    /// Sends SIGKILL to every process in it and below.
     public func kill() throws { try write("1", to: "cgroup.kill") }
 
-    /// Whether it is frozen though its own file does not ask for it.
+    /// Whether it is frozen although its own file does not request that.
     public var isFrozenByAncestor: Bool { get throws { try cgroup.isFrozen() && !cgroup.wantsFrozen() } }
 
     private func write(_ text: String, to name: String) throws {
@@ -53,7 +53,7 @@ public final class TestCgroup {
         }
     }
 
-    /// Our own cgroup, where processes can be moved.
+    /// The cgroup of this process, if processes can be moved there.
     public static let base: Cgroup? = {
         guard let hierarchy = try? UnifiedHierarchy.find() else { return nil }
         return try? Cgroup.of(getpid(), in: hierarchy)

@@ -13,15 +13,15 @@ start org.example.Seen 'exec sleep infinity'
 register org.example.Seen "$pid" suspension s manual
 front=$pid
 report SetFocus u "$pid"
-same 'in front' active "$(state "$app")"
+same 'the application in front is active' active "$(state "$app")"
 hint true
-check 'locked: into the background' await "$told" 'org.example.Seen .*inactive → background'
-check 'after the word about protected data' await "$told" 'org.example.Seen .*ProtectedDataWillBecomeUnavailable'
+check 'locking moves it to the background' await "$told" 'org.example.Seen .*inactive → background'
+check 'the loss of protected data is announced' await "$told" 'org.example.Seen .*ProtectedDataWillBecomeUnavailable'
 hint false
-check 'unlocked: in front again' await "$told" 'org.example.Seen .*ProtectedDataDidBecomeAvailable'
-same 'active' active "$(state "$app")"
+check 'unlocking announces protected data' await "$told" 'org.example.Seen .*ProtectedDataDidBecomeAvailable'
+same 'it is active again' active "$(state "$app")"
 
-# What a desktop's locker does at logind's word.
+# What a desktop's screen locker does when logind tells it to.
 dbus-monitor --system "type='signal',interface='org.freedesktop.login1.Session'" >"$scratch/locker" 2>&1 &
 listener=$!
 await "$scratch/locker" 'member=NameLost'
@@ -41,17 +41,17 @@ if [ -x "$delegate" ]; then
 fi
 : >"$told"
 loginctl lock-session "$session"
-check 'loginctl lock-session: into the background' await "$told" 'org.example.Seen .*inactive → background'
+check 'loginctl lock-session moves it to the background' await "$told" 'org.example.Seen .*inactive → background'
 loginctl unlock-session "$session"
-check 'loginctl unlock-session: in front' await "$told" 'org.example.Seen .*inactive → active'
-same 'and active' active "$(state "$seen")"
+check 'loginctl unlock-session brings it to the front' await "$told" 'org.example.Seen .*inactive → active'
+same 'it is active after that' active "$(state "$seen")"
 if [ -x "$delegate" ]; then
     await "$scratch/delegate" DidBecomeAvailable
-    same 'a delegate is told of both, once' 'ProtectedDataWillBecomeUnavailable ProtectedDataDidBecomeAvailable' \
+    same 'a delegate is notified of both, once' 'ProtectedDataWillBecomeUnavailable ProtectedDataDidBecomeAvailable' \
         "$(grep ProtectedData "$scratch/delegate" | tr '\n' ' ' | sed 's/ $//')"
     kill -KILL "$pid"
 else
-    skip 'a delegate is told of both, once' 'the delegate could not be built: no C compiler or no libsystemd-dev'
+    skip 'a delegate is notified of both, once' 'the delegate could not be built: no C compiler or no libsystemd-dev'
 fi
 kill "$listener" "$locker"
 
@@ -59,12 +59,12 @@ if [ -c /dev/tty2 ]; then
     other=$(login bob 1002 2)
     : >"$told"
     loginctl activate "$other"
-    check 'switched away: into the background' await "$told" 'org.example.Seen .*inactive → background'
+    check 'switching to another session moves it to the background' await "$told" 'org.example.Seen .*inactive → background'
     loginctl activate "$session"
-    check 'switched back: in front' await "$told" 'org.example.Seen .*inactive → active'
+    check 'switching back brings it to the front' await "$told" 'org.example.Seen .*inactive → active'
 else
-    skip 'switched away: into the background' 'no virtual terminals here'
-    skip 'switched back: in front' 'no virtual terminals here'
+    skip 'switching to another session moves it to the background' 'no virtual terminals here'
+    skip 'switching back brings it to the front' 'no virtual terminals here'
 fi
 kill -KILL "$front"
 kill "$watcher"

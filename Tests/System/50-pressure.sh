@@ -1,7 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-# grow MIB: what a shell runs to take so much, 8 MiB at a time, and say so.
+# grow MIB: a shell command that allocates so much, 8 MiB at a time, and then prints a line.
 grow() {
     echo "perl -e 'for (1 .. $1 / 8) { push @a, chr(1) x (8 << 20); select(undef, undef, undef, 0.1) }" \
         "print qq(grown), chr(10); close STDOUT; while (!@ARGV) { sleep }'"
@@ -18,36 +18,37 @@ suspended() {
 }
 
 if [ "$where" = container ]; then
-    for name in 'memory that runs short is told' 'what is suspended is pushed out, where it may not be ended' \
-        'what may is ended' 'and does not run in between' 'what needed it got it' 'the kernel killed nobody'; do
-        skip "$name" 'the memory is the host'"'"'s'
+    for name in 'memory pressure is announced' 'a suspended application that may not be ended is paged out' \
+        'a suspended application that may be ended is reclaimed' 'it does not run before its end' \
+        'the programs that needed memory got it' 'the kernel killed no process'; do
+        skip "$name" 'the memory belongs to the host'
     done
 else
     monitor pressure
     suspended Kept 96 false
     kept=$app
     swapped=$cgroup/memory.swap.current
-    # More than there is without the swap.
+    # More than is available without swap.
     need=$(($(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) + 64))
     sh -c "$(grow "$need") done" >"$scratch/got" 2>&1
-    check 'memory that runs short is told' await "$told" 'MemoryPressureChanged level="?(warning|critical)'
+    check 'memory pressure is announced' await "$told" 'MemoryPressureChanged level="?(warning|critical)'
     if [ "$(cat "$swapped")" -gt 0 ]; then
-        ok 'what is suspended is pushed out, where it may not be ended'
+        ok 'a suspended application that may not be ended is paged out'
     else
-        not_ok 'what is suspended is pushed out, where it may not be ended' "$swapped: 0"
+        not_ok 'a suspended application that may not be ended is paged out' "$swapped: 0"
     fi
 
-    # And once more, where nothing can be pushed out. MemAvailable leaves out what CPUs keep for themselves, much of it after
-    # the swap was read back.
+    # Again, without a way to page anything out. MemAvailable does not include the pages on the CPUs' own lists, of which there
+    # are many after the swap was read back.
     swapoff -a
     suspended Spare 200 true
     need=$(($(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) + 160))
     sh -c "$(grow "$need") done" >>"$scratch/got" 2>&1
-    check 'what may is ended' await "$told" 'ApplicationReclaimed'
-    same 'and does not run in between' '' "$(grep 'org.example.Spare .*suspended → background' "$told")"
+    check 'a suspended application that may be ended is reclaimed' await "$told" 'ApplicationReclaimed'
+    same 'it does not run before its end' '' "$(grep 'org.example.Spare .*suspended → background' "$told")"
     grep -E 'MemoryPressureChanged|ApplicationReclaimed' "$told" | sed 's/^/# /'
-    same 'what needed it got it' 'grown grown' "$(tr '\n' ' ' <"$scratch/got" | sed 's/ $//')"
-    same 'the kernel killed nobody' '' "$(journalctl -k --no-pager -o cat -g 'Out of memory' | grep -v '^-- No entries')"
+    same 'the programs that needed memory got it' 'grown grown' "$(tr '\n' ' ' <"$scratch/got" | sed 's/ $//')"
+    same 'the kernel killed no process' '' "$(journalctl -k --no-pager -o cat -g 'Out of memory' | grep -v '^-- No entries')"
     ask "$kept" Terminate b true
     kill "$watcher"
 fi

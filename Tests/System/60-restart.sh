@@ -13,40 +13,40 @@ for ((i = 1; i <= many; i++)); do
     fi
 done
 before=$(list)
-same 'thirty applications, ten of them suspended' 10 "$(grep -c 'Many.*suspended' <<<"$before")"
+same 'there are thirty applications, ten of them suspended' 10 "$(grep -c 'Many.*suspended' <<<"$before")"
 
-# Somebody goes on asking; calls while nobody is there wait, or fail.
+# A client keeps calling; calls while no daemon runs wait or fail.
 while :; do report SetMinimized ub "$first" true; done >/dev/null 2>&1 &
 load=$!
 for _ in 1 2 3; do
     old=$(main_pid)
     systemctl restart appstated
     new=$(main_pid)
-    check 'systemctl restart: another daemon' test "$old" != "$new"
-    same 'which has lost nothing' "$before" "$(list)"
+    check 'systemctl restart starts another daemon' test "$old" != "$new"
+    same 'the new daemon has lost nothing' "$before" "$(list)"
 done
 kill "$load"
 wait "$load" 2>/dev/null
-same 'and what it holds is frozen' 'frozen 1' "$(grep frozen "$frozen")"
+same 'the suspended applications are still frozen' 'frozen 1' "$(grep frozen "$frozen")"
 
 old=$(main_pid)
 kill -KILL "$old"
 tail --pid="$old" -f /dev/null
-same 'killed: nothing lost' "$before" "$(list)"
-same 'frozen all the while' 'frozen 1' "$(grep frozen "$frozen")"
+same 'a killed daemon loses nothing' "$before" "$(list)"
+same 'they stay frozen after the kill' 'frozen 1' "$(grep frozen "$frozen")"
 
 followed_journal=$scratch/journal
 journalctl --no-pager -f -n 0 -o cat -u appstated >"$followed_journal" &
 follower=$!
-# Not while it is being started: then it is the start that takes too long.
+# Not while it is starting: then the start would time out instead.
 systemctl start appstated
 kill -STOP "$(main_pid)"
-check 'hung: the watchdog ends it' await "$followed_journal" 'Watchdog timeout'
-check 'and a new one is started' await "$followed_journal" '^Started appstated'
-same 'nothing lost' "$before" "$(list)"
+check 'the watchdog ends a daemon that hangs' await "$followed_journal" 'Watchdog timeout'
+check 'a new daemon is started' await "$followed_journal" '^Started appstated'
+same 'a daemon that hung loses nothing' "$before" "$(list)"
 kill "$follower"
 
 score=/proc/$pid/oom_score_adj
-same 'the last of them goes first to the kernel'"'"'s killer' 900 "$(cat "$score")"
+same 'the OOM killer takes a suspended application first' 900 "$(cat "$score")"
 ask "$app" Unregister
-same 'given up, it has what it had of its own' 0 "$(cat "$score")"
+same 'an unregistered application has its own OOM score back' 0 "$(cat "$score")"

@@ -8,6 +8,6 @@ if [ -z "$(list)" ]; then
 fi
 before=$(list)
 old=$(main_pid)
-check 'apt installs a newer version over it' env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$PWD/second/"*.deb
-check 'which runs' test "$old" != "$(main_pid)"
-same 'and has lost nothing' "$before" "$(list)"
+check 'apt upgrades the package' env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$PWD/second/"*.deb
+check 'the new version runs' test "$old" != "$(main_pid)"
+same 'the new version has lost nothing' "$before" "$(list)"

@@ -2,14 +2,16 @@
 # shellcheck disable=SC2034,SC2154 # shared between the files
 
 saved='half a sentence, never'
-names=('before the reboot its state is saved' 'after the reboot the daemon is there' 'it is another boot'
-    'the next launch may restore' 'and is told that the machine went down' 'that it is not the first'
-    'and its state is whole' 'the history says so'
-    'and that it was suspended then' 'a letter is opened'
-    'it is suspended when the machine goes down' 'opened again it has its text' 'and the newer part')
+names=('an application saves its state before the reboot' 'the daemon starts after the reboot'
+    'the machine has booted again'
+    'the next launch is offered restoration' 'the exit reason is the reboot' 'it is not the first launch'
+    'its saved state is complete' 'the history lists the reboot'
+    'its previous state was suspended' 'a letter is opened'
+    'the application is suspended before the reboot'
+    'an application that is opened again has its saved text' 'it also has the newly opened part')
 
 if [ "$where" = container ]; then
-    for name in "${names[@]}"; do skip "$name" 'a container is not booted again'; done
+    for name in "${names[@]}"; do skip "$name" 'a container cannot reboot'; done
 elif [ ! -x "$delegate" ]; then
     for name in "${names[@]}"; do
         skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'

@@ -6,16 +6,16 @@ if [ -z "$(list)" ]; then
     register org.example.Last "$pid" suspension s manual
     ask "$app" Suspend
 fi
-check 'apt purges it' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated
-same 'what it had suspended runs on' '' \
+check 'apt purges the package' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated
+same 'suspended applications run again' '' \
     "$(find /sys/fs/cgroup/user.slice -name cgroup.events -exec grep -l 'frozen 1' {} +)"
-same 'no user' '' "$(getent passwd appstated)$(getent group appstated)"
-same 'no files' '' "$(find / -xdev \( -name '*appstat*' -o -name '*org.appstate1*' \) -not -path '/proc/*' \
+same 'the user is gone' '' "$(getent passwd appstated)$(getent group appstated)"
+same 'no files are left' '' "$(find / -xdev \( -name '*appstat*' -o -name '*org.appstate1*' \) -not -path '/proc/*' \
     -not -path '/sys/*' -not -path '/vm/*' -not -path "$scratch*" -not -path /etc/hostname 2>/dev/null)"
-same 'no unit' not-found "$(systemctl show --property=LoadState --value appstated.service)"
-same 'no process' '' "$(pgrep -x appstated)"
+same 'the unit is gone' not-found "$(systemctl show --property=LoadState --value appstated.service)"
+same 'no process is left' '' "$(pgrep -x appstated)"
 if busctl call "$service" "$root" "$manager" ListApplications >/dev/null 2>&1; then
-    not_ok 'no name on the bus'
+    not_ok 'the bus name is gone'
 else
-    ok 'no name on the bus'
+    ok 'the bus name is gone'
 fi

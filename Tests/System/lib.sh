@@ -1,5 +1,5 @@
 #!/bin/bash
-# Words that the parts are written in. `where` is container or vm.
+# Functions for the parts. `where` is container or vm.
 # shellcheck disable=SC2034,SC2154 # shared between the files
 
 service=org.appstate1
@@ -11,9 +11,9 @@ checks=0
 failures=0
 # An application with a delegate; scripts/test-system builds it where there is a C compiler.
 delegate=$PWD/extra/delegate
-# Which of the machine's starts this is.
+# The number of this boot.
 boot=${VM_BOOT:-1}
-# What is awaited comes in milliseconds, on an emulated processor in seconds.
+# Awaited events come within milliseconds, on an emulated processor within seconds.
 patience=30
 [ "$where" = container ] || patience=120
 scratch=$(mktemp -d)
@@ -36,7 +36,7 @@ skip() {
     echo "ok $checks - $1 # SKIP $2"
 }
 
-# check NAME COMMAND...: what it said is shown where it fails.
+# check NAME COMMAND...: its output is shown if it fails.
 check() {
     local name=$1 said
     shift
@@ -48,7 +48,7 @@ same() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "$(diff <(echo "$2") <(echo "$3"))"; fi
 }
 
-# reboot_machine: what is counted goes on after it. Does not return.
+# reboot_machine: the count of checks continues afterwards. Does not return.
 reboot_machine() {
     echo "checks=$checks failures=$failures" >/vm/checks
     : >/vm/reboot
@@ -64,7 +64,7 @@ finish() {
     }
 }
 
-# await FILE REGEX: until a line of the file matches.
+# await FILE REGEX: waits until a line of the file matches.
 await() {
     local follower status
     exec {followed}< <(exec timeout "$patience" tail -n +1 -F "$1" 2>/dev/null)
@@ -84,7 +84,7 @@ status_of() { sed -n "s/^$2:\t*//p" "/proc/$1/status"; }
 
 property() { busctl get-property "$service" "$root" "$manager" "$1" | cut -d ' ' -f 2- | tr -d '"'; }
 
-# The applications that there are: path, id, pid, uid, state.
+# All applications: path, id, pid, uid, state.
 list() {
     busctl --json=short call "$service" "$root" "$manager" ListApplications | tr '[' '\n' | grep -F '"/org' | sort
 }
@@ -96,7 +96,7 @@ alice() {
         DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/1001/bus "$@"
 }
 
-# login USER UID TTY: opens a session, on a terminal of the seat where there is one, and says its id.
+# login USER UID TTY: opens a session, on a terminal of the seat if there is one, and prints its id.
 login() {
     local fifo=$scratch/login-$1 terminal=() session
     mkfifo "$fifo"
@@ -113,8 +113,8 @@ login() {
     echo "$session"
 }
 
-# start NAME COMMAND: runs it in a scope as desktops make them; its process is in $pid, its cgroup in $cgroup. The
-# command is a shell's, and begins once it is there.
+# start NAME COMMAND: runs it in a scope like a desktop's; sets $pid to its process and $cgroup to its cgroup. The
+# shell runs the command once it is in the scope.
 start() {
     local fifo=$scratch/start
     rm -f "$fifo"
@@ -126,7 +126,7 @@ start() {
     cgroup=/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$pid/cgroup")
 }
 
-# register ID PID [OPTION...]: its path is in $app.
+# register ID PID [OPTION...]: sets $app to its path.
 register() {
     local id=$1 process=$2
     shift 2
@@ -144,7 +144,7 @@ ask() {
     alice busctl call "$service" "$path" "$application" "$@"
 }
 
-# monitor NAME: what alice is told goes to $told.
+# monitor NAME: writes the signals that alice receives to $told.
 monitor() {
     told=$scratch/told-$1
     alice appstatectl monitor >"$told" 2>&1 &
@@ -152,12 +152,12 @@ monitor() {
     await "$told" '^listening'
 }
 
-# edges ID: the states that it walked, as they were announced.
+# edges ID: the announced states that it went through.
 edges() {
     sed -nE "s/^[^ ]+ +$1 +([a-z-]+) → ([a-z-]+) .*/\1 \2/p" "$told" | awk 'NR == 1 { printf $1 } { printf " " $2 }'
 }
 
-# ---- an application that is launched: its text is what it has opened
+# ---- an application that is launched: its text consists of what it has opened
 
 letters=/var/tmp/letters
 
@@ -176,7 +176,7 @@ EOF
         >/usr/share/applications/mimeinfo.cache
 }
 
-# start_agent: the session agent, which starts what is launched. There are no windows here.
+# start_agent: the session agent, which starts launched programs. There are no windows here.
 start_agent() {
     local agent=$PWD/extra/agent
     alice systemctl --user --quiet is-active launching ||
@@ -184,5 +184,5 @@ start_agent() {
             -E LD_LIBRARY_PATH="$agent" "$agent/appstate-session" --launch-only
 }
 
-# open_letter URL: by its entry, through alice's agent and her service manager.
+# open_letter URL: by its desktop entry, through alice's agent and service manager.
 open_letter() { start_agent && alice appstatectl open "$1"; }

@@ -1,6 +1,6 @@
 import Systemd
 
-/// Calls what reads the environment of its process, so that tests need not change their own.
+/// Calls code that reads the environment of its process, so that tests need not change their own.
 @main
 struct SystemdProbe {
     static func main() {

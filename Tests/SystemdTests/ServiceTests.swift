@@ -58,7 +58,7 @@ import Testing
     }
 }
 
-/// A datagram socket as a service manager has it.
+/// A datagram socket like a service manager's.
 private final class NotifySocket {
     let path: String
     private let descriptor: Int32

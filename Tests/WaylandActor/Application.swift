@@ -1,7 +1,7 @@
 import CWayland
 import Glibc
 
-/// One client of the compositor and what it is told to do.
+/// One client of the compositor and the commands that it executes.
 final class Application {
     private struct Mistake: Error {
         let text: String
@@ -24,7 +24,7 @@ final class Application {
     private var lastWindow = 0
     private var unread: [UInt8] = []
 
-    /// Of a window, in pixels.
+    /// The side of a window, in pixels.
     private static let side: Int32 = 64
 
     init?() {
@@ -42,7 +42,7 @@ final class Application {
         }
     }
 
-    /// What all windows show: black.
+    /// The content of all windows: black.
     private static func buffer(_ memory: OpaquePointer) -> OpaquePointer? {
         let size = side * side * 4
         var name = Array(
@@ -89,7 +89,7 @@ final class Application {
         guard let number = words.popFirst(), let command = words.popFirst() else { return }
         do {
             let answer = try perform(command, Array(words))
-            // A window is shown when the answer to its first commit is acknowledged: twice there and back.
+            // A window is shown once the reply to its first commit is acknowledged: two round trips.
             guard connection.synchronize(), connection.synchronize() else {
                 throw Mistake(text: "the compositor is gone")
             }
@@ -126,7 +126,7 @@ final class Application {
         guard let deed = words.first.flatMap(Deed.init) else { throw Mistake(text: "do what?") }
         if plasma == nil { plasma = PlasmaBar(connection) }
         if plasma == nil, taskbar == nil { taskbar = Taskbar(connection) }
-        // What others have done meanwhile.
+        // Processes what other clients have done meanwhile.
         guard connection.synchronize() else { throw Mistake(text: "the compositor is gone") }
         let count = plasma?.perform(deed, where: matches) ?? taskbar?.perform(deed, where: matches) ?? 0
         guard count > 0 else { throw Mistake(text: "there is no such window") }
@@ -135,7 +135,7 @@ final class Application {
     private func plasma(_ words: [String]) throws {
         if plasma == nil { plasma = PlasmaBar(connection) }
         guard let plasma, connection.synchronize(), plasma.perform(words) else {
-            throw Mistake(text: "not with this compositor")
+            throw Mistake(text: "this compositor cannot do that")
         }
     }
 

@@ -1,7 +1,7 @@
 import CWayland
 import Glibc
 
-/// A connection to the compositor, and its objects' events.
+/// A connection to the compositor and the events of its objects.
 final class Connection {
     typealias Listener = (_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) -> Void
 
@@ -22,7 +22,7 @@ final class Connection {
         guard wl_display_roundtrip(display) >= 0 else { return nil }
     }
 
-    /// Binds a global; nil where there is none.
+    /// Binds a global; nil where it does not exist.
     func bind(_ interface: UnsafePointer<wl_interface>, version: UInt32 = 1) -> OpaquePointer? {
         guard let registry, let global = globals[String(cString: interface.pointee.name)] else { return nil }
         return wl_registry_bind(registry, global, interface, version).map { OpaquePointer($0) }
@@ -42,7 +42,7 @@ final class Connection {
             }, nil, Unmanaged.passUnretained(self).toOpaque())
     }
 
-    /// Sends a request; answers the object that it makes.
+    /// Sends a request; returns the object that it creates.
     @discardableResult
     func ask(
         _ object: OpaquePointer, _ request: UInt32, _ arguments: [wl_argument] = [],
@@ -59,6 +59,6 @@ final class Connection {
         text.withCString { _ = ask(object, request, [wl_argument(s: $0)]) }
     }
 
-    /// Waits until the compositor has done what was asked.
+    /// Waits until the compositor has processed all requests.
     func synchronize() -> Bool { wl_display_roundtrip(display) >= 0 }
 }

@@ -1,10 +1,10 @@
 import Glibc
 
-/// A Wayland application for tests: windows on the compositor that WAYLAND_DISPLAY names, told what to do line by line
-/// on standard input. It is a taskbar as well: it asks the compositor to do something to any client's window.
+/// A Wayland application for tests: it opens windows on the compositor that WAYLAND_DISPLAY names and executes commands
+/// line by line from standard input. It is also a taskbar: it asks the compositor to manipulate any client's windows.
 ///
-/// A line is `NUMBER COMMAND WORD…`; it is answered by `#NUMBER ok WORD…` or `#NUMBER error TEXT`, when the compositor
-/// has taken what was asked. It ends with its input. A window that is asked to close closes.
+/// A line is `NUMBER COMMAND WORD…`. It is answered by `#NUMBER ok WORD…` or `#NUMBER error TEXT` once the compositor
+/// has processed it. The program ends with its input. A window that is asked to close closes.
 ///
 ///     open ID [TITLE…]         a window of that application id, `-`: of none; answers with its number
 ///     open-many COUNT ID       so many, with the titles `window 0` and so on; answers with their numbers

@@ -1,6 +1,6 @@
 import CWayland
 
-/// All windows and virtual desktops of KWin, and what can be asked to be done to them.
+/// All windows and virtual desktops of KWin, and the requests that manipulate them.
 final class PlasmaBar {
     private struct Window {
         var title = ""
@@ -58,7 +58,7 @@ final class PlasmaBar {
         }
     }
 
-    /// Asks for it; answers for how many windows.
+    /// Requests it; returns for how many windows.
     func perform(_ deed: Deed, where matches: (String) -> Bool) -> Int {
         let found = windows.filter { matches($0.value.title) }.sorted { $0.value.title < $1.value.title }
         for (window, _) in found {
@@ -78,7 +78,7 @@ final class PlasmaBar {
             [wl_argument(u: state.rawValue), wl_argument(u: isOn ? state.rawValue : 0)])
     }
 
-    /// What only KWin can do; false where it makes no sense.
+    /// What only KWin can do; false for invalid commands.
     func perform(_ words: [String]) -> Bool {
         guard words.count >= 2, let number = Int(words[1]) else { return false }
         switch words[0] {

@@ -1,13 +1,13 @@
 import CWayland
 import Glibc
 
-/// Descriptions of interfaces, as libwayland wants them: they are never let go.
+/// Descriptions of interfaces in the form that libwayland requires. They are never freed.
 enum Protocol {
     typealias Interface = UnsafePointer<wl_interface>
     /// A message: its name, and a letter for each argument (wayland-util.h, "wl_message").
     typealias Message = (name: String, signature: String, types: [Interface?])
 
-    /// One that libwayland itself describes.
+    /// An interface that libwayland itself describes.
     static func own(_ interface: wl_interface) -> Interface {
         let place = UnsafeMutablePointer<wl_interface>.allocate(capacity: 1)
         place.initialize(to: interface)
@@ -36,7 +36,8 @@ enum Protocol {
     private static func text(_ text: String) -> UnsafePointer<CChar>? { UnsafePointer(strdup(text)) }
 }
 
-/// xdg_wm_base and what it makes, version 1, as far as windows need it; the numbers are those of its messages.
+/// xdg_wm_base and the objects it creates, version 1, as far as windows need them. The numbers are those of its
+/// messages.
 struct XDGShell {
     let base: Protocol.Interface
     let surface: Protocol.Interface
@@ -60,7 +61,7 @@ struct XDGShell {
         case setMinimized = 13
     }
 
-    /// Of xdg_toplevel; of the others the only event is number 0.
+    /// An event of xdg_toplevel; the only event of the others is number 0.
     static let closeEvent: UInt32 = 1
 
     init() {

@@ -1,6 +1,6 @@
 import CWayland
 
-/// What a taskbar asks for.
+/// The requests of a taskbar.
 enum Deed: String {
     case minimize
     case restore
@@ -8,7 +8,7 @@ enum Deed: String {
     case close
 }
 
-/// All windows of the compositor, and what can be asked to be done to them.
+/// All windows of the compositor, and the requests that manipulate them.
 final class Taskbar {
     private let connection: Connection
     private let seat: OpaquePointer
@@ -42,7 +42,7 @@ final class Taskbar {
         }
     }
 
-    /// Asks for it; answers for how many windows.
+    /// Requests it; returns for how many windows.
     func perform(_ deed: Deed, where matches: (String) -> Bool) -> Int {
         let handles = titles.filter { matches($0.value) }.sorted { $0.value < $1.value }.map(\.key)
         for handle in handles {

@@ -1,7 +1,7 @@
 import CXCB
 import Glibc
 
-/// One client of the X server and what it is told to do.
+/// One client of the X server and the commands that it executes.
 final class Application {
     private struct Mistake: Error {
         let text: String
@@ -115,7 +115,7 @@ final class Application {
 
     private func open(_ name: String, _ title: String, type: String? = nil) -> xcb_window_t {
         let window = xcb_generate_id(connection)
-        // Xwayland shows what is drawn: here the server does it, in one colour.
+        // Xwayland shows a window only once something is drawn; here the server draws it, in one colour.
         var background = screen.white_pixel
         xcb_create_window(
             connection, UInt8(XCB_COPY_FROM_PARENT), window, screen.root, 0, 0, 200, 100, 0,
@@ -123,7 +123,7 @@ final class Application {
             XCB_CW_BACK_PIXEL.rawValue, &background)
         set(window, "WM_CLASS", "STRING", Array("\(name.lowercased())\0\(name)\0".utf8))
         set(window, "_NET_WM_NAME", "UTF8_STRING", Array(title.utf8))
-        // As toolkits do: in a PID namespace it is of no use to anybody else.
+        // As toolkits do. From within a PID namespace the value is useless to other processes.
         set(window, "_NET_WM_PID", "CARDINAL", [UInt32(getpid())])
         set(window, "WM_PROTOCOLS", "ATOM", [atom("WM_DELETE_WINDOW")])
         if let type { set(window, "_NET_WM_WINDOW_TYPE", "ATOM", [atom("_NET_WM_WINDOW_TYPE_\(type)")]) }
@@ -143,7 +143,7 @@ final class Application {
             UInt32(value.count), value)
     }
 
-    /// ICCCM, "Changing Window State": the window manager must also be told, should it be unmapped already.
+    /// ICCCM, "Changing Window State": the window manager must also be notified in case the window is unmapped already.
     private func withdraw(_ window: xcb_window_t) {
         xcb_unmap_window(connection, window)
         var event = xcb_unmap_notify_event_t()
@@ -153,7 +153,7 @@ final class Application {
         tellWindowManager(event)
     }
 
-    /// Asks the window manager, as a pager does on behalf of the user: source 2 (Extended Window Manager Hints).
+    /// Asks the window manager like a pager that acts for the user: source 2 (Extended Window Manager Hints).
     private func request(_ name: String, _ window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0) {
         var event = xcb_client_message_event_t()
         event.response_type = UInt8(XCB_CLIENT_MESSAGE)
@@ -176,7 +176,7 @@ final class Application {
 
     // MARK: The window manager
 
-    /// The window that says that there is one: it names itself (Extended Window Manager Hints,
+    /// The window that proves that a window manager runs: it names itself (Extended Window Manager Hints,
     /// "_NET_SUPPORTING_WM_CHECK").
     private func waitForManager(otherThan former: xcb_window_t) -> xcb_window_t {
         var mask = XCB_EVENT_MASK_PROPERTY_CHANGE.rawValue
@@ -221,7 +221,7 @@ final class Application {
         return reply.pointee.atom
     }
 
-    /// A round trip: what was asked has been done.
+    /// A round trip: all requests have been processed.
     private func synchronize() {
         free(xcb_get_input_focus_reply(connection, xcb_get_input_focus(connection), nil))
     }

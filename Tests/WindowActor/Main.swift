@@ -1,10 +1,10 @@
 import Glibc
 
-/// An X11 application for tests: windows on the display that DISPLAY names, told what to do line by line on standard
-/// input.
+/// An X11 application for tests: it opens windows on the display that DISPLAY names and executes commands line by line
+/// from standard input.
 ///
-/// A line is `NUMBER COMMAND WORD…`; it is answered by `#NUMBER ok WORD…` or `#NUMBER error TEXT`, when the X server
-/// has taken what was asked. It ends with its input. A window that is asked to close (WM_DELETE_WINDOW) closes.
+/// A line is `NUMBER COMMAND WORD…`. It is answered by `#NUMBER ok WORD…` or `#NUMBER error TEXT` once the X server has
+/// processed it. The program ends with its input. A window that is asked to close (WM_DELETE_WINDOW) closes.
 ///
 ///     manager [WINDOW]         waits until there is a window manager, another than that WINDOW; answers with its window
 ///     open CLASS [TITLE…]      a window; answers with its number
@@ -15,7 +15,7 @@ import Glibc
 ///     close WINDOW             destroys it
 ///     withdraw WINDOW          unmaps it; map WINDOW maps it again
 ///     own WINDOW SELECTION     takes a selection; disown SELECTION gives it up
-///     grab                     has the X server to itself from then on
+///     grab                     grabs the X server for good
 ///     desktop WINDOW NUMBER    asks the window manager to move it to that workspace; 4294967295: to all
 ///     register ID              registers itself on the system bus; answers with its application's path
 ///     launched                 calls FinishLaunching; unregister calls Unregister

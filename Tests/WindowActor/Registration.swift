@@ -1,12 +1,12 @@
 import AppStateBus
 import AppStateContract
 
-/// The process as it has registered itself, on a connection of its own.
+/// The process as an application that registered itself, on its own connection.
 final class Registration {
     private let bus: Bus
     let path: String
 
-    /// As long as tests wait; microseconds.
+    /// As long as tests wait, in microseconds.
     private static let patience: UInt64 = 300_000_000
 
     init(id: String) throws {

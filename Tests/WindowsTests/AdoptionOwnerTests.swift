@@ -8,7 +8,7 @@ import Windows
 
 @testable import appstate_session
 
-/// Whose window makes whom an application.
+/// Which process the agent adopts for a window.
 @Suite(
     "Adoption of the right process", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
@@ -21,7 +21,7 @@ struct AdoptionOwnerTests {
     }
 
     @Test(
-        "in a unit of its own: the topmost process of the unit, under the unit's id; who registers itself below it has it",
+        "in a unit of its own, the unit's topmost process is adopted until a descendant registers itself",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func unit() throws {
         let display = try Display(#require(WindowManager.present.first))
@@ -46,7 +46,7 @@ struct AdoptionOwnerTests {
     }
 
     @Test(
-        "a main process that has other windows stays when a process below it registers itself",
+        "a main process with windows of its own stays when a descendant registers itself",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func shared() throws {
         let display = try Display(#require(WindowManager.present.first))
@@ -72,11 +72,11 @@ struct AdoptionOwnerTests {
         _ = try marker.open("Marker")
         _ = try station.wait(forApplication: "Marker", marker.pid)
         #expect(try station.applications().map(\.pid) == [app.pid, first, marker.pid])
-        // The marker takes the focus.
+        // The marker now has the focus.
         try station.wait(for: main, toBe: "inactive")
     }
 
-    @Test("without one: the window's process, whatever started it; what an id cannot hold is an underscore")
+    @Test("without a unit the window's own process is adopted; invalid characters of the id become \"_\"")
     func noUnit() throws {
         let display = try Display(#require(WindowManager.present.first))
         let station = try start(display, "[Session]\nAdopt=*\n")
@@ -86,7 +86,7 @@ struct AdoptionOwnerTests {
     }
 
     @Test(
-        "what was started from an application without a unit is part of it, in whatever order they are found",
+        "a child of an application without a unit belongs to it, in whichever order the agent finds them",
         .enabled(if: Programs.inPath("xterm") != nil, "needs xterm"))
     func family() throws {
         let display = try Display(#require(WindowManager.present.first))
@@ -98,7 +98,7 @@ struct AdoptionOwnerTests {
         try watch.wait("both windows") { $0.count == 2 }
         var entries = DesktopEntries()
         let id = entries.id(ofClass: "XTerm", program: "xterm") ?? "XTerm"
-        // By the class of its window, whatever desktop entry it has.
+        // Matched by the class of its window, whatever its desktop entry is.
         let station = try start(display, "[Session]\nAdopt=XTerm Marker\n")
         let path = try station.wait(forApplication: id, terminal.pid)
         let marker = try display.app()
@@ -113,7 +113,7 @@ struct AdoptionOwnerTests {
     }
 
     @Test(
-        "neither the window manager, nor who shows a panel or the desktop, nor whoever started them, nor other users'"
+        "the desktop's own processes, their ancestors and other users' processes are never adopted"
     )
     func desktop() throws {
         let display = try Display(#require(WindowManager.present.first))
@@ -131,7 +131,7 @@ struct AdoptionOwnerTests {
         #expect(try station.applications().map(\.id) == ["Last"])
     }
 
-    @Test("a process is judged by what the kernel says of it")
+    @Test("whether a process may be adopted follows from what the kernel reports about it")
     func candidates() throws {
         let shell = try Child("sh", ["-c", "sleep 1000 & echo sleeper $!; wait"])
         let sleeper = try #require(
@@ -143,12 +143,12 @@ struct AdoptionOwnerTests {
         }
         #expect(candidate(sleeper, "Alpha", nowhere) == sleeper)
         #expect(candidate(shell.pid, "Alpha", nowhere) == shell.pid)
-        // What starts the window manager, say.
+        // For example, the process that starts the window manager.
         #expect(candidate(shell.pid, "Alpha", DesktopProcesses([sleeper])) == nil)
         #expect(candidate(sleeper, "Alpha", DesktopProcesses([sleeper])) == nil)
         #expect(candidate(sleeper, "Alpha", DesktopProcesses([shell.pid])) == sleeper)
         try dialog(candidate)
-        // Ourselves, and who started us.
+        // This process and its parent.
         #expect(candidate(getpid(), "Alpha", nowhere) == nil)
         #expect(candidate(getppid(), "Alpha", nowhere) == nil)
         for pid in [1, 0, -1, Int32.max] { #expect(candidate(pid, "Alpha", nowhere) == nil, "\(pid)") }
@@ -161,7 +161,7 @@ struct AdoptionOwnerTests {
         }
     }
 
-    /// What the window manager asks its user is no application; the same program of somebody else is.
+    /// A dialogue that the window manager opens is no application. The same program, started by another process, is.
     private func dialog(_ candidate: (Int32, String, DesktopProcesses) -> Int32?) throws {
         let directory = NSTemporaryDirectory() + "dialog.\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
@@ -178,13 +178,13 @@ struct AdoptionOwnerTests {
     }
 }
 
-/// A window that may be of several processes.
+/// A window that may belong to several processes.
 @Suite(
     "Adoption, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct WaylandAdoptionTests {
     @Test(
-        "Wayland's and Xwayland's windows; as long as nobody knows whose a window is, nobody is adopted for it",
+        "Wayland and Xwayland windows are adopted; a window whose process is uncertain is not",
         arguments: Compositor.Kind.present)
     func doubt(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)

@@ -8,7 +8,7 @@ import Testing
 
 @testable import appstate_session
 
-/// Windows of processes that nobody has registered, on a real X server, with the real agent and the real daemon.
+/// Windows of unregistered processes, on a real X server, with the real agent and the real daemon.
 @Suite(
     "Adoption", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
@@ -31,7 +31,7 @@ struct AdoptionTests {
             try station.startAgent(["--verbose", "--config", file], environment: environment)
         }
 
-        /// Waits until the agent has looked at all windows that there are, by one more that it adopts.
+        /// Waits until the agent has looked at all present windows, by having it adopt one more.
         func settle() throws {
             let marker = try display.app()
             _ = try marker.open("Marker")
@@ -48,7 +48,7 @@ struct AdoptionTests {
         }
     }
 
-    @Test("a window of a process that matches makes it an application, which walks as others do")
+    @Test("a process whose window matches becomes an application and changes state like any other")
     func adopts() throws {
         let scene = try Scene("[Session]\nAdopt=Al* Marker\n")
         let (alpha, beta) = (try scene.display.app(), try scene.display.app())
@@ -70,7 +70,7 @@ struct AdoptionTests {
         try scene.station.wait(forWalks: [path: ["inactive→active"]], "focus again")
         try scene.display.run("xdotool", ["windowminimize", "\(first)"])
         try scene.station.wait(forWalks: [path: ["active→inactive", "inactive→background"]], "minimize")
-        // Without a window it stays what it is, until it ends.
+        // Without a window its state does not change until it ends.
         try alpha.ask("close \(first)")
         try scene.settle()
         #expect(try scene.ids() == ["Alpha"])
@@ -79,7 +79,7 @@ struct AdoptionTests {
     }
 
     @Test(
-        "without a configuration nobody is adopted; what it gets while it runs holds at once, and what it loses"
+        "nothing is adopted without a configuration; additions and removals apply at once"
     )
     func reload() throws {
         let scene = try Scene("")
@@ -105,7 +105,7 @@ struct AdoptionTests {
     }
 
     @Test(
-        "what is adopted to be suspended is, when its time in the background is over; the focus has it run again"
+        "an adopted application is suspended after its grace period and resumed by the focus"
     )
     func automatic() throws {
         let station = try Station(configuration: "BackgroundGraceSec=100ms\n")
@@ -125,7 +125,7 @@ struct AdoptionTests {
         #expect(try Proc().stat(alpha.pid).state != .stopped)
     }
 
-    @Test("what is registered already is not adopted, whoever was faster; a descendant's window is its own")
+    @Test("a registered process is not adopted, and a descendant's window does not start an application")
     func once() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
         let alpha = try scene.display.app()
@@ -141,13 +141,13 @@ struct AdoptionTests {
         try scene.activate(other)
         try scene.station.wait(for: shell, toBe: "active")
 
-        // Another who comes too late is told so, and finds it.
+        // A registration after the adoption is refused; the caller can look the application up.
         let gamma = try scene.display.app()
         _ = try gamma.open("Gamma")
         let adopted = try scene.station.wait(forApplication: "Gamma", gamma.pid)
         do {
             _ = try scene.station.register("org.example.Gamma", gamma.pid)
-            Issue.record("it is registered twice")
+            Issue.record("the process could be registered twice")
         } catch let failure as BusFailure {
             #expect(failure.name == ErrorName.alreadyRegistered.rawValue)
         }
@@ -158,7 +158,7 @@ struct AdoptionTests {
     }
 
     @Test(
-        "what registers itself after it was adopted is its own: not let go with the configuration, nor adopted again",
+        "an adopted process that registers itself is neither released nor adopted again",
         arguments: ["Alpha", "org.example.Own"])
     func ownRegistration(_ id: String) throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
@@ -184,7 +184,7 @@ struct AdoptionTests {
         #expect(
             try station.applications() == [Station.Registered(path: path, id: id, pid: alpha.pid)])
 
-        // What it gives up itself is left alone.
+        // An application that unregisters itself is not adopted again.
         try station.reloadAgent("[Session]\nAdopt=*\n")
         try alpha.ask("unregister")
         #expect(try station.waitForRemoval(of: path) == "unregistered")
@@ -193,7 +193,7 @@ struct AdoptionTests {
         #expect(try scene.ids() == [])
     }
 
-    @Test("whom nobody has unregistered, but who has registered itself, is adopted where nobody remembers")
+    @Test("a process that had registered itself is adopted by a daemon that has no record of it")
     func forgotten() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
         let station = scene.station
@@ -210,7 +210,7 @@ struct AdoptionTests {
     }
 
     @Test(
-        "20 that are registered by somebody else at the moment when they are adopted are registered once each"
+        "each of 20 processes that are registered while the agent adopts them is registered once"
     )
     func race() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
@@ -228,7 +228,7 @@ struct AdoptionTests {
         #expect(rows.map(\.pid).sorted() == apps.map(\.pid).sorted())
     }
 
-    @Test("what somebody unregisters is left alone, also with another window, until the agent is told anew")
+    @Test("an application that another process unregisters is not adopted again until the agent reloads")
     func unregistered() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
         let alpha = try scene.display.app()
@@ -243,10 +243,10 @@ struct AdoptionTests {
         try scene.station.wait("it to be adopted again") { try scene.station.applications().count == 1 }
     }
 
-    @Test("what somebody unregisters is left alone too when the bus is lost, and another found")
+    @Test("an unregistered application is not adopted again after the agent moves to another bus")
     func unregisteredBefore() throws {
         let (lost, found) = (try Station(), try Station())
-        // The first that answers is taken: D-Bus specification, "Server Addresses".
+        // The first address that answers is used: D-Bus specification, "Server Addresses".
         let scene = try Scene(
             "[Session]\nAdopt=*\n", station: lost, address: "\(lost.bus.address);\(found.bus.address)")
         let (alpha, beta) = (try scene.display.app(), try scene.display.app())
@@ -264,7 +264,7 @@ struct AdoptionTests {
         #expect(try found.applications().map(\.id).sorted() == ["Beta", "Marker"])
     }
 
-    @Test("what the agent has let go itself, and adopted anew, is left alone when somebody unregisters it")
+    @Test("an application that was released and adopted again is left alone once it is unregistered")
     func letGoBefore() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
         let alpha = try scene.display.app()
@@ -283,7 +283,7 @@ struct AdoptionTests {
     }
 
     @Test(
-        "what the daemon takes only after the configuration has changed is let go, if it is not to be adopted any more"
+        "a registration that completes after the configuration stopped matching is released"
     )
     func takenLate() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
@@ -298,7 +298,7 @@ struct AdoptionTests {
         #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
     }
 
-    @Test("what was unregistered while the agent did not read is known when it reads again")
+    @Test("the agent learns of an unregistration that it missed while it did not read its messages")
     func withheld() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
         let (alpha, other) = (try scene.display.app(), try scene.display.app())
@@ -307,7 +307,7 @@ struct AdoptionTests {
         try scene.settle()
         let agent = try #require(scene.station.agent)
         agent.kill(SIGSTOP)
-        // A ping is sent after 256 signals, and as many more while it is not answered: each turn makes several.
+        // The bus sends a ping after 256 signals and again while none is answered; each turn causes several signals.
         for _ in 0..<256 {
             try scene.station.unregister(scene.station.register("org.example.Other", other.pid))
         }
@@ -323,7 +323,7 @@ struct AdoptionTests {
         }
     }
 
-    @Test("an agent that ends leaves what it adopted, and the next goes on; so does the next daemon")
+    @Test("adopted applications survive the end of the agent and of the daemon")
     func generations() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
         let alpha = try scene.display.app()
@@ -346,7 +346,7 @@ struct AdoptionTests {
     }
 
     @Test(
-        "a daemon that comes after the windows is told of them; one that refuses is not asked again and again"
+        "a daemon that starts after the windows is sent them; a refused adoption is not repeated endlessly"
     )
     func limits() throws {
         let station = try Station(withDaemon: false, configuration: "[Limits]\nApplicationsPerUser=30\n")

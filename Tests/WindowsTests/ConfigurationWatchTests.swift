@@ -11,11 +11,11 @@ import Testing
 @Suite("Changes of the configuration")
 struct ConfigurationWatchTests {
     private final class Reader {
-        /// What was in the file each time; nil: there was none.
+        /// The contents of the file at each read; nil where there was no file.
         var texts: [String?] = []
     }
 
-    @Test("while an editor replaces the file it is not read; once it is gone it is")
+    @Test("the file is not read while an editor replaces it; its removal is noticed")
     func replaced() throws {
         let directory = NSTemporaryDirectory() + "configuration.\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -40,10 +40,10 @@ struct ConfigurationWatchTests {
                 try loop.runOnce(timeout: 1_000_000)
             }
         }
-        // What has happened is seen, whatever timer runs.
+        // Handles what has happened so far, whichever timer is pending.
         func turn() throws { for _ in 0..<4 { try loop.runOnce(timeout: 0) } }
 
-        // As vim and Emacs do: the old one is renamed, the new one written.
+        // As vim and Emacs do: they rename the old file and write a new one.
         rename(path, path + "~")
         try turn()
         let descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)

@@ -9,12 +9,12 @@ import Testing
 
 @testable import appstate_session
 
-/// Somebody connects to a local socket on which a suspended application listens.
+/// A process connects to a local socket on which a suspended application listens.
 @Suite(
     "Connections to suspended applications",
     .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
 struct ConnectionWatchTests {
-    @Test("it is seen once for each time that the application is suspended; then no copy is held")
+    @Test("a connection is reported once per suspension; after that no copy of the socket is held")
     func seen() throws {
         let scene = try Scene(3)
         for number in [0, 2] {
@@ -29,7 +29,7 @@ struct ConnectionWatchTests {
         }
     }
 
-    @Test("one that came before the watch counts; of another one's sockets none do")
+    @Test("a connection made before the watch counts; sockets of other processes do not")
     func before() throws {
         let scene = try Scene(1)
         try scene.stop()
@@ -44,7 +44,7 @@ struct ConnectionWatchTests {
         #expect(try caller.waitForExit() == .exited(0))
     }
 
-    @Test("one that is never accepted counts once; others that come to other sockets do")
+    @Test("a connection that is never accepted counts once; later ones to other sockets count")
     func leaked() throws {
         let scene = try Scene(2, accepting: [1])
         try scene.suspend()
@@ -59,7 +59,7 @@ struct ConnectionWatchTests {
         #expect(waiting.advance() == nil)
     }
 
-    @Test("of many sockets few are held, those of a child too, and of one that is killed none")
+    @Test("a limited number of sockets is held, including a child's; those of a killed process are closed")
     func many() throws {
         let scene = try Scene(40)
         try scene.suspend(holding: 16)
@@ -72,11 +72,11 @@ struct ConnectionWatchTests {
         #expect(caller.errors.contains("ConnectionRefused"))
     }
 
-    @Test("a socket that takes long to close keeps nobody waiting")
+    @Test("a socket that takes long to close delays nothing else")
     func lingering() throws {
         let scene = try Scene(1)
         try scene.suspend()
-        // In its queue waits a TCP socket that is to send what nobody reads, for an hour.
+        // Its queue holds a TCP socket that lingers for an hour to send data that its peer never reads.
         let sender = try Child(
             ListeningApp.python,
             [
@@ -100,7 +100,7 @@ struct ConnectionWatchTests {
         try sender.waitForLine(containing: "sent")
         scene.server.kill(SIGKILL)
         _ = try scene.server.waitForExit()
-        // Ours are the last ones now, but for the peer's, which reads nothing.
+        // Our copies are now the last references, except for the peer's, which reads nothing.
         scene.watch([])
         let other = try Scene(1, sharing: scene)
         try other.stop()
@@ -125,8 +125,8 @@ private final class Scene {
     var seen: [Int32] { told.pids }
 
     /// - Parameters:
-    ///   - accepting: on which of them; empty: all.
-    ///   - other: whose watch is to be used.
+    ///   - accepting: the sockets on which it accepts; empty: all.
+    ///   - other: the scene whose watch to use.
     init(_ sockets: Int, accepting: [Int] = [], sharing other: Scene? = nil) throws {
         let loop = try other?.loop ?? EventLoop()
         self.loop = loop
@@ -140,7 +140,7 @@ private final class Scene {
 
     func watch(_ pids: Set<Int32>) { watcher.watch(pids, among: pids.union([server.pid])) }
 
-    /// - Parameter count: so many copies are waited for; without it all.
+    /// - Parameter count: the number of copies to wait for; nil: all.
     func suspend(holding count: Int? = nil) throws {
         try stop()
         watch([server.pid])
@@ -164,15 +164,15 @@ private final class Scene {
     func wait(_ what: String, _ isSo: () throws -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while try !isSo() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
+            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not happen") }
             try loop.runOnce(timeout: 10_000)
         }
     }
 
-    /// How many of the server's sockets we have.
+    /// How many of the server's sockets this process holds.
     func held() throws -> Int {
         let names = (0..<app.sockets).map { "\(app.directory)/\($0)" }
-        // Foundation takes the kernel's first page for the whole of it.
+        // Foundation takes the first page of this file for all of it.
         let table = String(decoding: try WholeFile.read("/proc/net/unix"), as: UTF8.self).split(
             separator: "\n")
         let inodes = Set(

@@ -6,10 +6,10 @@ import Testing
 
 @testable import appstate_session
 
-/// What is said on the line to the daemon, and when: as exemptions are told.
+/// What the agent sends to the daemon and when, by the example of exemptions.
 @Suite("The line to the daemon", .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
 struct DaemonLineTests {
-    @Test("while an answer is awaited nothing is sent; what happens meanwhile is one change")
+    @Test("nothing is sent while a reply is pending; what changes meanwhile is sent as one change")
     func oneChange() throws {
         let daemon = try DaemonStandIn()
         try daemon.come()
@@ -27,7 +27,7 @@ struct DaemonLineTests {
         #expect(daemon.told == [[1], [6]])
     }
 
-    @Test("without a daemon one call is sent, which may start it; then nothing until there is one")
+    @Test("without a daemon one call is sent, which may start it; nothing more until a daemon appears")
     func absent() throws {
         let daemon = try DaemonStandIn()
         let exemptions = try daemon.exemptions()
@@ -38,7 +38,7 @@ struct DaemonLineTests {
         try daemon.run { daemon.told == [[2]] }
     }
 
-    @Test("one that refuses is told nothing more, the next one everything")
+    @Test("a daemon that refuses is sent nothing more; the next daemon is sent everything")
     func refusal() throws {
         let daemon = try DaemonStandIn()
         try daemon.come()
@@ -55,7 +55,7 @@ struct DaemonLineTests {
         try daemon.run { daemon.told == [[1], [2]] }
     }
 
-    @Test("one that does not answer is told anew, and so is one that comes while an answer is awaited")
+    @Test("the state is sent again after a missing reply, and to a daemon that appears while one is pending")
     func silence() throws {
         let daemon = try DaemonStandIn()
         try daemon.come()
@@ -69,7 +69,7 @@ struct DaemonLineTests {
         try daemon.run { daemon.told == [[1], [1], [1]] }
     }
 
-    @Test("what the daemon had no room for is told again with the next report, and not before")
+    @Test("what the daemon had no room for is sent again with the next report, not earlier")
     func noRoom() throws {
         let daemon = try DaemonStandIn()
         try daemon.come()
@@ -89,9 +89,9 @@ struct DaemonLineTests {
     }
 }
 
-/// Has the daemon's name on a bus of its own, and answers when it is told to.
+/// Owns the daemon's name on a private bus and answers when the test says so.
 private final class DaemonStandIn {
-    /// The processes of each set that it was told.
+    /// The processes of each set that it received.
     private(set) var told: [[UInt32]] = []
     private let bus: PrivateBus
     private let loop: EventLoop
@@ -148,7 +148,7 @@ private final class DaemonStandIn {
 
     func go() throws { try connection.releaseName(BusNames.service) }
 
-    /// Answers all that was asked.
+    /// Answers all pending calls.
     func answer(_ error: MethodError? = nil) {
         for call in calls { if let error { call.fail(error) } else { call.reply() } }
         calls = []
@@ -157,12 +157,12 @@ private final class DaemonStandIn {
     func run(until done: () -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("told: \(told)") }
+            guard ContinuousClock.now < deadline else { throw TestFailure("received: \(told)") }
             try loop.runOnce(timeout: 100_000)
         }
     }
 
-    /// Has both connections deal with all that was sent so far: each asks the other's end, twice.
+    /// Lets both connections process all that was sent so far: each makes two round trips to the other.
     func settle() throws {
         for one in [client, connection, client, connection] {
             var isAnswered = false

@@ -9,7 +9,7 @@ import Windows
 
 @testable import appstate_session
 
-/// Who needs a suspended application: what the agent sees, and that it has the application run.
+/// Who needs a suspended application: what the agent detects, and that it gets the application resumed.
 @Suite("Demand, in the session", .serialized, .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
 struct DemandTests {
     private static let journal = Journal(identifier: "test")
@@ -21,7 +21,7 @@ struct DemandTests {
         )
     }
 
-    /// Watches calls to this process.
+    /// Watches for calls to this process.
     private final class Calls {
         let loop: EventLoop
         let bus: PrivateBus
@@ -53,7 +53,7 @@ struct DemandTests {
             }
         }
 
-        /// One that calls a name again and again until it is let go.
+        /// A process that calls a name repeatedly until it is released.
         func caller(of name: String) throws -> Child {
             try Child(
                 "sh",
@@ -66,7 +66,7 @@ struct DemandTests {
     }
 
     @Test(
-        "a call to a connection, and to a name that it has, with the caller",
+        "a call to a connection or to a name that it owns is seen, with the caller",
         .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: [false, true])
     func calls(byName: Bool) throws {
         let calls = try Calls(Self.sessionBus())
@@ -79,14 +79,14 @@ struct DemandTests {
         #expect(calls.seen[0][0] == getpid())
         #expect(calls.seen[0][1] != getpid())
         caller.kill(SIGKILL)
-        // Nobody is suspended any more.
+        // No application is suspended any more.
         calls.follow([])
         let before = calls.seen.count
         _ = try Bus.open(address: calls.bus.address).owner(of: "org.example.Files")
         #expect(calls.seen.count == before)
     }
 
-    @Test("each of many calls that follow upon each other at once")
+    @Test("each of many calls in quick succession is seen")
     func callsInARow() throws {
         let calls = try Calls(Self.sessionBus())
         let (callee, caller) = (
@@ -101,7 +101,7 @@ struct DemandTests {
             try caller.flush()
         }
         calls.follow([getpid()])
-        // They are seen from when the monitor is there.
+        // Calls are seen from the moment the monitor is connected.
         try calls.wait("the first call") {
             if calls.seen.isEmpty { try ping() }
             return !calls.seen.isEmpty
@@ -113,13 +113,13 @@ struct DemandTests {
         }
     }
 
-    @Test("a session manager's question to one client, and no other signal")
+    @Test("a session manager's question to one client is seen, and no other signal")
     func sessionEnd() throws {
         let calls = try Calls(Self.sessionBus())
         let (client, manager) = (
             try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
         )
-        // The bus has said hello to it by then.
+        // The bus has answered its Hello by then.
         let name = client.uniqueName
         calls.follow([getpid()])
         func tell(_ interface: String) throws {
@@ -127,7 +127,7 @@ struct DemandTests {
                 manager.newSignal(path: "/client", interface: interface, member: "QueryEndSession", to: name))
             try manager.flush()
         }
-        // It is seen from when the monitor is there.
+        // It is seen from the moment the monitor is connected.
         try calls.wait("the question") {
             try tell("org.example.Other")
             try tell("org.gnome.SessionManager.ClientPrivate")
@@ -136,7 +136,7 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.sessionEnd])
     }
 
-    @Test("calls to others are not seen; the last set of many counts")
+    @Test("calls to other connections are not seen; only the last of many requested sets counts")
     func others() throws {
         let calls = try Calls(Self.sessionBus())
         let sleeper = try Child("sleep", ["1000"])
@@ -154,7 +154,7 @@ struct DemandTests {
             try caller.send(call)
             try caller.flush()
         }
-        // It was still to be found out who is connected when that was asked for the first time.
+        // The first request was still finding out who is connected.
         for _ in 0..<20 {
             try ping()
             try calls.loop.runOnce(timeout: 10_000)
@@ -167,14 +167,14 @@ struct DemandTests {
         }
     }
 
-    @Test("a bus that shows calls to nobody says so")
+    @Test("a bus that lets no client monitor calls is reported as such")
     func refused() throws {
         let calls = try Calls(
             Self.sessionBus("<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>"))
         #expect(calls.isSeen == false)
     }
 
-    /// Watches who starts programs once more.
+    /// Watches for programs that are started again.
     private final class Starts {
         let loop: EventLoop
         private(set) var seen: [[Int32]] = []
@@ -198,7 +198,7 @@ struct DemandTests {
         }
     }
 
-    @Test("a program that is started once more, and not another one")
+    @Test("a second start of a watched program is seen, a start of another program is not")
     func starts() throws {
         let starts = try Starts()
         let first = try Child("sleep", ["1000"])
@@ -207,18 +207,18 @@ struct DemandTests {
         let second = try Child("sleep", ["1000"])
         try starts.wait(for: [first.pid, second.pid])
         #expect(!starts.seen.contains { $0[1] == other.pid })
-        // Whoever is known already is told of once.
+        // A process that is already known is reported only once.
         let third = try Child("sleep", ["1000"])
         try starts.wait(for: [first.pid, third.pid])
         #expect(starts.seen.filter { $0[1] == second.pid }.count == 1)
     }
 
-    @Test("a script is known by its own file, not by its interpreter's")
+    @Test("a script is recognised by its own file, not by its interpreter's")
     func scripts() throws {
         let bus = try Self.sessionBus()
         let paths = ["one", "two"].map { bus.directory + "/" + $0 }
         let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
-        // Not by ourselves: a process that another test forks meanwhile would have it open for writing, too.
+        // Not written by this process: a process that another test forks meanwhile would hold it open for writing.
         for path in paths {
             try Child("sh", ["-c", "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"", path, text])
                 .waitForExit()
@@ -234,7 +234,7 @@ struct DemandTests {
         #expect(starts.seen == [[first.pid, second.pid]])
     }
 
-    @Test("to look for a script opens neither it nor what others name in their arguments")
+    @Test("the search for a script opens neither the script nor files named in other processes' arguments")
     func opensNothing() throws {
         let bus = try Self.sessionBus()
         let (script, fifo) = (bus.directory + "/script", bus.directory + "/fifo")
@@ -248,7 +248,7 @@ struct DemandTests {
         let first = try Child(script, [])
         try first.waitForLine(containing: "on")
         starts.follow([first.pid])
-        // Everything that is opened from here on is told of.
+        // Every open from here on is reported.
         let watch = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
         defer { close(watch) }
         #expect(inotify_add_watch(watch, fifo, UInt32(IN_OPEN)) >= 0)
@@ -258,18 +258,18 @@ struct DemandTests {
         defer { close(scripts) }
         try second.waitForLine(containing: "on")
         #expect(inotify_add_watch(scripts, script, UInt32(IN_OPEN)) >= 0)
-        // Somebody opens it, and all looks that follow from that are done.
+        // Another process opens it, and all searches that follow from that are done.
         try Child("cat", [script]).waitForExit()
         for _ in 0..<50 { try starts.loop.runOnce(timeout: 20_000) }
         var buffer = [UInt8](repeating: 0, count: 4_096)
         #expect(read(watch, &buffer, buffer.count) == -1 && errno == EAGAIN)
-        // One event: the one by cat.
+        // One event: the one caused by cat.
         #expect(read(scripts, &buffer, buffer.count) == 16)
     }
 
     // MARK: The real agent and daemon
 
-    /// An X11 application of which the only window is minimized, and which policy has suspended.
+    /// An X11 application whose only window is minimized and which policy has suspended.
     private final class Minimized {
         let display: Display
         let station: Station
@@ -278,14 +278,14 @@ struct DemandTests {
         let path: String
 
         /// - Parameters:
-        ///   - sessionBus: the agent's.
-        ///   - prepare: has it do something before it is minimized, so that it is not suspended.
+        ///   - sessionBus: the agent's session bus.
+        ///   - prepare: makes it do something before it is minimized that keeps it from being suspended.
         init(sessionBus: String? = nil, prepare: ((WindowApp, UInt32) throws -> Void)? = nil) throws {
             display = try Display(try #require(WindowManager.present.first))
             station = try Station(configuration: DemandTests.impatient)
             let environment = display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": sessionBus]) { $1 }
             try station.startAgent(environment: environment)
-            // A program of its own: others start theirs once more all the time.
+            // A copy of the program: other tests start the original all the time.
             let program = station.bus.directory + "/WindowActor"
             try Child("cp", [#require(Programs.built("WindowActor")), program]).waitForExit()
             application = try WindowApp(environment: display.environment, program: program)
@@ -302,7 +302,7 @@ struct DemandTests {
     }
 
     @Test(
-        "what clients ask the window manager to do with others' windows, while somebody listens",
+        "requests of clients to the window manager about others' windows are seen while they are watched",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func observer() throws {
         let display = try Display(try #require(WindowManager.present.first))
@@ -318,7 +318,7 @@ struct DemandTests {
             #expect(isSeen && seen == [request: [alpha.pid]])
             seen = [:]
         }
-        // Nobody listens yet.
+        // Requests are not watched yet.
         try beta.ask("activate 1 \(window)")
         #expect(try observer.dispatch() == [:])
         observer.listen(true)
@@ -330,7 +330,7 @@ struct DemandTests {
     }
 
     @Test(
-        "a request to close its window",
+        "a request to close its window resumes a suspended application",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(if: Programs.inPath("wmctrl") != nil, "needs wmctrl"))
@@ -338,7 +338,7 @@ struct DemandTests {
         let scene = try Minimized()
         try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
         try scene.station.wait("the need") { try scene.station.lastDemand(of: scene.path) == "close" }
-        // It has a second; on a loaded machine it may need more than one.
+        // It is granted a second; on a loaded machine it may need more.
         try scene.station.wait("the end of the window") {
             try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
             return try scene.station.explain(scene.path, "windows") == .strings([])
@@ -346,14 +346,14 @@ struct DemandTests {
     }
 
     @Test(
-        "Xfce's session ends: who is to be asked by XSMP runs",
+        "an application is resumed before Xfce's session manager asks it by XSMP to save its state",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(
             if: Programs.inPath("xfce4-session") != nil && Programs.inPath("xfce4-session-logout") != nil,
             "needs xfce4-session: scripts/setup test"))
     func xfce() throws {
-        // It wants what else starts there: Xfce's settings.
+        // The session needs other services that start there: Xfce's settings.
         let bus = try Child("dbus-daemon", ["--session", "--nofork", "--print-address"])
         let address = try bus.waitForLine(containing: "unix:")
         let scene = try Minimized(sessionBus: address)
@@ -369,19 +369,19 @@ struct DemandTests {
                 let logout = try client.newCall(
                     destination: "org.xfce.SessionManager", path: "/org/xfce/SessionManager",
                     interface: "org.xfce.Session.Manager", member: "Logout")
-                // It asks nobody, and saves nothing.
+                // Logout without a prompt and without saving.
                 for _ in 0..<2 { try logout.append(false) }
-                // It refuses as long as it starts.
+                // The session manager refuses while it is still starting.
                 _ = try? client.call(logout)
             }
             return try scene.station.lastDemand(of: scene.path) == "session-end"
         }
-        // It was seen to wait for minutes before it ended.
+        // It has been seen to take minutes to end.
         manager.kill(SIGTERM)
     }
 
     @Test(
-        "whose window another client destroys runs, and learns of it",
+        "an application whose window another client destroys is resumed and learns of it",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func destroyed() throws {
@@ -393,12 +393,13 @@ struct DemandTests {
     }
 
     @Test(
-        "who was stopped with the X server to itself runs, and everybody is answered",
+        "an application that was stopped while it held an X server grab is resumed, and clients are answered",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func grabbed() throws {
         let scene = try Minimized { try $0.ask("own \($1) CLIPBOARD") }
-        // Who owns the clipboard is not suspended. The agent asks the X server who that is, which answers nobody after that.
+        // The owner of the clipboard is not suspended. The agent asks the X server for the owner, and during the grab
+        // the server answers no other client.
         try scene.station.wait("the exemption") {
             guard case .strings(let reasons)? = try scene.station.explain(scene.path, "exemptions") else {
                 return false
@@ -413,7 +414,7 @@ struct DemandTests {
     }
 
     @Test(
-        "who connects to a socket of a suspended application is answered",
+        "a client that connects to a socket of a suspended application is answered",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
@@ -432,7 +433,7 @@ struct DemandTests {
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 
     @Test(
-        "a call has a suspended application answer, and a second start has it run",
+        "a call makes a suspended application answer, and a second start resumes it",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
@@ -442,7 +443,7 @@ struct DemandTests {
         let station = try Station(configuration: Self.impatient)
         try station.startAgent(
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
-        // It owns a name that others call, which nobody exempts it for.
+        // It owns a name that others call, but the name is no reason for an exemption.
         let application = try Child(
             "gdbus", ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
         try application.waitForLine(containing: "Monitoring")
@@ -459,13 +460,13 @@ struct DemandTests {
                 destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
             _ = try asker.call(call, timeout: 1_000_000)
         }
-        // The agent learns of the suspension a moment after it.
+        // The agent learns of the suspension a moment later.
         try station.wait("an answer") { (try? ping()) != nil }
         try station.wait("the call") { try demand()?.hasPrefix("call by pid ") == true }
         #expect(try demand() == "call by pid \(getpid())")
         try station.wait(for: path, toBe: "suspended")
         var others: [Int32: Child] = [:]
-        // As above: what is started in the first moment is not seen.
+        // As above: a start in the first moment is not seen.
         try station.wait("the start") {
             let other = try Child(
                 "gdbus", ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 import Windows
 
-/// Which desktop entry an application is, however it was started.
+/// Which desktop entry belongs to an application, however it was started.
 @Suite("Desktop entries")
 struct DesktopEntryTests {
     private final class Data {
@@ -27,15 +27,15 @@ struct DesktopEntryTests {
     }
 
     @Test(
-        "by its id, its class, the end of its id, and its program, in this order",
+        "entries are found by id, class, end of the id and program, in this order",
         arguments: [
             ("org.xfce.mousepad", nil, "org.xfce.mousepad"), ("Mousepad", nil, "org.xfce.mousepad"),
             ("Gimp-2.10", nil, "gimp"),
-            // By their program only those that say no class.
+            // By program only entries that name no class.
             ("", "gimp-2.10", "gimp-copy"), ("Unknown", "gimp-2.10", "gimp-copy"),
-            // Two entries have this program, and one of them is no application for a person.
+            // Two entries name this program, and one of them is not an application for users.
             ("Something", "mousepad", "org.xfce.mousepad"), ("Firefox-ESR", "firefox-esr", "firefox-esr"),
-            // The class of a window of one's own says more than the program.
+            // The class of the window says more than the program.
             ("crx_1", "chromium", "chrome-crx_1-Default"), ("Chromium", "chromium", "chromium"),
             ("Nothing", "nothing", nil), ("", nil, nil), ("twins", nil, nil), ("a/b", "../x", nil),
         ])
@@ -53,7 +53,7 @@ struct DesktopEntryTests {
         #expect(data.entries.id(ofClass: windowClass, program: program) == id)
     }
 
-    @Test("an interpreter is no application, but the program that its entry starts all the same")
+    @Test("an interpreter is not an application, but the program that its entry starts is")
     func interpreter() throws {
         let data = try Data()
         try data.add("org.example.Script", "Exec=/usr/bin/python3.11 script.py")
@@ -61,7 +61,7 @@ struct DesktopEntryTests {
         #expect(data.entries.command(of: "org.example.Script") == "python3.11")
     }
 
-    @Test("what is installed later is found, and one's own entry takes the place of the system's")
+    @Test("an entry that is installed later is found, and a user's entry replaces the system's")
     func changed() throws {
         let data = try Data()
         #expect(data.entries.id(ofClass: "Editor", program: "editor") == nil)

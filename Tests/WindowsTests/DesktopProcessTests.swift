@@ -4,10 +4,10 @@ import TestSupport
 import Testing
 import Windows
 
-/// Which processes observers take for the desktop's own.
+/// Which processes observers consider part of the desktop.
 @Suite("The desktop's own processes", .serialized)
 struct DesktopProcessTests {
-    /// Waits until they are these programs.
+    /// Waits until the processes run exactly these programs.
     private func wait(_ watch: Watch, for programs: [String]) throws {
         try watch.wait("\(programs)") { _ in
             names(watch.observer.desktopProcesses) == programs.sorted()
@@ -19,7 +19,7 @@ struct DesktopProcessTests {
     }
 
     @Test(
-        "X11: the server, the window manager, and who shows a panel or the desktop",
+        "X11: the server, the window manager, and clients that show a panel or the desktop",
         .enabled(if: Display.isAvailable, Display.whatIsMissing), arguments: WindowManager.present)
     func x11(_ manager: WindowManager) throws {
         let display = try Display(manager)
@@ -40,7 +40,7 @@ struct DesktopProcessTests {
     }
 
     @Test(
-        "sway; i3 with its X server, and who shows a panel",
+        "sway, i3 with its X server, and clients that show a panel",
         .enabled(if: Tiler.isAvailable, Tiler.whatIsMissing),
         arguments: Tiler.Kind.present)
     func tiler(_ kind: Tiler.Kind) throws {
@@ -57,7 +57,7 @@ struct DesktopProcessTests {
     }
 
     @Test(
-        "a compositor built on wlroots", .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
+        "a compositor based on wlroots", .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing),
         arguments: Compositor.Kind.present)
     func compositor(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)

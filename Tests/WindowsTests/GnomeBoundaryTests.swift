@@ -7,10 +7,10 @@ import Windows
 
 @testable import appstate_session
 
-/// What the names of GNOME Shell and its extension may say, and who else.
+/// What the owners of GNOME Shell's and the extension's names may send, and what other connections may.
 @Suite("GNOME Shell, boundaries", .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
 struct GnomeBoundaryTests {
-    @Test("too many windows, numbers and texts that are too long")
+    @Test("too many windows and invalid numbers are left out, texts that are too long are cut")
     func bounds() throws {
         let shell = try ShellStandIn()
         shell.answer = { reply in
@@ -32,7 +32,7 @@ struct GnomeBoundaryTests {
         #expect(windows.filter(\.focused).map(\.number) == [3])
     }
 
-    @Test("answers of another form, and none: nothing is known until there is one")
+    @Test("after a malformed answer or none, nothing is known until a valid answer arrives")
     func nonsense() throws {
         let shell = try ShellStandIn()
         shell.answer = { try $0.append("nothing") }
@@ -52,7 +52,7 @@ struct GnomeBoundaryTests {
         #expect(observer.windows.map(\.number) == [7])
     }
 
-    @Test("a thousand changes are two questions; those of others are none")
+    @Test("a thousand announced changes cause two questions; those of other connections cause none")
     func questions() throws {
         let shell = try ShellStandIn()
         let observer = try shell.watch()
@@ -74,12 +74,12 @@ struct GnomeBoundaryTests {
         #expect(shell.questions == 4)
     }
 
-    @Test("a change that is told of before the answer to an earlier state comes")
+    @Test("a change that is announced before the reply about an earlier state is not lost")
     func overtaken() throws {
         let shell = try ShellStandIn()
         shell.answer = { [unowned shell] reply in
             try reply.withContainer(.array, "(tussbbb)") {}
-            // Before this answer is sent.
+            // Before this reply is sent.
             shell.answer = ShellStandIn.oneWindow
             try shell.change()
         }
@@ -87,7 +87,7 @@ struct GnomeBoundaryTests {
         try shell.run { observer.windows.map(\.number) == [7] }
     }
 
-    @Test("somebody else has the extension's name")
+    @Test("another connection owns the extension's name")
     func impostor() throws {
         let shell = try ShellStandIn(hasExtension: false)
         let stranger = try Bus.open(address: shell.bus.address)
@@ -103,7 +103,7 @@ struct GnomeBoundaryTests {
     }
 }
 
-/// A connection that has the names of GNOME Shell and its extension, and what it answers.
+/// A connection that owns the names of GNOME Shell and its extension, and its answers.
 private final class ShellStandIn {
     let bus: PrivateBus
     private(set) var questions = 0
@@ -182,7 +182,9 @@ private final class ShellStandIn {
     func run(until done: () -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("it did not come") }
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure("the expected state was not reached")
+            }
             try step()
         }
     }

@@ -7,10 +7,10 @@ import Windows
 
 @testable import appstate_session
 
-/// GNOME Shell's extension, and who listens to it. What is done to windows is done with the keyboard.
+/// GNOME Shell's extension and its observer. Tests manipulate windows with the keyboard.
 @Suite("GNOME Shell on Wayland", .serialized, .enabled(if: GnomeShell.isAvailable, GnomeShell.whatIsMissing))
 struct GnomeTests {
-    @Test("windows with their processes, names and the focus; put away and back")
+    @Test("windows have their processes, names and focus; they are minimized and restored")
     func focus() throws {
         let shell = try GnomeShell()
         let watch = try shell.watch()
@@ -30,16 +30,18 @@ struct GnomeTests {
         try beta.ask("put-away 1")
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])
         try shell.press(.alt, .tab)
-        try watch.wait("one is back") { $0.contains { $0.focused } }
+        try watch.wait("one window to be restored") { $0.contains { $0.focused } }
         try watch.observer.activate([try watch.window("Alpha").number], token: nil)
-        try watch.wait("the first is in front") { $0.contains { $0.appID == "Alpha" && $0.focused } }
+        try watch.wait("the first window to be in front") {
+            $0.contains { $0.appID == "Alpha" && $0.focused }
+        }
         try watch.observer.activate([try watch.window("Beta").number], token: nil)
         try watch.wait(for: ["Alpha", "Beta focused"])
         let other = try shell.watch()
-        try other.wait("the same") { $0 == watch.observer.windows }
+        try other.wait("the same windows") { $0 == watch.observer.windows }
     }
 
-    @Test("workspaces, and the desktop shown")
+    @Test("workspaces and the shown desktop hide windows")
     func workspaces() throws {
         let shell = try GnomeShell()
         let watch = try shell.watch()
@@ -57,10 +59,10 @@ struct GnomeTests {
         try shell.press(.windows, .d)
         try watch.wait(for: ["Alpha hidden", "Beta hidden", "Gamma hidden"])
         try shell.press(.windows, .d)
-        try watch.wait("they are back") { windows in windows.count { $0.visible } == 2 }
+        try watch.wait("both windows to be visible again") { windows in windows.count { $0.visible } == 2 }
     }
 
-    @Test("closed, crashed, another name, 40 windows that come and go")
+    @Test("windows are closed, crash and change their name; 40 windows open and close")
     func ends() throws {
         let shell = try GnomeShell()
         let watch = try shell.watch()
@@ -70,7 +72,7 @@ struct GnomeTests {
             try watch.wait("window \(title)") { $0.first { $0.focused }?.title == title }
         }
         try shell.press(.alt, .f4)
-        try watch.wait("one is closed") { Set($0.map { $0.title }) == ["a", "c"] }
+        try watch.wait("one window to be closed") { Set($0.map { $0.title }) == ["a", "c"] }
         try beta.ask("name 1 Delta")
         try watch.wait("another name") { Set($0.map { $0.appID }) == ["Alpha", "Delta"] }
         alpha.process.kill(SIGKILL)
@@ -83,26 +85,26 @@ struct GnomeTests {
         try watch.wait(for: ["Delta focused"])
     }
 
-    @Test("Xwayland's windows are among them")
+    @Test("Xwayland's windows are included")
     func xwayland() throws {
         let shell = try GnomeShell()
         let watch = try shell.watch()
         let app = try shell.x11App()
-        // It has started the X server, which takes windows before anybody manages them.
+        // It has started the X server, which accepts windows before they are managed.
         try app.ask("manager")
         let window = try app.open("Alpha", "The first")
-        // Not always with the focus, which GNOME Shell 50 does not give to each first window of Xwayland.
+        // Not always with the focus: GNOME Shell 50 does not focus every first window of Xwayland.
         try watch.wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
         #expect(watch.observer.windows.first?.process == app.pid)
         try app.ask("withdraw \(window)")
         try watch.wait(for: [])
         try app.ask("map \(window)")
-        try watch.wait("it is back") { $0.map(\.visible) == [true] }
+        try watch.wait("the window to be back") { $0.map(\.visible) == [true] }
         app.process.kill(SIGKILL)
         try watch.wait(for: [])
     }
 
-    @Test("the extension is disabled and enabled; nobody else is believed")
+    @Test("the extension is disabled and enabled; announcements of other connections are ignored")
     func trust() throws {
         let shell = try GnomeShell(isEnabled: false)
         let watch = try shell.watch()
@@ -111,7 +113,7 @@ struct GnomeTests {
         let impostor = try Bus.open(address: shell.bus.address)
         try impostor.requestName(BusNames.shell)
         try impostor.releaseName(BusNames.shell)
-        try watch.wait("that somebody came and went") { _ in watch.history.count >= 1 }
+        try watch.wait("the other connection's announcement") { _ in watch.history.count >= 1 }
         #expect(watch.observer.isBlind)
         let app = try shell.app()
         _ = try app.open("Alpha")
@@ -119,11 +121,11 @@ struct GnomeTests {
         try watch.wait(for: ["Alpha focused"])
         #expect(!watch.observer.isBlind)
         try shell.enableExtension(false)
-        try watch.wait("it is gone") { _ in watch.observer.isBlind }
+        try watch.wait("the extension to be gone") { _ in watch.observer.isBlind }
         #expect(watch.observer.windows.map(\.picture) == ["Alpha focused"])
     }
 
-    @Test("it ends", arguments: [SIGTERM, SIGKILL])
+    @Test("the observer reports the end of GNOME Shell", arguments: [SIGTERM, SIGKILL])
     func end(_ signal: Int32) throws {
         let shell = try GnomeShell()
         let watch = try shell.watch()
@@ -132,7 +134,7 @@ struct GnomeTests {
         try watch.waitForEnd()
     }
 
-    @Test("no GNOME Shell on the bus, no bus")
+    @Test("without GNOME Shell on the bus, or without a bus, the observer fails")
     func absent() throws {
         let bus = try PrivateBus()
         #expect(throws: ObserverFailure.unsupported("GNOME Shell is not on the session bus")) {
@@ -151,15 +153,15 @@ struct GnomeTests {
     }
 }
 
-/// From GNOME Shell to a subscriber. In the same suite: no two of them at once.
+/// From GNOME Shell to a subscriber. In the same suite, so that two of them never run at once.
 extension GnomeTests {
     @Test(
-        "what is done to windows reaches a subscriber as the right walk",
+        "changes of windows reach a subscriber as the right edges",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func walks() throws {
         let shell = try GnomeShell()
         let station = try Station()
-        // With an X server at DISPLAY, whose windows are told of once.
+        // With an X server at DISPLAY, whose windows are reported only once.
         try station.startAgent(environment: try shell.x11Environment)
         let (alpha, beta) = (try shell.app(), try shell.app())
         let a = try station.register("org.example.Alpha", alpha.pid)
@@ -211,7 +213,7 @@ extension GnomeTests {
     }
 
     @Test(
-        "without the extension nobody reports, and nothing is suspended by policy; with it again, all is told anew",
+        "without the extension there is no reporter and no policy suspends; once it is back, all is reported",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func replay() throws {
         let gone = "the window reporter of its session is gone"
@@ -222,7 +224,7 @@ extension GnomeTests {
         let (alpha, beta) = (try shell.app(), try shell.app())
         try shell.enableExtension(true)
         _ = try alpha.open("org.example.Alpha", "first")
-        // Before it is known to have a window, it would be suspended.
+        // Before its window is known it would be suspended.
         try station.agent?.waitForLine(containing: "pid \(alpha.pid) focused")
         _ = try beta.open("org.example.Beta", "second")
         try station.agent?.waitForLine(containing: "pid \(beta.pid) focused")
@@ -233,8 +235,8 @@ extension GnomeTests {
         station.forget()
 
         try shell.enableExtension(false)
-        try station.wait("nobody to report") { try station.objections(to: a).contains(gone) }
-        // What happens now is not seen, nor guessed.
+        try station.wait("the reporter to be gone") { try station.objections(to: a).contains(gone) }
+        // What happens now is neither seen nor guessed.
         try alpha.ask("put-away 1")
         try shell.enableExtension(true)
         try station.wait(for: a, toBe: "suspended")
@@ -242,7 +244,7 @@ extension GnomeTests {
         #expect(try !station.objections(to: a).contains(gone))
         #expect(station.walk(of: b) == [])
 
-        // What is suspended is let go when nobody knows any more whether it is seen.
+        // A suspended application is resumed when it is no longer known whether it is visible.
         try shell.enableExtension(false)
         try station.wait(for: a, toBe: "background")
         try station.endDaemon(SIGKILL)

@@ -2,11 +2,11 @@ import Testing
 
 @testable import Windows
 
-/// The JSON that sway and i3 send, and what is none.
+/// The JSON that sway and i3 send, and malformed JSON.
 @Suite("JSON")
 struct JSONReaderTests {
     @Test(
-        "what is JSON is passed over whole",
+        "well-formed JSON is skipped as a whole",
         arguments: [
             "null", "true", "false", "0", "-0", "12", "-1.5e+10", "1E5", #""""#, #""a\"\\\/\b\f\n\r\té""#,
             "[]", "{}",
@@ -19,7 +19,7 @@ struct JSONReaderTests {
     }
 
     @Test(
-        "what is none is refused",
+        "malformed JSON is refused",
         arguments: [
             "", " ", "nul", "True", "+1", "01", "1.", ".5", "1e", "-", "\"", "\"\\\"", #""\x""#, #""\u12g4""#,
             "\"\n\"",
@@ -36,7 +36,7 @@ struct JSONReaderTests {
     }
 
     @Test(
-        "strings",
+        "strings are decoded",
         arguments: [
             (#""plain""#, "plain"), (#""\"\\\/\b\f\n\r\t""#, "\"\\/\u{8}\u{c}\n\r\t"),
             (#""\u00e9\u4f60""#, "é你"),
@@ -49,7 +49,7 @@ struct JSONReaderTests {
         try json.end()
     }
 
-    @Test("integers")
+    @Test("integers are decoded")
     func integers() throws {
         func integer(_ text: String) throws -> Int64 {
             var json = JSONReader(Array(text.utf8))
@@ -62,7 +62,7 @@ struct JSONReaderTests {
         }
     }
 
-    @Test("members and elements, those that are skipped among them")
+    @Test("members and elements are visited, including those that are skipped")
     func structure() throws {
         var json = JSONReader(Array(#"{"a": [1, [2], {"x": 3}, 4], "b": {"c": null}, "d": 5}"#.utf8))
         var numbers: [Int64] = []
@@ -84,7 +84,7 @@ struct JSONReaderTests {
         #expect(numbers == [1, 4, 5])
     }
 
-    @Test("as deep as allowed, and deeper")
+    @Test("JSON is read up to the permitted depth and refused beyond it")
     func depth() throws {
         func skip(_ depth: Int) throws {
             let text = String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
@@ -97,7 +97,7 @@ struct JSONReaderTests {
         #expect(throws: JSONReader.Failure.self) { try skip(1_000_000) }
     }
 
-    @Test("a tree that is cut off anywhere is none")
+    @Test("a tree that is cut off anywhere is refused")
     func cut() throws {
         let text = Array(
             #"""

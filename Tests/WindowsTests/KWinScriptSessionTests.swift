@@ -6,7 +6,7 @@ import Testing
 /// From KWin, by the script, to a subscriber.
 extension PlasmaTests {
     @Test(
-        "script: what is done to windows reaches a subscriber as the right walk; nothing is left in KWin",
+        "script: changes of windows reach a subscriber as the right edges; nothing is left in KWin",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func scriptWalks() throws {
         let kwin = try KWin.refusing()
@@ -14,13 +14,13 @@ extension PlasmaTests {
         try station.startAgent(environment: kwin.environment)
         let (beta, _) = try walk(kwin, station)
 
-        // One that ends takes the script along; one that is killed leaves it, until it has nobody to tell.
+        // An agent that ends unloads the script. An agent that is killed leaves it until it has no receiver.
         let kwinBus = try Bus.open(address: kwin.bus?.address ?? "")
         let first = try Self.script(of: station, on: kwinBus)
         #expect(try Self.isLoaded(first, on: kwinBus))
         station.agent?.kill(SIGTERM)
         #expect(try station.agent?.waitForExit() == .exited(0))
-        // KWin takes it out after the agent has asked it to, and may do so after the agent's end.
+        // KWin unloads it after the agent has asked, possibly after the agent's end.
         try station.wait("the script to be unloaded") { try !Self.isLoaded(first, on: kwinBus) }
         try station.startAgent(environment: kwin.environment)
         let second = try Self.script(of: station, on: kwinBus)
@@ -36,7 +36,7 @@ extension PlasmaTests {
     }
 
     @Test(
-        "script: none installed, or no session bus: a refusal that says both",
+        "script: without an installed script or without a session bus the refusal names both problems",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func scriptRefused() throws {
         let kwin = try KWin.refusing()
@@ -55,7 +55,7 @@ extension PlasmaTests {
         }
     }
 
-    /// The name of the script of the station's agent: its connection to KWin's bus is in it.
+    /// The name of the script of the station's agent, which contains the agent's connection to KWin's bus.
     private static func script(of station: Station, on bus: Bus) throws -> String {
         var found: String?
         try station.wait("the agent's script in KWin") {

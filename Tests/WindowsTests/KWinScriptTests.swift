@@ -8,9 +8,10 @@ import Testing
 @testable import Windows
 @testable import appstate_session
 
-/// What only the script has: KWin has its protocol for others. In the same suite as the protocol: no two KWins at once.
+/// What applies to the script only: KWin restricts its protocol. In the same suite as the protocol, so that two KWins
+/// never run at once.
 extension PlasmaTests {
-    @Test("script: one that is broken, none, and another display's KWin")
+    @Test("script: a broken or missing one, and the KWin of another display, are errors")
     func scriptBroken() throws {
         let kwin = try KWin.refusing()
         let directory = try TestDesktop.directory()
@@ -33,7 +34,7 @@ extension PlasmaTests {
         ) { _ = try KWinScriptObserver(address: kwin.bus?.address ?? "", display: other.display) }
     }
 
-    @Test("script: somebody else tells of windows; KWin tells nonsense")
+    @Test("script: reports of other connections are ignored; nonsense from KWin makes the observer blind")
     func scriptTrust() throws {
         let kwin = try KWin.refusing()
         let watch = try kwin.scriptWatch()

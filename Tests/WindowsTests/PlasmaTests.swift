@@ -5,12 +5,13 @@ import Testing
 
 @testable import Windows
 
-/// KWin by org_kde_plasma_window_management, and where it has that for others only, by our script in it. What is done to
-/// windows is asked of it as Plasma's taskbar does.
+/// KWin, watched by org_kde_plasma_window_management or, where KWin restricts that protocol, by our script. Tests
+/// manipulate windows by Plasma's taskbar requests.
 @Suite("KWin on Wayland", .serialized, .enabled(if: KWin.isAvailable, KWin.whatIsMissing))
 struct PlasmaTests {
     @Test(
-        "windows with their processes, names and the focus; minimized and back", arguments: KWin.Way.allCases)
+        "windows have their processes, names and focus; they are minimized and restored",
+        arguments: KWin.Way.allCases)
     func focus(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
@@ -27,13 +28,13 @@ struct PlasmaTests {
         #expect(try watch.window("Beta").process == beta.pid)
         try beta.ask("bar activate The first")
         try watch.wait(for: ["Alpha focused", "Beta"])
-        // Those that are gone are passed over.
+        // Windows that are gone are skipped.
         try watch.observer.minimize([1, try watch.window("Alpha").number])
         try watch.wait(for: ["Alpha minimized", "Beta focused"])
         try beta.ask("put-away 1")
         try watch.wait(for: ["Alpha minimized", "Beta minimized"])
         try beta.ask("bar restore The first")
-        try watch.wait("it is back") { $0.contains { $0.appID == "Alpha" && $0.visible } }
+        try watch.wait("the window to be back") { $0.contains { $0.appID == "Alpha" && $0.visible } }
         try beta.ask("bar activate The second")
         try watch.wait(for: ["Alpha", "Beta focused"])
         let other = try kwin.watch(way)
@@ -41,7 +42,8 @@ struct PlasmaTests {
         switch way {
         case .byProtocol:
             #expect(other.observer.windows.map(\.process) == watch.observer.windows.map(\.process))
-        // KWin lists its windows as they lie upon each other. Two number them alike, and do not take the script from each other.
+        // KWin lists its windows in stacking order. Two observers number them alike and do not replace each other's
+        // script.
         case .byScript:
             #expect(Set(other.observer.windows.map(\.number)) == Set(watch.observer.windows.map(\.number)))
         }
@@ -49,7 +51,9 @@ struct PlasmaTests {
         for one in [watch, other] { try one.wait(for: ["Alpha focused", "Beta"]) }
     }
 
-    @Test("brought to the front, minimized or on another desktop", arguments: KWin.Way.allCases)
+    @Test(
+        "windows that are minimized or on another desktop are brought to the front",
+        arguments: KWin.Way.allCases)
     func activate(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
@@ -65,13 +69,13 @@ struct PlasmaTests {
         try watch.observer.activate([try watch.window("Beta").number], token: nil)
         try watch.wait(for: ["Alpha", "Beta focused"])
         #expect(watch.observer.takeNotices() == [])
-        // The script is told to go before the window is seen in front; its file goes with the last answer.
-        try watch.wait("nothing is left of the script") { _ in
+        // The script is unloaded before the window is seen in front; its file is removed with the last answer.
+        try watch.wait("the script to be gone") { _ in
             (try? kwin.files().allSatisfy { !$0.hasSuffix(".js") }) ?? false
         }
     }
 
-    @Test("virtual desktops, and the desktop shown", arguments: KWin.Way.allCases)
+    @Test("virtual desktops and the shown desktop hide windows", arguments: KWin.Way.allCases)
     func desktops(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
@@ -83,7 +87,7 @@ struct PlasmaTests {
         try app.ask("plasma desktop 1")
         try watch.wait(for: ["Alpha", "Beta focused"])
         try app.ask("plasma move 2 b")
-        try watch.wait("one is moved") { windows in
+        try watch.wait("one window to be moved") { windows in
             Set(windows.map { $0.visible ? $0.appID : "" }) == ["Alpha", ""]
         }
         try app.ask("bar activate b")
@@ -93,14 +97,15 @@ struct PlasmaTests {
         if way == .byProtocol { #expect(other.map(\.visible) == watch.observer.windows.map(\.visible)) }
         try app.ask("plasma show-desktop 1")
         try watch.wait(for: ["Alpha hidden", "Beta hidden"])
-        // KWin tells whoever binds its protocol later nothing of that.
+        // KWin does not report this state to clients that bind its protocol later.
         if way == .byScript { #expect(try kwin.scriptWatch().observer.windows.allSatisfy { !$0.visible }) }
         try app.ask("plasma show-desktop 0")
-        try watch.wait("it is back") { $0.contains { $0.appID == "Beta" && $0.visible } }
+        try watch.wait("the window to be back") { $0.contains { $0.appID == "Beta" && $0.visible } }
     }
 
     @Test(
-        "closed, crashed, another name, 40 windows that take the focus in turn", arguments: KWin.Way.allCases)
+        "windows close, crash and change their name; 40 windows take the focus in turn",
+        arguments: KWin.Way.allCases)
     func ends(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
@@ -108,12 +113,12 @@ struct PlasmaTests {
         _ = (try alpha.open("Alpha", "a"), try alpha.open("Alpha", "b"), try beta.open("Gamma", "c"))
         try watch.wait("three windows") { $0.count == 3 }
         try beta.ask("bar close b")
-        try watch.wait("one is closed") { Set($0.map { $0.title }) == ["a", "c"] }
+        try watch.wait("one window to be closed") { Set($0.map { $0.title }) == ["a", "c"] }
         try beta.ask("name 1 Delta")
         try watch.wait(for: ["Alpha", "Delta focused"])
         alpha.process.kill(SIGKILL)
         try watch.wait(for: ["Delta focused"])
-        // KWin tells much of each window, and cuts off who does not read: not too many at once.
+        // KWin sends much for each window and disconnects a client that does not read: not too many at once.
         let many = try kwin.app()
         try many.ask("open-many 40 Many")
         try watch.wait("41 windows") { $0.count == 41 }
@@ -128,7 +133,7 @@ struct PlasmaTests {
         try watch.wait(for: ["Delta focused"])
     }
 
-    @Test("Xwayland's windows are among them", arguments: KWin.Way.allCases)
+    @Test("Xwayland's windows are included", arguments: KWin.Way.allCases)
     func xwayland(_ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
@@ -136,7 +141,7 @@ struct PlasmaTests {
     }
 
     @Test(
-        "a client in a PID namespace of its own",
+        "a client in its own PID namespace is known by its pid in ours",
         .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"))
     func namespace() throws {
         let kwin = try KWin()
@@ -147,7 +152,7 @@ struct PlasmaTests {
         #expect(try watch.window("Alpha").process == app.child())
     }
 
-    @Test("it ends", arguments: [SIGTERM, SIGKILL], KWin.Way.allCases)
+    @Test("the observer reports the end of KWin", arguments: [SIGTERM, SIGKILL], KWin.Way.allCases)
     func end(_ signal: Int32, _ way: KWin.Way) throws {
         let kwin = try KWin.letting(way)
         let watch = try kwin.watch(way)
@@ -158,7 +163,7 @@ struct PlasmaTests {
         try watch.waitForEnd()
     }
 
-    @Test("a program whose desktop entry does not ask for it")
+    @Test("a program whose desktop entry does not request the protocol is refused")
     func forbidden() throws {
         let kwin = try KWin(checksPermissions: true)
         var failure: ObserverFailure?
@@ -175,10 +180,10 @@ struct PlasmaTests {
     }
 }
 
-/// From KWin to a subscriber. In the same suite: no two KWins at once.
+/// From KWin to a subscriber. In the same suite, so that two KWins never run at once.
 extension PlasmaTests {
     @Test(
-        "what is done to windows reaches a subscriber as the right walk",
+        "changes of windows reach a subscriber as the right edges",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func walks() throws {
         let kwin = try KWin()
@@ -191,7 +196,8 @@ extension PlasmaTests {
         #expect(try station.agent?.waitForExit() == .exited(0))
     }
 
-    /// What is done to windows of two applications, each with the walks that come of it. Answers the second, and its path.
+    /// Manipulates windows of two applications and expects the edges that follow. Returns the second application and
+    /// its path.
     func walk(_ kwin: KWin, _ station: Station) throws -> (WindowApp, String) {
         let (alpha, beta) = (try kwin.app(), try kwin.app())
         let a = try station.register("org.example.Alpha", alpha.pid)
@@ -224,7 +230,7 @@ extension PlasmaTests {
     }
 
     @Test(
-        "the entry that is installed lets the agent in",
+        "the installed desktop entry gives the agent access",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func entry() throws {
         let agent = try #require(Programs.built("appstate-session"))

@@ -7,21 +7,21 @@ import Testing
 @testable import Windows
 @testable import appstate_session
 
-/// Who plays sound, as a real sound server says.
+/// Which processes play sound, according to a real sound server.
 @Suite("Playback", .serialized, .enabled(if: SoundServer.isAvailable, SoundServer.whatIsMissing))
 struct PlaybackTests {
     private func wait(_ observer: PlaybackObserver, for players: Set<Int32>) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while observer.players != players {
             guard ContinuousClock.now < deadline else {
-                throw TestFailure("\(observer.players) play, not \(players)")
+                throw TestFailure("\(observer.players) play instead of \(players)")
             }
             var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
             if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
         }
     }
 
-    @Test("who plays is known, also who did before, until its end")
+    @Test("a process that plays is known until it ends, also when it played before")
     func players() throws {
         let server = try SoundServer()
         let first = try server.player()
@@ -35,14 +35,14 @@ struct PlaybackTests {
         try wait(observer, for: [])
     }
 
-    @Test("a stream that is paused does not play")
+    @Test("a paused stream does not count as playback")
     func corked() throws {
         let server = try SoundServer()
         let observer = try PlaybackObserver(path: server.socket)
         let client = try SoundClient(server.socket)
         try client.open(corked: true)
         let other = try server.player()
-        // The other came later: the paused one was told of before.
+        // The other one started later, so the paused one has been reported already.
         try wait(observer, for: [other.pid])
         try client.cork(false)
         try wait(observer, for: [other.pid, getpid()])
@@ -50,7 +50,7 @@ struct PlaybackTests {
         try wait(observer, for: [other.pid])
     }
 
-    @Test("a stream of another machine, or whose process is none, is nobody's here")
+    @Test("a stream from another machine or without a valid process belongs to no local process")
     func strangers() throws {
         let server = try SoundServer()
         let observer = try PlaybackObserver(path: server.socket)
@@ -66,7 +66,7 @@ struct PlaybackTests {
         try wait(observer, for: [other.pid])
     }
 
-    @Test("a server that ends is told of, and one that comes is seen to come")
+    @Test("the end of a sound server is reported, and the start of another is noticed")
     func end() throws {
         let server = try SoundServer()
         let observer = try PlaybackObserver(path: server.socket)
@@ -80,7 +80,7 @@ struct PlaybackTests {
         _ = try PlaybackObserver(path: server.socket)
     }
 
-    @Test("what is cut off or makes no sense is read as far as it goes, and no further")
+    @Test("truncated or damaged data is never read beyond its end")
     func damaged() {
         var written = TagStruct()
         written.append(7)
@@ -109,7 +109,7 @@ struct PlaybackTests {
     }
 
     @Test(
-        "who plays is not suspended by policy, and is when it has ended; sound servers come and go",
+        "policy does not suspend an application while it plays; sound servers start and end",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func agent() throws {
@@ -122,7 +122,7 @@ struct PlaybackTests {
             let parent = try Child(
                 "sh", ["-c", "pacat --playback --raw /dev/zero & echo player $!; exec sleep 1000"],
                 environment: server.environment)
-            // Who is suspended before it plays, plays no more.
+            // A process that is suspended before it plays never gets to play.
             let player = try parent.waitForLine(containing: "player").split(separator: " ")[1]
             try station.agent?.waitForLine(containing: "audio pid \(player)")
             let path = try station.register("org.example.Player", parent.pid, suspension: "automatic")
@@ -134,7 +134,7 @@ struct PlaybackTests {
     }
 }
 
-/// A client of the sound server with one stream, which never sends any sound.
+/// A client of the sound server with one stream that never sends any sound.
 private final class SoundClient {
     private let socket: Int32
     private var stream: UInt32 = 0
@@ -195,7 +195,9 @@ private final class SoundClient {
         fill(&body)
         let header = [UInt32(body.bytes.count), .max, 0, 0, 0].flatMap(TagStruct.bigEndian)
         let packet = header + body.bytes
-        guard write(socket, packet, packet.count) == packet.count else { throw TestFailure("not sent") }
+        guard write(socket, packet, packet.count) == packet.count else {
+            throw TestFailure("the packet was not sent")
+        }
         while true {
             let length = try read(20).prefix(4).reduce(0) { $0 << 8 | Int($1) }
             var answer = TagStruct(try read(length)[...])
@@ -203,7 +205,7 @@ private final class SoundClient {
             case 2?:
                 guard answer.nextNumber() == 1 else { continue }
                 return answer
-            case 0?: throw TestFailure("command \(command) is refused: \(answer.bytes)")
+            case 0?: throw TestFailure("command \(command) was refused: \(answer.bytes)")
             default: continue
             }
         }
@@ -212,7 +214,7 @@ private final class SoundClient {
     private func read(_ count: Int) throws -> [UInt8] {
         var bytes = [UInt8](repeating: 0, count: count)
         guard count == 0 || recv(socket, &bytes, count, Int32(MSG_WAITALL)) == count else {
-            throw TestFailure("the sound server says nothing more")
+            throw TestFailure("the sound server sends nothing more")
         }
         return bytes
     }

@@ -3,7 +3,7 @@ import Windows
 
 @testable import appstate_session
 
-/// What the daemon is told, and in which order.
+/// What the agent sends to the daemon, and in which order.
 @Suite("Reports")
 struct ReportTests {
     private func window(
@@ -21,7 +21,7 @@ struct ReportTests {
         Dictionary(uniqueKeysWithValues: windows.map { ($0.number, $0) })
     }
 
-    @Test("what comes to the front is first, what is gone is last")
+    @Test("the window that gets the focus is reported first, windows that are gone last")
     func order() throws {
         let before = try [window(1, focused: true), window(2), window(3, visible: false), window(4)]
         let after = try [
@@ -35,7 +35,7 @@ struct ReportTests {
             ])
     }
 
-    @Test("the focus goes from one to another and back in one report each")
+    @Test("a change of the focus from one window to another takes one report")
     func focus() throws {
         let first = try [window(1, focused: true), window(2)]
         let second = try [window(1), window(2, focused: true)]
@@ -52,7 +52,7 @@ struct ReportTests {
         #expect(Report.changes(from: known, to: away) == [.update(away[0]), .update(away[1])])
     }
 
-    @Test("of windows that have the focus at the same time the first counts, and nothing is told twice")
+    @Test("of several focused windows the first counts, and nothing is reported twice")
     func oneFocus() throws {
         let windows = Report.withOneFocus(
             try [window(1), window(2, focused: true), window(3, focused: true)])
@@ -62,7 +62,7 @@ struct ReportTests {
         #expect(Report.changes(from: known, to: windows) == [])
     }
 
-    @Test("a title alone is not told; it goes along")
+    @Test("a changed title alone is not reported, but is included in the next report")
     func title() throws {
         let before = try [window(1, title: "0:01")]
         #expect(Report.changes(from: told(before), to: try [window(1, title: "0:02")]) == [])
@@ -70,19 +70,19 @@ struct ReportTests {
         #expect(Report.changes(from: told(before), to: after) == [.update(after[0])])
     }
 
-    @Test("one that nobody knows the process of is not told")
+    @Test("a window without a known process is not reported")
     func stranger() {
         #expect(Report.Window(ObservedWindow(number: 1, process: nil), of: .x11) == nil)
     }
 
-    @Test("numbers of two window systems are never the same")
+    @Test("windows of two window systems never have the same number")
     func numbers() {
         let window = ObservedWindow(number: 1 << 48 - 1, process: 1)
         let numbers = WindowSystem.allCases.map { $0.number(of: window) }
         #expect(Set(numbers).count == numbers.count)
     }
 
-    @Test("minimized wins over visible, and that over focused")
+    @Test("minimized overrides visible, and invisible overrides focused")
     func contradictions() {
         let away = ObservedWindow(number: 1, process: 1, focused: true, visible: true, minimized: true)
         #expect(!away.visible && !away.focused)
@@ -90,13 +90,13 @@ struct ReportTests {
         #expect(!hidden.focused)
     }
 
-    @Test("a title of somebody else's does not look like a line of its own")
+    @Test("a title cannot forge a line of the log")
     func description() throws {
         let report = Report.update(try window(1, title: "a\nRemoveWindow 0x1\u{1b}[31m"))
         #expect(!report.description.contains("\n") && !report.description.contains("\u{1b}"))
     }
 
-    @Test("the command line")
+    @Test("arguments of the command line are parsed")
     func arguments() {
         #expect(Arguments([]) == .run(Arguments.Options()))
         #expect(

@@ -6,7 +6,7 @@ import Testing
 
 @testable import appstate_session
 
-/// The user's rules, from their file to what becomes of real windows.
+/// The user's rules, from their file to their effect on real windows.
 @Suite(
     "Rules, in the session", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
@@ -22,7 +22,7 @@ struct RuleTests {
     }
 
     @Test(
-        "a rule makes an application of what it is about, and has it suspended; without it that ends at once")
+        "a rule makes a process an application and gets it suspended; without the rule both end at once")
     func adopts() throws {
         let (display, station) = try start(Self.automatic)
         let alpha = try display.app()
@@ -31,7 +31,7 @@ struct RuleTests {
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try station.wait(for: path, toBe: "suspended")
         #expect(try station.explain(path, "rule") == .string("ALPHA"))
-        // Another word, and it runs. Nobody tells the agent to look.
+        // Another setting, and it is resumed, without a signal to the agent.
         try station.configureAgent(Self.automatic + "[Application Al*]\nSuspension=never\n")
         try station.wait(for: path, toBe: "background")
         try station.wait("the rules") { try station.explain(path, "rule") == .string("ALPHA, Al*") }
@@ -39,7 +39,7 @@ struct RuleTests {
         #expect(try station.waitForRemoval(of: path) == "unregistered")
     }
 
-    @Test("ExecSuspend= is run first; one that fails keeps the application running, and Explain says so")
+    @Test("ExecSuspend= runs first; if it fails the application keeps running, and Explain reports it")
     func commands() throws {
         let (display, station) = try start("")
         let log = station.bus.directory + "/commands"
@@ -65,7 +65,7 @@ struct RuleTests {
     }
 
     @Test(
-        "SuspendWhen=inactive: it is suspended in sight, behind another window, and runs when it has the focus"
+        "SuspendWhen=inactive suspends a visible application behind another window; the focus resumes it"
     )
     func inSight() throws {
         let (display, station) = try start(Self.automatic + "SuspendWhen=inactive\n")
@@ -80,7 +80,7 @@ struct RuleTests {
         try station.wait(for: path, toBe: "active")
     }
 
-    /// A small UPower.
+    /// A minimal UPower.
     private final class PowerStandIn {
         private let bus: Bus
         private var slot: Slot?
@@ -118,7 +118,7 @@ struct RuleTests {
         }
     }
 
-    @Test("a rule for the battery counts on battery only; what it is about is registered all the same")
+    @Test("a battery rule counts on battery only, but its application is registered on mains too")
     func battery() throws {
         let display = try Display(#require(WindowManager.present.first))
         let station = try Station(policy: PowerStandIn.policy)
@@ -142,7 +142,7 @@ struct RuleTests {
         try station.wait(for: path, toBe: "background")
     }
 
-    @Test("it goes before what an application says that registered itself, and the next daemon is told")
+    @Test("a rule overrides the application's own registration and is sent to the next daemon")
     func others() throws {
         let (display, station) = try start(Self.automatic)
         let alpha = try display.app()

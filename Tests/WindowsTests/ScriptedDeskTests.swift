@@ -2,8 +2,8 @@ import Testing
 
 @testable import Windows
 
-/// What KWin's script may tell, and what that means.
-@Suite("What KWin's script tells")
+/// What KWin's script may send, and what it means.
+@Suite("Reports of KWin's script")
 struct ScriptedDeskTests {
     private func desk(_ json: String) throws -> ScriptedDesk {
         var desk = ScriptedDesk()
@@ -11,7 +11,7 @@ struct ScriptedDeskTests {
         return desk
     }
 
-    @Test("desktops, minimized, the desktop shown, panels")
+    @Test("desktops, minimized windows, the shown desktop and panels are taken into account")
     func meaning() throws {
         var desk = try desk(
             #"""
@@ -35,7 +35,7 @@ struct ScriptedDeskTests {
         #expect(desk.windows.first?.focused == true)
     }
 
-    @Test("too many windows, numbers and texts that are too long")
+    @Test("too many windows and invalid numbers are left out, texts that are too long are cut")
     func bounds() throws {
         let long = String(repeating: "ä", count: 1_000)
         let rows = (0..<2_000).map { number in
@@ -50,7 +50,7 @@ struct ScriptedDeskTests {
     }
 
     @Test(
-        "what is no list of windows is not taken",
+        "anything but a list of windows is refused",
         arguments: [
             "", "null", "{}", "[[]]", "[[1]]", "[[1,2,\"\",\"\"]]", "[[1,2,\"\",\"\",true,true,true,true]]",
             "[[1,2,\"\",\"\",true,true,true,true,true,true]]", "[[1.5,2,\"\",\"\",true,true,true,true,true]]",

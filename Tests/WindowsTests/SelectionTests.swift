@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 import Windows
 
-/// Who owns the clipboard of a real X server, and what the daemon makes of it.
+/// Which process owns the clipboard of a real X server, and what the daemon concludes from it.
 @Suite("Selections, X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct SelectionTests {
     private func wait(_ observer: SelectionObserver, for owners: Set<Int32>) throws {
@@ -18,7 +18,7 @@ struct SelectionTests {
         }
     }
 
-    @Test("an owner is seen, also one that was there before, until it gives up, is followed or ends")
+    @Test("an owner is known, also one that was there before, until it disowns, is replaced or ends")
     func owners() throws {
         let display = try Display(try #require(WindowManager.present.first))
         let (alpha, beta) = (try display.app(), try display.app())
@@ -33,7 +33,7 @@ struct SelectionTests {
         try beta.ask("disown PRIMARY")
         try alpha.ask("own \(first) PRIMARY")
         try wait(observer, for: [alpha.pid, beta.pid])
-        // The window of the owner is destroyed, then the client of the other ends.
+        // The window of one owner is destroyed, then the client of the other ends.
         try beta.ask("close \(second)")
         try wait(observer, for: [alpha.pid])
         alpha.process.kill(SIGKILL)
@@ -55,12 +55,12 @@ struct SelectionTests {
         try wait(observer, for: [alpha.pid])
     }
 
-    @Test("an X server that ends is told of")
+    @Test("the end of the X server is reported")
     func end() throws {
         let display = try Display(try #require(WindowManager.present.first))
         let observer = try SelectionObserver(display: display.name)
         try display.end()
-        // Events of before may come first.
+        // Earlier events may arrive first.
         #expect(
             eventually {
                 do {
@@ -74,7 +74,7 @@ struct SelectionTests {
     }
 
     @Test(
-        "who owns the clipboard is not suspended by policy, and is when it does so no longer",
+        "policy does not suspend the owner of the clipboard until it gives the clipboard up",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
     func agent() throws {
         let display = try Display(try #require(WindowManager.present.first))
@@ -88,12 +88,12 @@ struct SelectionTests {
         try station.wait("the exemption") { try station.objections(to: a).contains("reported clipboard") }
         try display.run("xdotool", ["windowminimize", "\(first)"])
         try station.wait(for: a, toBe: "background")
-        // Told again to the next daemon, which may not have been told before.
+        // It is reported again to the next daemon, which may never have received it.
         try station.endDaemon(SIGKILL)
         try station.startDaemon()
         try station.wait("the exemption") { try station.objections(to: a) == ["reported clipboard"] }
         try station.wait(for: a, toBe: "background")
-        // So does the next agent, before it tells of windows.
+        // The next agent reports it too, before it reports windows.
         station.forget()
         station.agent?.kill(SIGTERM)
         #expect(try station.agent?.waitForExit() == .exited(0))

@@ -5,7 +5,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Two sessions at once, each with an X server and an agent of its own, and one daemon.
+/// Two sessions at once, each with its own X server and agent, and one daemon.
 @Suite(
     "Sessions side by side", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
@@ -26,7 +26,7 @@ struct SeparateSessionsTests {
 
         func activate() throws { try display.run("xdotool", ["windowactivate", "--sync", "\(window)"]) }
         func minimize() throws { try display.run("xdotool", ["windowminimize", "\(window)"]) }
-        /// Opens a window of somebody who is not registered, which takes the focus.
+        /// Opens a window of an unregistered process, which takes the focus.
         func distract() throws -> WindowApp {
             let other = try display.app()
             let window = try other.open("Other")
@@ -35,13 +35,14 @@ struct SeparateSessionsTests {
         }
     }
 
-    /// What happens at one desk leaves the other as it is: each has a focus, and an agent that goes takes nothing along.
+    /// Events at one desk do not affect the other: each has a focus, and the end of an agent affects only its own
+    /// windows.
     private func check(_ station: Station, _ first: Desk, _ second: Desk, _ other: Child) throws {
         try first.activate()
         try station.wait(for: first.path, toBe: "active")
         try second.activate()
         try station.wait(for: second.path, toBe: "active")
-        // The numbers of their windows are the same.
+        // Their windows have the same numbers.
         #expect(first.window == second.window)
         #expect(try station.state(of: first.path) == "active")
         station.forget()
@@ -59,7 +60,7 @@ struct SeparateSessionsTests {
         try station.wait(
             forWalks: [first.path: ["background→inactive", "inactive→active"], second.path: []], "restore")
 
-        // The one goes, in good order; the other's windows, and its own, stay what they were.
+        // One agent ends in an orderly way. The windows of the other desk, and its own, stay as they were.
         other.kill(SIGTERM)
         #expect(try other.waitForExit() == .exited(0))
         try first.minimize()
@@ -69,14 +70,14 @@ struct SeparateSessionsTests {
         try first.activate()
         try station.wait(
             forWalks: [first.path: ["background→inactive", "inactive→active"], second.path: []], "alone")
-        // With its display server it ends, and takes only its own with it.
+        // When its display server ends, the agent ends and removes only its own windows.
         try first.display.end()
         #expect(try station.agent?.waitForExit() == .exited(0))
         #expect(try station.state(of: second.path) == "active")
     }
 
     @Test(
-        "two users: neither takes the focus, or a window, from the other",
+        "two users' sessions do not take the focus or a window from each other",
         .enabled(if: Station.othersCanRun, Station.whatOthersNeed))
     func users() throws {
         let station = try Station()
@@ -89,7 +90,7 @@ struct SeparateSessionsTests {
     }
 
     @Test(
-        "one user's two sessions: neither takes the focus, or a window, from the other",
+        "two sessions of one user do not take the focus or a window from each other",
         .enabled(if: Station.canHaveSessions, Station.whatSessionsNeed))
     func sessions() throws {
         let station = try Station(sessions: ["c1": getuid(), "c2": getuid()])
@@ -104,7 +105,7 @@ struct SeparateSessionsTests {
     }
 
     @Test(
-        "each session's agent adopts by its own configuration, and only its own user's",
+        "each session's agent adopts by its own configuration, and only processes of its own user",
         .enabled(if: Station.othersCanRun, Station.whatOthersNeed))
     func adoption() throws {
         let station = try Station()
@@ -114,7 +115,7 @@ struct SeparateSessionsTests {
         try station.startAgent(arguments, environment: displays[0].environment)
         let other = try station.startAnotherAgent(
             arguments, environment: displays[1].environment, uid: TestDesktop.nobody)
-        // Of one program, with the same name, on both displays; on the first, one of the other user's too.
+        // The same program with the same name on both displays; on the first display also one of the other user.
         let own = try displays[0].app()
         let stranger = try WindowApp(environment: displays[0].environment, uid: TestDesktop.nobody)
         let others = try WindowApp(environment: displays[1].environment, uid: TestDesktop.nobody)
@@ -136,7 +137,7 @@ struct SeparateSessionsTests {
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct TwoSystemsTests {
     @Test(
-        "Wayland's and Xwayland's windows are told of by one agent, as one set with one focus",
+        "one agent reports Wayland and Xwayland windows as one set with one focus",
         arguments: Compositor.Kind.present)
     func agent(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)

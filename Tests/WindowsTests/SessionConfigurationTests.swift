@@ -4,10 +4,11 @@ import Testing
 
 @testable import SessionRules
 
-/// What the agent takes from `session.conf`.
+/// What the agent reads from `session.conf`.
 @Suite("The session agent's configuration")
 struct SessionConfigurationTests {
-    /// The configuration that files with these texts make, one on top of the other; complaints name them 0, 1 and so on.
+    /// The configuration made from files with these texts, later ones on top of earlier ones. Complaints call them 0, 1
+    /// and so on.
     private func read(_ texts: String...) throws -> Configuration {
         let directory = NSTemporaryDirectory() + "session.\(UUID().uuidString)"
         defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -23,7 +24,7 @@ struct SessionConfigurationTests {
         configuration.complaints.map { "\($0)".split(separator: "/").last.map(String.init) ?? "" }
     }
 
-    @Test("nobody is adopted unless it is said, and then to be suspended when somebody asks")
+    @Test("by default nothing is adopted, and what is adopted is suspended on request only")
     func defaults() throws {
         let configuration = try read("# nothing\n")
         #expect(configuration.adopt.isEmpty)
@@ -33,7 +34,7 @@ struct SessionConfigurationTests {
     }
 
     @Test(
-        "patterns",
+        "patterns match ids",
         arguments: [
             ("*", "org.example.App", true), ("org.example.*", "org.example.App", true),
             ("org.example.*", "org.example", false), ("*", "", true), ("App", "app", false),
@@ -51,7 +52,7 @@ struct SessionConfigurationTests {
     }
 
     @Test(
-        "a bracket that is not closed is a complaint, and the other patterns are taken",
+        "an unclosed bracket causes a complaint, and the other patterns are used",
         arguments: ["[a-", "[", "[]", "[!]", "a[^]", "[ab][cd", "[[:digit:]", "![a-"])
     func openBrackets(_ word: String) throws {
         let configuration = try read("[Session]\nAdopt=\(word) firefox\n")
@@ -62,7 +63,7 @@ struct SessionConfigurationTests {
         #expect(configuration.adopt.matches(anyOf: ["firefox"]))
     }
 
-    @Test("of a long pattern the complaint has the beginning, and a byte order mark is nothing")
+    @Test("a complaint quotes the beginning of a long pattern, and a byte order mark is ignored")
     func borders() throws {
         let configuration = try read("\u{FEFF}[Session]\nAdopt=\(String(repeating: "é", count: 1 << 18))\n")
         let complaint = try #require(complaints(configuration).first)
@@ -70,7 +71,7 @@ struct SessionConfigurationTests {
         #expect(complaint.contains("é…\" can match no") && complaint.count < 250, "\(complaint)")
     }
 
-    @Test("the user's file is on top of the administrator's; lists add up, and an empty value starts anew")
+    @Test("the user's file extends the administrator's: lists are merged, and an empty value clears a list")
     func layers() throws {
         let administrator = "[Session]\nAdopt=firefox\nAdopt=gimp !vlc\nAdoptSuspension=automatic\n"
         let added = try read(administrator, "[Session]\nAdopt=vlc inkscape\n")
@@ -83,7 +84,7 @@ struct SessionConfigurationTests {
         #expect(try read(administrator, "[Session]\nAdopt=\n").adopt.isEmpty)
     }
 
-    @Test("what cannot be taken is said with file, line, key and value, and the rest is taken")
+    @Test("complaints name file, line, key and value, and all other settings are used")
     func complaints() throws {
         let configuration = try read(
             "Adopt=early\n[Session]\nAdopt=a/b firefox ! \"x\"\nAdoptSuspension=perhaps\nNonsense=1\n[Daemon]\nMode=x\n"
@@ -103,7 +104,7 @@ struct SessionConfigurationTests {
         #expect(configuration.suspension == .manual)
     }
 
-    @Test("one file that is named must be there")
+    @Test("a configuration file that is named explicitly must exist")
     func missing() {
         let configuration = Configuration(reading: .file("/nonexistent/session.conf"))
         #expect(
@@ -112,7 +113,7 @@ struct SessionConfigurationTests {
             ])
     }
 
-    @Test("the sample says the defaults, and what it says can be taken")
+    @Test("the sample file states the defaults, and its settings are valid")
     func sample() throws {
         let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().path
@@ -140,7 +141,7 @@ struct SessionConfigurationTests {
         return traits
     }
 
-    @Test("a rule is found by id, class, unit and program, whatever the case")
+    @Test("a rule matches by id, class, unit and program, regardless of case")
     func matches() throws {
         let configuration = try read("[Application fire*]\nSuspension=automatic\n")
         func kind(_ traits: Traits) -> Traits.Kind? { configuration.rules(for: traits).first?.by }
@@ -152,7 +153,7 @@ struct SessionConfigurationTests {
     }
 
     @Test(
-        "of several rules the last word on each key counts, also of the user's file after the administrator's"
+        "for each key the last matching rule counts, and the user's file comes after the administrator's"
     )
     func ruleLayers() throws {
         let configuration = try read(
@@ -176,7 +177,7 @@ struct SessionConfigurationTests {
         #expect(complaints(configuration) == [])
     }
 
-    @Test("what a rule cannot say is a complaint")
+    @Test("invalid settings of a rule cause complaints")
     func ruleComplaints() throws {
         let configuration = try read(
             "[Application x]\nSuspension=often\nBackgroundGraceSec=5 parsecs\nKeepWhile=Audio\nSuspend=no\n[Application]\n"
@@ -191,7 +192,7 @@ struct SessionConfigurationTests {
             ])
     }
 
-    @Test("a rule is written without touching anything else")
+    @Test("writing a rule changes nothing else in the file")
     func writing() {
         var file = RuleFile(
             "# mine\n[Session]\nAdopt=x\n\n[Application a]\nSuspension=never\n# why\n\n[Application b]\n")

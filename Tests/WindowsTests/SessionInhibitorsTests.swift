@@ -7,14 +7,14 @@ import Testing
 
 @testable import appstate_session
 
-/// Who inhibits something by the session bus, on a real one.
+/// Which processes inhibit something through the session bus, on a real bus.
 @Suite(
     "Inhibitors of the session", .enabled(if: Programs.inPath("dbus-daemon") != nil, "needs dbus-daemon"))
 struct SessionInhibitorsTests {
     private static let screenSaver = "org.freedesktop.ScreenSaver"
     private static let portal = "org.freedesktop.portal.Desktop"
 
-    /// A bus, whoever watches it, and a service.
+    /// A bus, its monitor, and a service.
     private final class Scene {
         let loop: EventLoop
         let bus: PrivateBus
@@ -34,7 +34,7 @@ struct SessionInhibitorsTests {
             ) { [unowned self] in told = $0 }
         }
 
-        /// A connection with a name, which answers nothing.
+        /// A connection with a name that answers nothing.
         func serve(_ name: String) throws -> Bus {
             let service = try connect()
             try service.requestName(name)
@@ -70,17 +70,19 @@ struct SessionInhibitorsTests {
         func wait(for expected: Set<Int32>) throws {
             let deadline = ContinuousClock.now + .seconds(300)
             while told != expected {
-                guard ContinuousClock.now < deadline else { throw TestFailure("\(expected): \(told)") }
+                guard ContinuousClock.now < deadline else {
+                    throw TestFailure("expected \(expected), got \(told)")
+                }
                 try loop.runOnce(timeout: 10_000)
             }
         }
 
-        /// Waits until the monitor is there: from then on all calls are seen.
+        /// Waits until the monitor is connected: from then on all calls are seen.
         func begin() throws {
             let caller = try connect()
             let deadline = ContinuousClock.now + .seconds(300)
             while told.isEmpty {
-                guard ContinuousClock.now < deadline else { throw TestFailure("nothing is seen") }
+                guard ContinuousClock.now < deadline else { throw TestFailure("no call is seen") }
                 try inhibit(caller)
                 try loop.runOnce(timeout: 10_000)
             }
@@ -89,7 +91,7 @@ struct SessionInhibitorsTests {
         }
     }
 
-    @Test("whoever inhibits, as often as it does, until it has ended each or leaves the bus")
+    @Test("a process inhibits until it has ended each of its inhibitors or leaves the bus")
     func counts() throws {
         let scene = try Scene()
         let service = try scene.serve(Self.screenSaver)
@@ -99,7 +101,7 @@ struct SessionInhibitorsTests {
         try scene.wait(for: [getpid()])
         try scene.inhibit(player, service.uniqueName)
         try scene.uninhibit(player)
-        // Another one's, which is seen after the other's end.
+        // Another connection's inhibitor, which is seen after the end of the first.
         let marker = try scene.connect()
         try scene.inhibit(marker)
         marker.close()
@@ -114,13 +116,13 @@ struct SessionInhibitorsTests {
     }
 
     @Test(
-        "the process is the caller's, as the bus says",
+        "the inhibiting process is the caller that the bus identifies",
         .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
     func process() throws {
         let scene = try Scene()
         let service = try scene.serve(Self.screenSaver)
         try scene.begin()
-        // It waits for its answer.
+        // The caller waits for the reply.
         let player = try Child(
             "gdbus",
             [
@@ -134,7 +136,7 @@ struct SessionInhibitorsTests {
         withExtendedLifetime(service) {}
     }
 
-    @Test("where nobody has the service's name nothing is inhibited; with the service its inhibitors go")
+    @Test("a call without a service inhibits nothing, and the end of a service ends its inhibitors")
     func services() throws {
         let scene = try Scene()
         let service = try scene.serve(Self.screenSaver)
@@ -145,7 +147,7 @@ struct SessionInhibitorsTests {
         service.close()
         try scene.wait(for: [])
         try scene.inhibit(player)
-        // Seen after that; without a name of its own it lasts as long as its caller.
+        // This is seen afterwards. An inhibitor without a handle of its own lasts as long as its caller.
         let portal = try scene.serve(Self.portal)
         try scene.call(
             other, Self.portal, "/org/freedesktop/portal/desktop", "org.freedesktop.portal.Inhibit", "Inhibit"
@@ -160,7 +162,7 @@ struct SessionInhibitorsTests {
         withExtendedLifetime(portal) {}
     }
 
-    @Test("an inhibitor of the portal ends when its request is closed, and by no other request")
+    @Test("closing its request, and no other request, ends an inhibitor of the portal")
     func portal() throws {
         let scene = try Scene()
         let services = (try scene.serve(Self.screenSaver), try scene.serve(Self.portal))

@@ -8,12 +8,12 @@ import Windows
 
 @testable import appstate_session
 
-/// Which names on the session bus are there for others to call, and who owns them.
+/// Which names on the session bus are services for other clients, and which processes own them.
 @Suite(
     "Names on the session bus", .serialized,
     .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
 struct SessionNameTests {
-    /// Data directories with desktop entries of these ids. Removed when it is let go.
+    /// Data directories with desktop entries of these ids. They are removed when it is released.
     private final class Entries {
         let directory = NSTemporaryDirectory() + "entries.\(getpid())." + UUID().uuidString
 
@@ -33,7 +33,7 @@ struct SessionNameTests {
     }
 
     @Test(
-        "an application's own name is none to wait for, nor a player's remote control",
+        "an application's own name and a player's remote control are not services",
         arguments: [
             "org.example.Editor", "org.example.Editor-1234", "org.example.Editor.instance_1_2",
             "org.example.Editor_beta", "org.mpris.MediaPlayer2.vlc", "org.freedesktop.DBus",
@@ -46,7 +46,7 @@ struct SessionNameTests {
     }
 
     @Test(
-        "a service, or an icon in a tray, is waited for",
+        "other names, and those of tray icons, are services",
         arguments: [
             "org.freedesktop.Notifications", "org.example.EditorService", "org.example.Files",
             "org.kde.StatusNotifierItem-1234-1", "org.example", "editor", "",
@@ -58,12 +58,12 @@ struct SessionNameTests {
         #expect(isService)
     }
 
-    /// A session bus on which everybody may own everything.
+    /// A session bus on which every client may own every name.
     private func sessionBus(_ more: String = "") throws -> PrivateBus {
         try PrivateBus(policy: "<policy user=\"\(getuid())\"><allow own=\"*\"/>\(more)</policy>")
     }
 
-    @Test("an owner is known, also one that was there before, until it gives the name up or is gone")
+    @Test("an owner is known, also one that was there before, until it releases the name or ends")
     func owners() throws {
         let bus = try sessionBus()
         let entries = try Entries("org.example.Editor")
@@ -97,7 +97,7 @@ struct SessionNameTests {
         withExtendedLifetime(names) {}
     }
 
-    @Test("a bus that comes late is found; one that is lost is looked for, and its owners count until then")
+    @Test("a late bus is found; after a lost bus another is found, and the owners count until then")
     func lost() throws {
         let (first, second) = (try sessionBus(), try sessionBus())
         let socket = second.directory + "/socket"
@@ -133,7 +133,7 @@ struct SessionNameTests {
         withExtendedLifetime(names) {}
     }
 
-    @Test("of a name that goes from hand to hand the last owner counts")
+    @Test("of a name that changes hands quickly the last owner counts")
     func handedOn() throws {
         let bus = try sessionBus()
         let loop = try EventLoop()
@@ -157,12 +157,12 @@ struct SessionNameTests {
     }
 
     @Test(
-        "the agent tells of them where the bus shows no calls",
+        "the agent reports owners of services where the bus does not let it monitor calls",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func agent() throws {
         let display = try Display(try #require(WindowManager.present.first))
-        // This process is registered below, and nobody puts back what a daemon that is killed has set of it.
+        // This process is registered below, and nothing restores the values that a killed daemon has set on it.
         let station = try Station(
             configuration: "[State background]\nNice=\nIOSchedulingClass=\nOOMScoreAdjust=\n")
         let bus = try sessionBus("<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>")
@@ -170,7 +170,7 @@ struct SessionNameTests {
         try owner.requestName("org.freedesktop.Notifications")
         try station.startAgent(
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": bus.address]) { $1 })
-        // This process, which nobody may suspend.
+        // This process, which must not be suspended.
         let path = try station.register("org.example.Tests", getpid(), suspension: "manual")
         let word = "reported bus-name"
         try station.wait("the exemption") { try station.objections(to: path).contains(word) }

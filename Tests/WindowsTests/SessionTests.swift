@@ -3,12 +3,12 @@ import Glibc
 import TestSupport
 import Testing
 
-/// From the window manager to a subscriber: nobody calls Reporter but the agent.
+/// From the window manager to a subscriber; only the agent calls Reporter.
 @Suite(
     "Session agent, X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct SessionTests {
-    @Test("what is done to windows reaches a subscriber as the right walk", arguments: WindowManager.present)
+    @Test("changes of windows reach a subscriber as the right edges", arguments: WindowManager.present)
     func walks(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let station = try Station()
@@ -56,7 +56,7 @@ struct SessionTests {
     }
 
     @Test(
-        "a client in a PID namespace of its own",
+        "a client in its own PID namespace is known by its pid in ours",
         .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"),
         arguments: WindowManager.present)
     func namespace(_ manager: WindowManager) throws {
@@ -73,7 +73,7 @@ struct SessionTests {
     }
 
     @Test(
-        "200 windows of 10 applications, 1,000 focus changes: the last counts",
+        "after 1,000 focus changes among 200 windows of 10 applications the last one counts",
         arguments: WindowManager.present)
     func burst(_ manager: WindowManager) throws {
         let display = try Display(manager)
@@ -96,7 +96,7 @@ struct SessionTests {
         }
     }
 
-    @Test("daemons come and go, each learns of all windows", arguments: WindowManager.present)
+    @Test("each daemon that starts is sent all windows", arguments: WindowManager.present)
     func daemons(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let station = try Station(withDaemon: false)
@@ -116,7 +116,7 @@ struct SessionTests {
         try station.startDaemon()
         try station.wait(for: path, toBe: "active")
 
-        // An agent that ends changes nothing; the next one goes on.
+        // The end of an agent changes nothing; the next agent continues.
         station.forget()
         station.agent?.kill(SIGTERM)
         #expect(try station.agent?.waitForExit() == .exited(0))
@@ -127,7 +127,7 @@ struct SessionTests {
     }
 
     @Test(
-        "an application with more windows than the daemon takes does not keep the others from being told of")
+        "an application with more windows than allowed does not keep others from being reported")
     func tooMany() throws {
         let display = try Display(#require(WindowManager.present.first))
         let station = try Station(configuration: "[Limits]\nWindowsPerApplication=3\n")
@@ -141,17 +141,17 @@ struct SessionTests {
         try station.startAgent(environment: display.environment)
         try station.wait(for: paths[1], toBe: "active")
         try station.wait(for: paths[0], toBe: "inactive")
-        // The one that has the focus is told of first.
+        // The window that has the focus is reported first.
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try station.wait(for: paths[1], toBe: "background")
-        // One that is not taken has the focus: nobody else keeps it.
+        // A window that the daemon refused has the focus: no other application keeps it.
         try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
         try station.wait(for: paths[1], toBe: "active")
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[140])"])
         try station.wait(for: paths[1], toBe: "inactive")
     }
 
-    @Test("a session that nobody knows is said, and reported for all the same")
+    @Test("an unknown session is reported in the log, and windows are reported all the same")
     func session() throws {
         let display = try Display(#require(WindowManager.present.first))
         let station = try Station()
@@ -164,7 +164,7 @@ struct SessionTests {
         try station.wait(for: path, toBe: "active")
     }
 
-    @Test("a bus that is lost is looked for again")
+    @Test("the agent reconnects to another bus after it lost one")
     func bus() throws {
         let display = try Display(#require(WindowManager.present.first))
         let app = try display.app()
@@ -172,7 +172,7 @@ struct SessionTests {
         try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
         let (lost, found) = (try Station(), try Station())
         let path = try found.register("org.example.Alpha", app.pid)
-        // The first that answers is taken: D-Bus specification, "Server Addresses".
+        // The first address that answers is used: D-Bus specification, "Server Addresses".
         let addresses = "\(lost.bus.address);\(found.bus.address)"
         try lost.startAgent(
             environment: display.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": addresses]) { $1 })
@@ -181,7 +181,7 @@ struct SessionTests {
         try found.wait(for: path, toBe: "active")
     }
 
-    @Test("it ends with the X server, whose windows are gone")
+    @Test("the agent ends with the X server, and its windows are gone")
     func end() throws {
         let display = try Display(#require(WindowManager.present.first))
         let station = try Station()
@@ -199,7 +199,7 @@ struct SessionTests {
 
 extension SessionTests {
     @Test(
-        "its words on the command line",
+        "the command line is answered with the right status and text",
         arguments: [
             (["--version"], Int32(0), "appstate-session 0.1.0"), (["--help"], 0, "--verbose"),
             (["--nonsense"], 2, "there is no argument \"--nonsense\""),
@@ -214,7 +214,7 @@ extension SessionTests {
         #expect((agent.output + agent.errors).contains(words))
     }
 
-    @Test("of a bus that cannot be reached it says the address")
+    @Test("the error for a bus that cannot be reached names the address")
     func badAddress() throws {
         let display = try Display(#require(WindowManager.present.first))
         let agent = try Child(
@@ -224,7 +224,7 @@ extension SessionTests {
         #expect(agent.errors.contains("DBUS_SYSTEM_BUS_ADDRESS=nonsense"))
     }
 
-    @Test("a compositor that it cannot watch is not taken for an X server")
+    @Test("a compositor that cannot be watched is not mistaken for an X server")
     func wayland() throws {
         let agent = try Child(
             try #require(Programs.built("appstate-session")),
@@ -237,7 +237,7 @@ extension SessionTests {
     }
 
     @Test(
-        "a desktop of a kind that cannot be watched has an exit status of its own, which the unit does not restart",
+        "an unsupported desktop has its own exit status, on which the unit does not restart",
         .enabled(if: Cage.isAvailable, Cage.whatIsMissing))
     func unsupported() throws {
         let cage = try Cage()
@@ -259,7 +259,7 @@ extension SessionTests {
     "Session agent, sway and i3", .serialized, .enabled(if: Tiler.isAvailable, Tiler.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct TilerSessionTests {
-    @Test("what is done to windows reaches a subscriber as the right walk", arguments: Tiler.Kind.present)
+    @Test("changes of windows reach a subscriber as the right edges", arguments: Tiler.Kind.present)
     func walks(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let station = try Station()
@@ -298,7 +298,7 @@ struct TilerSessionTests {
         try tiler.end()
         switch kind {
         case .sway: #expect(try station.agent?.waitForExit() == .exited(0))
-        // The X server is still there, perhaps for another window manager.
+        // The X server is still there, possibly for another window manager.
         case .i3: try station.agent?.waitForLine(containing: "watching X11 display \(tiler.display)")
         }
     }

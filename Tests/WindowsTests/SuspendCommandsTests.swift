@@ -9,7 +9,7 @@ import Testing
 
 @testable import appstate_session
 
-/// What a user's rules have run before an application is suspended, and after it.
+/// The commands of a user's rules, before an application is suspended and after it.
 @Suite("Commands of rules", .serialized)
 struct SuspendCommandsTests {
     private final class Scene {
@@ -37,7 +37,7 @@ struct SuspendCommandsTests {
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
             let deadline = ContinuousClock.now + .seconds(300)
             while try !isSo() {
-                guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come") }
+                guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not happen") }
                 try loop.runOnce(timeout: 10_000)
             }
         }
@@ -50,7 +50,7 @@ struct SuspendCommandsTests {
         deinit { unlink(log) }
     }
 
-    @Test("before each suspension, once it is in the background; and after it")
+    @Test("ExecSuspend= runs in the background before each suspension, ExecResume= after it")
     func order() throws {
         let scene = try Scene()
         scene.apply(
@@ -71,7 +71,7 @@ struct SuspendCommandsTests {
     }
 
     @Test(
-        "one that fails or takes too long keeps it from being suspended until it was in front",
+        "a command that fails or takes too long prevents suspension until the application was in front",
         arguments: ["exit 3", "kill -TERM $$", "sleep 1000", "nosuchcommand"])
     func failure(_ line: String) throws {
         let scene = try Scene(limit: 500_000)
@@ -90,7 +90,7 @@ struct SuspendCommandsTests {
         #expect(scene.exempt == [7])
     }
 
-    @Test("one that is on its way to the front has ExecResume= run alone; what was begun is followed by it")
+    @Test("an application that returns to the front first gets ExecResume= for each ExecSuspend=")
     func pairs() throws {
         let scene = try Scene(settling: 300_000_000)
         scene.apply(suspend: "echo S >> \(scene.log)", resume: "echo R >> \(scene.log)")
@@ -109,7 +109,7 @@ struct SuspendCommandsTests {
         try scene.wait("the other command") { scene.lines == ["S", "R", "S", "R"] }
     }
 
-    @Test("one after the other; where what can be seen is suspended, from inactive on")
+    @Test("commands run one at a time; where visible applications are suspended they run from inactive on")
     func oneByOne() throws {
         let scene = try Scene()
         scene.apply(
@@ -127,7 +127,7 @@ struct SuspendCommandsTests {
     }
 
     @Test(
-        "one that is in front again, has ended, or has another rule ends its command, and all that this started"
+        "a command and its children are ended when the application is in front, has ended or lost the rule"
     )
     func abandoned() throws {
         let scene = try Scene()
@@ -146,7 +146,7 @@ struct SuspendCommandsTests {
         try scene.wait("the last") { scene.exempt.isEmpty }
     }
 
-    @Test("ExecResume= is run although the rule, or the registration, has ended; not for who has ended")
+    @Test("ExecResume= runs after the end of the rule or registration, but not after the process's end")
     func owed() throws {
         let scene = try Scene()
         func begin() throws {
@@ -156,12 +156,12 @@ struct SuspendCommandsTests {
             scene.commands.learn([7: .suspended])
         }
         try begin()
-        // Another power source, say.
+        // For example, because the power source changed.
         scene.commands.apply([:])
         scene.commands.learn([7: .background])
         try scene.wait("the rule's last command") { scene.lines == ["S", "R"] && scene.commands.isAtRest }
 
-        // Unregistered by another hand.
+        // Unregistered by another process.
         try begin()
         scene.commands.learn([7: .notRunning])
         #expect(scene.commands.isAtRest)
@@ -171,7 +171,7 @@ struct SuspendCommandsTests {
             scene.lines == ["S", "R", "S", "R"] && scene.commands.isAtRest
         }
 
-        // Ended: its number may be another's.
+        // Ended: its pid may belong to another process now.
         try begin()
         scene.commands.learn([7: .notRunning])
         scene.commands.learn([:])
@@ -183,7 +183,7 @@ struct SuspendCommandsTests {
         (try? String(contentsOfFile: "/proc/\(pid)/stat", encoding: .utf8))?.contains(") Z ") != false
     }
 
-    /// Shells that we have started, and whose end was not taken note of.
+    /// Shells that this process started and has not reaped.
     private static func children(_ scene: Scene) throws -> [Int32] {
         try Proc().processes().filter { pid in
             (try? Proc().stat(pid))?.parent == getpid()

@@ -4,15 +4,16 @@ import TestSupport
 import Testing
 import Windows
 
-/// sway and i3 over their IPC: minimized is what is in the scratchpad.
+/// sway and i3 over their IPC: a window in the scratchpad counts as minimized.
 @Suite("sway and i3", .serialized, .enabled(if: Tiler.isAvailable, Tiler.whatIsMissing))
 struct TilerTests {
     @Test(
-        "the one behind the IPC is sway",
+        "the compositor behind the IPC is sway",
         .enabled(if: Tiler.Kind.sway.isPresent, "needs sway, Xwayland, and as root nobody's access"))
     func sway() throws { try expectToWatch(.sway) }
 
-    @Test("the one behind the IPC is i3", .enabled(if: Tiler.Kind.i3.isPresent, "needs i3 and Xvfb"))
+    @Test(
+        "the window manager behind the IPC is i3", .enabled(if: Tiler.Kind.i3.isPresent, "needs i3 and Xvfb"))
     func i3() throws { try expectToWatch(.i3) }
 
     private func expectToWatch(_ kind: Tiler.Kind) throws {
@@ -21,7 +22,7 @@ struct TilerTests {
         #expect(try processes.map { try Proc().stat($0).comm }.contains(kind.rawValue))
     }
 
-    @Test("windows with their processes, names and the focus", arguments: Tiler.Kind.present)
+    @Test("windows have their processes, names and focus", arguments: Tiler.Kind.present)
     func focus(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
@@ -40,7 +41,7 @@ struct TilerTests {
     }
 
     @Test(
-        "a client that speaks Wayland",
+        "a native Wayland client is seen",
         .enabled(if: Tiler.Kind.sway.isPresent && Programs.inPath("foot") != nil, "needs sway and foot"))
     func native() throws {
         let tiler = try Tiler(.sway)
@@ -56,7 +57,7 @@ struct TilerTests {
         try watch.wait(for: [])
     }
 
-    @Test("the scratchpad", arguments: Tiler.Kind.present)
+    @Test("windows in the scratchpad are minimized", arguments: Tiler.Kind.present)
     func scratchpad(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
@@ -73,7 +74,7 @@ struct TilerTests {
         try watch.wait(for: ["Alpha", "Beta focused"])
     }
 
-    @Test("brought to the front, from another workspace too", arguments: Tiler.Kind.present)
+    @Test("windows are brought to the front, also from another workspace", arguments: Tiler.Kind.present)
     func activate(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
@@ -90,7 +91,7 @@ struct TilerTests {
         try watch.wait(for: ["Alpha focused", "Beta"])
     }
 
-    @Test("workspaces and tabs", arguments: Tiler.Kind.present)
+    @Test("hidden workspaces and tabs hide their windows", arguments: Tiler.Kind.present)
     func workspaces(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
@@ -108,12 +109,12 @@ struct TilerTests {
         try watch.wait(for: ["Alpha hidden", "Beta focused"])
         try tiler.command("[class=Alpha] move to workspace other")
         try watch.wait(for: ["Alpha", "Beta focused"])
-        // The layout itself is not announced.
+        // A change of the layout itself is not announced.
         try tiler.command("layout tabbed; [class=Alpha] focus")
         try watch.wait(for: ["Alpha focused", "Beta hidden"])
     }
 
-    @Test("closed, crashed", arguments: Tiler.Kind.present)
+    @Test("windows that are closed, or whose client crashes, are gone", arguments: Tiler.Kind.present)
     func ends(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
@@ -121,7 +122,7 @@ struct TilerTests {
         _ = (try alpha.open("Alpha"), try alpha.open("Beta"), try beta.open("Gamma"))
         try watch.wait("three windows") { $0.count == 3 }
         try tiler.command("[class=Beta] kill")
-        try watch.wait("one is closed") { Set($0.map { $0.appID }) == ["Alpha", "Gamma"] }
+        try watch.wait("one window to be closed") { Set($0.map { $0.appID }) == ["Alpha", "Gamma"] }
         alpha.process.kill(SIGKILL)
         try watch.wait(for: ["Gamma focused"])
     }
@@ -135,14 +136,14 @@ struct TilerTests {
         try watch.wait("50 windows") { $0.count == 50 }
         _ = try app.open("Last")
         try watch.wait("one more") { $0.count == 51 }
-        // One message, which is carried out as one.
+        // One message that is executed as a whole.
         let turns = (0..<1_000).map { "[title=\"^window \($0 * 7 % 50)$\"] focus" } + ["[class=Last] focus"]
         try tiler.command(turns.joined(separator: "; "))
         try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Last" }
         #expect(watch.history.map { picture in picture.count { $0.focused } }.max() == 1)
     }
 
-    @Test("it ends", arguments: Tiler.Kind.present)
+    @Test("the observer reports the end of the window manager", arguments: Tiler.Kind.present)
     func end(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)
         let watch = try tiler.watch()
@@ -150,7 +151,7 @@ struct TilerTests {
         try watch.waitForEnd()
     }
 
-    @Test("nobody is there, or somebody else")
+    @Test("a socket that does not exist or has too long a path is an error")
     func nobody() throws {
         #expect(throws: ObserverFailure.self) { try SwayObserver(sway: "/nonexistent") }
         #expect(throws: ObserverFailure.self) { try SwayObserver(sway: String(repeating: "x", count: 200)) }

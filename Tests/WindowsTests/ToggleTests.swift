@@ -4,7 +4,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A key that suspends what is in front, on real desktops: appstatectl asks, the daemon suspends, the agent minimizes.
+/// A key that suspends the application in front, on real desktops: appstatectl asks, the daemon suspends, the agent
+/// minimizes.
 @Suite(
     "Toggle, in the session", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
@@ -38,7 +39,7 @@ struct ToggleTests {
     }
 
     @Test(
-        "what is in front is suspended and put away, and runs when it comes back",
+        "the application in front is suspended and minimized, and resumed when it gets the focus back",
         arguments: WindowManager.present)
     func minimized(_ manager: WindowManager) throws {
         let front = try Front(manager)
@@ -51,7 +52,7 @@ struct ToggleTests {
             try station.property("Minimized", of: path) == .bool(true)
         }
         #expect(try station.state(of: path) == "suspended")
-        // Nobody is in front now.
+        // No application is in front now.
         let again = try toggle(station)
         #expect(again.errors.contains("No registered application has the focus"), "\(again.output)")
 
@@ -60,7 +61,7 @@ struct ToggleTests {
         #expect(try station.property("SuspendHolds", of: path) == .array("(ss)", []))
     }
 
-    @Test("what stays in front runs again with the same key")
+    @Test("an application that stays in front is resumed by the same key")
     func stays() throws {
         let front = try Front(#require(WindowManager.present.first))
         let (station, path) = (front.station, front.path)
@@ -72,7 +73,7 @@ struct ToggleTests {
         }
     }
 
-    @Test("nobody can have the agent minimize windows but the daemon")
+    @Test("only the daemon can make the agent minimize windows")
     func forged() throws {
         let front = try Front(#require(WindowManager.present.first))
         let (display, station, window, path) = (front.display, front.station, front.window, front.path)
@@ -90,10 +91,12 @@ struct ToggleTests {
             try forger.send(signal)
         }
         _ = try forger.owner(of: BusNames.service)
-        // What the daemon asks of the agent comes after that.
+        // The daemon's next request to the agent comes after that.
         let other = try front.app.open("Beta")
         try display.run("xdotool", ["windowactivate", "--sync", "\(other)"])
-        try station.wait("the second is told of") { try station.property("Focused", of: path) == .bool(true) }
+        try station.wait("the second window's focus") {
+            try station.property("Focused", of: path) == .bool(true)
+        }
         #expect(try station.property("Minimized", of: path) == .bool(false))
         #expect(station.walk(of: path).last == "inactive→active")
     }

@@ -10,14 +10,14 @@ import Windows
 
 @testable import appstate_session
 
-/// What a display server has sent to a client that does not read it.
+/// What a display server has sent to a client that does not read.
 @Suite("Events that a stopped client has not read")
 struct UnreadEventsTests {
     private func words(_ words: UInt32...) -> [UInt8] {
         words.flatMap { word in withUnsafeBytes(of: word) { Array($0) } }
     }
 
-    /// An event of X11 with 32 bytes.
+    /// A 32-byte event of X11.
     private func event(_ code: UInt8, window: UInt32 = 0) -> [UInt8] {
         [code, 32, 0, 0] + words(window) + [UInt8](repeating: 0, count: 24)
     }
@@ -26,7 +26,7 @@ struct UnreadEventsTests {
         bytes.withUnsafeBytes(kind.haveRequest)
     }
 
-    @Test("the kind of server is known by the name of its socket")
+    @Test("the kind of a server follows from the name of its socket")
     func names() {
         #expect(UnreadEvents(service: "/run/user/1000/wayland-0") == .wayland)
         #expect(UnreadEvents(service: "/run/user/1000/.flatpak/1/wayland-12") == .wayland)
@@ -40,7 +40,7 @@ struct UnreadEventsTests {
         }
     }
 
-    @Test("Wayland: close among other events, whatever is cut off")
+    @Test("Wayland: a close request is found among other events, wherever the data is cut off")
     func wayland() {
         let done = words(7, 12 << 16, 4711)
         let configure = words(9, 20 << 16, 800, 600, 0)
@@ -51,7 +51,7 @@ struct UnreadEventsTests {
         #expect(haveRequest(.wayland, done + configure + close + done))
         let whole = done + configure + close
         for count in 0..<whole.count { #expect(!haveRequest(.wayland, Array(whole[..<count])), "\(count)") }
-        // The server's own objects are no windows of the client.
+        // The server's own objects are not windows of the client.
         #expect(!haveRequest(.wayland, words(0xff00_0000, 8 << 16 | 1)))
         #expect(haveRequest(.wayland, words(0xfeff_ffff, 8 << 16 | 1)))
         // Sizes that no event has.
@@ -59,7 +59,7 @@ struct UnreadEventsTests {
         #expect(!haveRequest(.wayland, words(9, 0xffff << 16) + close))
     }
 
-    @Test("X11: a message to a window of the client among other events, whatever is cut off")
+    @Test("X11: a message to a client's window is found among other events, wherever the data is cut off")
     func x11() {
         let property = event(28, window: 0x1e6)
         let message = event(33 | 0x80, window: 0x20_0003)
@@ -67,18 +67,18 @@ struct UnreadEventsTests {
         let generic = [35, 0, 0, 0] + words(1) + [UInt8](repeating: 33, count: 24 + 4)
         #expect(!haveRequest(.x11, property + reply + generic + property))
         #expect(haveRequest(.x11, property + reply + generic + message))
-        // Every client gets those to the root window, and the messages of the Startup Notification Protocol.
+        // Every client receives the messages to the root window and those of the Startup Notification Protocol.
         #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x1e6)))
         #expect(
             !haveRequest(.x11, [33 | 0x80, 8, 0, 0] + words(0x20_0003) + [UInt8](repeating: 0, count: 24)))
-        // Only another client's message is a request.
+        // Only a message from another client is a request.
         #expect(!haveRequest(.x11, event(33, window: 0x20_0003)))
         let whole = property + reply + message
         for count in 0..<whole.count { #expect(!haveRequest(.x11, Array(whole[..<count])), "\(count)") }
         #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
     }
 
-    @Test("XSMP: whatever the session manager says")
+    @Test("XSMP: every message of the session manager counts")
     func xsmp() {
         #expect(!haveRequest(.xsmp, []))
         #expect(!haveRequest(.xsmp, [1, 3, 0, 0]))
@@ -86,7 +86,7 @@ struct UnreadEventsTests {
         #expect(haveRequest(.xsmp, [1, 3, 0, 0] + words(1, 0, 0)))
     }
 
-    @Test("whatever a byte is changed to, and wherever it ends, nothing beyond the end is read")
+    @Test("no changed byte and no truncation causes a read beyond the end")
     func damaged() {
         let whole =
             words(7, 12 << 16, 4711) + words(9, 8 << 16 | 1) + event(28) + event(33 | 0x80, window: .max)
@@ -95,7 +95,7 @@ struct UnreadEventsTests {
                 var bytes = whole
                 bytes[index] = byte
                 for count in 0...bytes.count {
-                    // Its own memory, so that the sanitizer sees a read beyond its end.
+                    // A separate allocation, so that the sanitizer detects a read beyond its end.
                     let part = Array(bytes[..<count])
                     for kind in [UnreadEvents.wayland, .x11, .xsmp] { _ = haveRequest(kind, part) }
                 }
@@ -119,7 +119,7 @@ struct ClientRequestTests {
         _ = try app.open("Alpha", "first")
         try watch.wait(for: ["Alpha focused"])
         let request = try Request(app.process)
-        // A second window has the first one lose the focus, or its size.
+        // A second window makes the first one lose the focus or change its size.
         _ = try taskbar.open("Beta", "second")
         try request.wait("another event") { request.copy.isReadable }
         #expect(!request.isThere)
@@ -138,7 +138,7 @@ struct ClientRequestTests {
         let app = try display.app()
         let window = try app.open("Alpha")
         try watch.wait("the window") { $0.contains { $0.process == app.pid } }
-        // From here on it is sent the changes of the root window.
+        // From here on it is sent changes of the root window.
         try app.ask("manager")
         let request = try Request(app.process)
         try display.run("xdotool", ["windowminimize", "\(window)"])
@@ -151,7 +151,7 @@ struct ClientRequestTests {
     }
 
     @Test(
-        "XSMP: a session manager that asks a client to save its state",
+        "XSMP: a request to save the state is found",
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(
             if: Programs.inPath("xfce4-session") != nil && Programs.inPath("iceauth") != nil,
@@ -170,7 +170,7 @@ struct ClientRequestTests {
         defer { manager.kill(SIGKILL) }
         let caller = try Bus.open(address: address)
         guard try eventually({ try caller.owner(of: "org.xfce.SessionManager") != nil }) else {
-            throw TestFailure("xfce4-session does not start: \(manager.errors)")
+            throw TestFailure("xfce4-session did not start: \(manager.errors)")
         }
         let client = try Child(
             ListeningApp.python, ["-c", Self.sessionClient, "\(manager.pid)"], environment: environment)
@@ -182,13 +182,13 @@ struct ClientRequestTests {
             interface: "org.xfce.Session.Manager", member: "Checkpoint")
         try checkpoint.append("")
         guard eventually({ (try? caller.call(checkpoint)) != nil || request.isThere }) else {
-            throw TestFailure("it does not save the session")
+            throw TestFailure("the client did not save its state")
         }
         try request.wait("the request") { request.isThere }
         try request.expectDemand(.sessionEnd)
     }
 
-    @Test("a request behind a descriptor, which the kernel does not show")
+    @Test("a request behind a passed descriptor, which the kernel does not show, is found later")
     func behindDescriptor() throws {
         let directory = try TestDesktop.directory()
         defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -248,7 +248,7 @@ struct ClientRequestTests {
         """
 }
 
-/// A client that is stopped, and what waits for it.
+/// A stopped client and the data that waits for it.
 private final class Request {
     let client: Child
     let copy: SocketCopy
@@ -259,7 +259,7 @@ private final class Request {
         client.kill(SIGSTOP)
         let process = try Proc().identity(of: client.pid)
         guard try eventually({ try Proc().state(of: process) == .stopped }) else {
-            throw TestFailure("the client does not stop")
+            throw TestFailure("the client did not stop")
         }
         var copies = try SocketCopy.of([client.pid], atMost: 16) { UnreadEvents(service: $0) != nil }
         // Connections come first.
@@ -277,10 +277,10 @@ private final class Request {
     var isThere: Bool { copy.peek(atMost: 1 << 18) { bytes, _ in events.haveRequest(bytes) } }
 
     func wait(_ what: String, _ isSo: () throws -> Bool) throws {
-        guard try eventually(isSo) else { throw TestFailure("\(what) does not come") }
+        guard try eventually(isSo) else { throw TestFailure("\(what) did not happen") }
     }
 
-    /// The session agent reports it, once for each suspension. Once the client runs, nothing is left to report.
+    /// The session agent reports the request, once per suspension. Once the client runs, nothing is left to report.
     func expectDemand(_ reason: DemandReason) throws {
         let loop = try EventLoop()
         let seen = Seen()
@@ -290,7 +290,7 @@ private final class Request {
         watch.watch([client.pid], among: [client.pid])
         let deadline = ContinuousClock.now + .seconds(300)
         while seen.demands.isEmpty {
-            guard ContinuousClock.now < deadline else { throw TestFailure("the request is not reported") }
+            guard ContinuousClock.now < deadline else { throw TestFailure("the request was not reported") }
             try loop.runOnce(timeout: 10_000)
         }
         #expect(seen.demands == ["\(client.pid) \(reason)"])

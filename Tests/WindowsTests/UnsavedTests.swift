@@ -4,11 +4,11 @@ import TestSupport
 import Testing
 import Windows
 
-/// The mark of unsaved changes in the titles of windows.
+/// The mark of unsaved changes in window titles.
 @Suite("Unsaved changes, in the session")
 struct UnsavedTests {
     @Test(
-        "titles as toolkits write them",
+        "the mark is recognised in titles as toolkits write them",
         arguments: [
             ("*Untitled Document 2 - gedit", true), ("Untitled Document 2 - gedit", false),
             ("*~/notes.txt - Mousepad", true), ("• Draft - Text Editor", true),
@@ -23,7 +23,7 @@ struct UnsavedTests {
     }
 
     @Test(
-        "the daemon learns of the mark as soon as the title has it, and a rule has it not count",
+        "the daemon learns of the mark as soon as it is in the title, and a rule can disable it",
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
         .enabled(if: Station.isAvailable, Station.whatIsMissing), arguments: WindowManager.present)
     func real(_ manager: WindowManager) throws {
@@ -46,7 +46,9 @@ struct UnsavedTests {
         try name("*Alpha")
         try wait(for: true)
         try display.run("xdotool", ["windowminimize", "\(window)"])
-        try station.wait("it is minimized") { try station.property("Minimized", of: path) == .bool(true) }
+        try station.wait("the window to be minimized") {
+            try station.property("Minimized", of: path) == .bool(true)
+        }
         try wait(for: true)
         try name("Alpha")
         try wait(for: false)

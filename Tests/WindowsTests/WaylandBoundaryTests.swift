@@ -6,10 +6,10 @@ import Testing
 
 @testable import Windows
 
-/// Servers that are none, or not what is needed.
+/// Servers that are not there, not compositors, or lack what is needed.
 @Suite("Wayland, boundaries", .serialized)
 struct WaylandBoundaryTests {
-    @Test("nobody is there")
+    @Test("a display without a server is an error")
     func nobody() throws {
         for display in ["/nonexistent", "/" + String(repeating: "x", count: 200)] {
             guard case .unreachable? = Self.failure(display) else {
@@ -19,7 +19,7 @@ struct WaylandBoundaryTests {
         }
     }
 
-    @Test("one that takes connections and never answers")
+    @Test("a server that accepts connections and never answers is an error")
     func silent() throws {
         let server = try Listener()
         guard case .unreachable(let why)? = Self.failure(server.path) else {
@@ -30,10 +30,10 @@ struct WaylandBoundaryTests {
     }
 
     @Test(
-        "one that says what no compositor says",
+        "a server that sends invalid messages is an error",
         arguments: [
             [UInt8](repeating: 0xFF, count: 4_096), [UInt8](repeating: 0, count: 64), [1], [],
-            // wl_display.error about nothing; wl_registry.global whose text is longer than its message.
+            // wl_display.error about no object; wl_registry.global whose text is longer than its message.
             [1, 0, 0, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             [2, 0, 0, 0, 0, 0, 20, 0, 1, 0, 0, 0, 255, 255, 0, 0, 0, 0, 0, 0],
         ])
@@ -47,7 +47,7 @@ struct WaylandBoundaryTests {
     }
 
     @Test(
-        "a compositor without the protocol",
+        "a compositor without the protocol is unsupported",
         .enabled(if: Cage.isAvailable, Cage.whatIsMissing))
     func unsupported() throws {
         let cage = try Cage()
@@ -68,7 +68,7 @@ struct WaylandBoundaryTests {
     }
 }
 
-/// What the windows of a compositor are told as.
+/// How the windows of a compositor are reported.
 @Suite("Toplevels")
 struct ToplevelTests {
     private func toplevel(
@@ -85,7 +85,7 @@ struct ToplevelTests {
         return toplevel
     }
 
-    @Test("what was told counts from done on")
+    @Test("changes of a window take effect with done")
     func done() {
         var activations: UInt64 = 0
         var window = Toplevel(number: 1)
@@ -98,7 +98,7 @@ struct ToplevelTests {
         #expect([window].picture.map(\.appID) == ["b"])
     }
 
-    @Test("of several that are activated the last has the focus, and done again changes nothing")
+    @Test("of several activated windows the last has the focus, and a repeated done changes nothing")
     func focus() {
         var activations: UInt64 = 0
         let first = toplevel(1, "a", [10], activated: true, &activations)
@@ -112,7 +112,7 @@ struct ToplevelTests {
         #expect([first, second].picture.map(\.focused) == [true, false])
     }
 
-    @Test("one that may be several processes' is all of theirs, and the focus nobody's")
+    @Test("a window that may belong to several processes counts for all of them but has no focus")
     func doubt() {
         var activations: UInt64 = 0
         let sure = toplevel(1, "a", [10], minimized: true, &activations)
@@ -129,11 +129,11 @@ struct ToplevelTests {
     }
 }
 
-/// By what a process is known to be an application.
+/// How a process is recognised as an application.
 @Suite("Program names")
 struct ProgramNameTests {
     @Test(
-        "names, units and commands",
+        "names, units and commands identify a process",
         arguments: [
             ("foot", "foot", "", nil, ProgramName.Match.program), ("Foot", "foot", "", nil, .program),
             ("org.gnome.Nautilus", "nautilus", "", nil, .program),
@@ -150,7 +150,7 @@ struct ProgramNameTests {
     }
 
     @Test(
-        "what a desktop entry starts",
+        "the program that a desktop entry starts is found",
         arguments: [
             ("[Desktop Entry]\nExec=/usr/bin/foot --server %U\n", "foot"),
             ("[Desktop Action new]\nExec=other\n[Desktop Entry]\nName=x\nExec = foot\n", "foot"),
@@ -163,7 +163,7 @@ struct ProgramNameTests {
         #expect(DesktopEntries.command(in: KeyFile(Array(text.utf8))) == command)
     }
 
-    @Test("entries are looked for in their directories, one after the other")
+    @Test("entries are looked up in their directories in order")
     func entries() throws {
         let directory = try TestDesktop.directory()
         defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -173,7 +173,7 @@ struct ProgramNameTests {
             try "[Desktop Entry]\nExec=\(command)\n".write(
                 toFile: "\(applications)/\(id).desktop", atomically: true, encoding: .utf8)
         }
-        // Opening it would wait for its writer.
+        // Opening it would block until a writer opens it.
         mkfifo("\(directory)/a/applications/pipe.desktop", 0o600)
         var entries = DesktopEntries(directories: ["\(directory)/a", "\(directory)/b"])
         #expect(entries.command(of: "org.example.App") == "first")

@@ -8,7 +8,7 @@ import Testing
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct WaylandSessionTests {
     @Test(
-        "what is done to windows reaches a subscriber as the right walk", arguments: Compositor.Kind.present)
+        "changes of windows reach a subscriber as the right edges", arguments: Compositor.Kind.present)
     func walks(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let station = try Station()
@@ -44,7 +44,7 @@ struct WaylandSessionTests {
     }
 
     @Test(
-        "two processes with the same name: both are seen, neither has the focus",
+        "of two processes with the same name both are visible, and neither has the focus",
         arguments: Compositor.Kind.present)
     func twins(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
@@ -61,7 +61,7 @@ struct WaylandSessionTests {
     }
 
     @Test(
-        "a name that no program has: what is registered so is the owner, before or after its window came",
+        "of several candidates the registered process owns a window, whichever came first",
         arguments: Compositor.Kind.present, [false, true])
     func registered(_ kind: Compositor.Kind, _ isRegisteredBefore: Bool) throws {
         let compositor = try Compositor(kind)
@@ -71,14 +71,14 @@ struct WaylandSessionTests {
         let id = "org.example.Strange"
         let early = isRegisteredBefore ? try station.register(id, alpha.pid) : nil
         _ = try alpha.open(id, "first")
-        // The agent knows who is registered.
+        // The agent knows which processes are registered.
         if !isRegisteredBefore {
             try station.agent?.waitForLine(
                 containing: "may belong to any of the processes \(alpha.pid), \(beta.pid)")
         }
         let a = try early ?? station.register(id, alpha.pid)
         try station.wait(for: a, toBe: "active")
-        // Then nobody is in doubt, and another may come.
+        // Then there is no doubt left, and another process may register.
         let b = try station.register("org.example.Odd", beta.pid)
         _ = try beta.open("org.example.Odd", "second")
         try station.wait(for: b, toBe: "active")

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 import Windows
 
-/// zwlr_foreign_toplevel_manager_v1. What is done to windows is asked of the compositor as taskbars do.
+/// zwlr_foreign_toplevel_manager_v1. Tests manipulate windows by requests to the compositor, like taskbars.
 @Suite("Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
 struct WaylandTests {
     @Test(
@@ -23,7 +23,7 @@ struct WaylandTests {
         #expect(try processes.map { try Proc().stat($0).comm } == [kind.rawValue])
     }
 
-    @Test("windows with their processes, names and the focus", arguments: Compositor.Kind.present)
+    @Test("windows have their processes, names and focus", arguments: Compositor.Kind.present)
     func focus(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
@@ -38,7 +38,7 @@ struct WaylandTests {
         #expect(try watch.window("Beta").process == beta.pid)
         try beta.ask("bar activate The first")
         try watch.wait(for: ["Alpha focused", "Beta"])
-        // One that comes later learns the same; the compositor tells all others again.
+        // An observer that starts later learns the same, although the compositor repeats everything to all observers.
         let other = try compositor.watch()
         try other.wait(for: ["Alpha focused", "Beta"])
         #expect(try other.window("Alpha").process == alpha.pid)
@@ -49,7 +49,7 @@ struct WaylandTests {
     }
 
     @Test(
-        "minimized and back",
+        "windows are minimized and restored",
         .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc: the others minimize nothing"))
     func minimize() throws {
         let compositor = try Compositor(.labwc)
@@ -68,7 +68,7 @@ struct WaylandTests {
         #expect(watch.observer.windows.allSatisfy { $0.process == app.pid })
     }
 
-    @Test("brought to the front", arguments: Compositor.Kind.present)
+    @Test("windows are brought to the front", arguments: Compositor.Kind.present)
     func activate(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
@@ -87,7 +87,7 @@ struct WaylandTests {
         try watch.wait(for: ["Alpha", "Beta focused"])
     }
 
-    @Test("closed, crashed", arguments: Compositor.Kind.present)
+    @Test("windows that are closed, or whose client crashes, are gone", arguments: Compositor.Kind.present)
     func ends(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
@@ -96,19 +96,19 @@ struct WaylandTests {
         try watch.wait("three windows") { $0.count == 3 }
         #expect(watch.observer.windows.map(\.process) == [alpha.pid, alpha.pid, beta.pid])
         try beta.ask("bar close b")
-        try watch.wait("one is closed") { Set($0.map { $0.title }) == ["a", "c"] }
+        try watch.wait("one window to be closed") { Set($0.map { $0.title }) == ["a", "c"] }
         alpha.process.kill(SIGKILL)
         try watch.wait(for: ["Gamma focused"])
     }
 
-    /// sway tells the name that a window has when it is shown.
-    @Test("another name", .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc"))
+    /// sway reports the name that a window has when it is mapped.
+    @Test("a changed name is reported", .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc"))
     func rename() throws {
         let compositor = try Compositor(.labwc)
         let watch = try compositor.watch()
         let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
         _ = try alpha.open("-", "first")
-        try watch.wait("a window without a name: whose is not known") {
+        try watch.wait("a window without a name and without a known process") {
             $0.map(\.process) == [alpha.pid, beta.pid] && $0.allSatisfy { $0.appID == "" && !$0.focused }
         }
         try alpha.ask("name 1 org.example.Alpha")
@@ -140,14 +140,16 @@ struct WaylandTests {
         #expect(watch.history.joined().allSatisfy { $0.process == app.pid })
     }
 
-    @Test("Xwayland's windows are among them", arguments: Compositor.Kind.present)
+    @Test("Xwayland's windows are included", arguments: Compositor.Kind.present)
     func xwayland(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
         try watch.expect(x11App: try compositor.x11App())
     }
 
-    @Test("it ends", arguments: Compositor.Kind.present, [SIGTERM, SIGKILL])
+    @Test(
+        "the observer reports the end of the compositor", arguments: Compositor.Kind.present,
+        [SIGTERM, SIGKILL])
     func end(_ kind: Compositor.Kind, _ signal: Int32) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
@@ -159,10 +161,12 @@ struct WaylandTests {
     }
 }
 
-/// Whose the windows are: the protocol does not say.
+/// Which process a window belongs to: the protocol does not say.
 @Suite("Wayland, processes", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
 struct WaylandProcessTests {
-    @Test("two processes with the same name, one after the other", arguments: Compositor.Kind.present)
+    @Test(
+        "with two processes of the same name, a window counts for each process that may own it",
+        arguments: Compositor.Kind.present)
     func twins(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
@@ -170,10 +174,10 @@ struct WaylandProcessTests {
         _ = try first.open("Alpha", "a")
         try watch.wait(for: ["Alpha focused"])
         #expect(try watch.window("Alpha").process == first.pid)
-        // Either may have made the second window; the first is older than the second process.
+        // Either may have opened the second window; the first window is older than the second process.
         let second = try compositor.app("Alpha")
         _ = try second.open("Alpha", "b")
-        try watch.wait("both are told of") { $0.count == 3 }
+        try watch.wait("three windows") { $0.count == 3 }
         #expect(watch.observer.windows.map(\.process) == [first.pid, first.pid, second.pid])
         #expect(watch.observer.windows.allSatisfy { $0.visible && !$0.focused })
         let notices = watch.observer.takeNotices()
@@ -188,14 +192,14 @@ struct WaylandProcessTests {
             try first.ask("bar activate b")
             try watch.wait("the second is visible") { $0.count { $0.visible } == 2 }
         }
-        // Who is left is the one.
+        // The remaining process is the owner.
         first.process.kill(SIGKILL)
         try watch.wait(for: ["Alpha focused"])
         #expect(try watch.window("Alpha").process == second.pid)
         #expect(watch.observer.takeNotices() == [])
     }
 
-    @Test("windows that were there before", arguments: Compositor.Kind.present)
+    @Test("windows that were there before are found with their processes", arguments: Compositor.Kind.present)
     func before(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
@@ -206,7 +210,7 @@ struct WaylandProcessTests {
     }
 
     @Test(
-        "a client in a PID namespace of its own",
+        "a client in its own PID namespace is known by its pid in ours",
         .enabled(
             if: getuid() == 0 && Programs.inPath("unshare") != nil && Compositor.Kind.labwc.isPresent,
             "needs root, unshare and labwc: sway is not root"))
@@ -223,7 +227,7 @@ struct WaylandProcessTests {
     }
 
     @Test(
-        "a terminal",
+        "a window of a terminal belongs to the terminal's process",
         .enabled(if: Programs.inPath("foot") != nil, "needs foot"), arguments: Compositor.Kind.present)
     func terminal(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)

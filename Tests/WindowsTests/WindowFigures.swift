@@ -5,7 +5,8 @@ import TestSupport
 import Testing
 import Windows
 
-/// Not tests: what a change of focus takes on each desktop, for `make bench-windows`. Prints Markdown, judges nothing.
+/// Measurements, not tests: the cost of a change of focus on each desktop, for `make bench-windows`. Prints Markdown
+/// and judges nothing.
 @Suite(
     "Figures of the session agent", .serialized,
     .enabled(
@@ -67,8 +68,8 @@ struct WindowFigures {
             let windows = try apps.map {
                 try $0.ask("open-many \(Self.windowsEach) App").split(separator: " ").map(String.init)
             }
-            // The window manager carries out what one client asks for in turn: with this one, all is done. Of two
-            // clients the server may take the second first.
+            // The window manager executes the requests of one client in order: once this one is done, all are. The
+            // server may handle requests of two clients in the wrong order.
             let last = try display.app()
             let lastPath = try station.register("org.example.Last", last.pid)
             let lastWindow = try last.open("Last")
@@ -80,7 +81,7 @@ struct WindowFigures {
             let before = try Self.cpuTime(of: agent)
             try apps[0].ask("activate \(Self.burst + 1) \(order.joined(separator: " ")) \(lastWindow)")
             try station.wait(for: lastPath, toBe: "active")
-            // It reads the newest value first, and is told of all before it later.
+            // The agent reads the newest value first; the earlier events reach it later.
             var switches = try Self.switches(of: agent)
             var woken: Int
             repeat {
@@ -100,7 +101,7 @@ struct WindowFigures {
         return String(format: "%.1f ms, %.1f ms", sorted[sorted.count / 2], sorted[sorted.count * 99 / 100])
     }
 
-    /// Nanoseconds on a processor, of all its threads: proc_schedstat, Documentation/scheduler/sched-stats.rst.
+    /// Nanoseconds on a processor, for all its threads: proc_schedstat, Documentation/scheduler/sched-stats.rst.
     private static func cpuTime(of pid: Int32) throws -> UInt64 {
         let text = try String(contentsOfFile: "/proc/\(pid)/schedstat", encoding: .utf8)
         return text.split(separator: " ").first.flatMap { UInt64($0) } ?? 0
@@ -146,10 +147,10 @@ final class FigureDesk {
         return app
     }
 
-    /// Asks for the focus for one of them.
+    /// Requests the focus for one of them.
     func focus(_ index: Int) throws { try request(self, index) }
 
-    /// Each desktop that is here; they are started one after the other.
+    /// Each installed desktop; they are started one after the other.
     static func all() throws -> [() throws -> FigureDesk] {
         var desks: [() throws -> FigureDesk] = []
         if Display.isAvailable {
@@ -200,7 +201,7 @@ final class FigureDesk {
         if GnomeShell.isAvailable {
             desks.append {
                 let shell = try GnomeShell()
-                // It gives each new window the focus; from then on its keys go from the one to the other.
+                // GNOME Shell focuses each new window; from then on its keys move the focus between the two.
                 var focused = -1
                 return FigureDesk(
                     "GNOME Shell", shell.environment, watch: shell.watch,
@@ -219,8 +220,8 @@ final class FigureDesk {
 }
 
 extension Station {
-    /// Has somebody get the focus; answers the nanoseconds until the application is announced to be active, from when
-    /// an observer in this process sees it, and from when it was asked for.
+    /// Moves the focus. Returns the nanoseconds until the application is announced as active, from the moment an
+    /// observer in this process sees the focus and from the request.
     fileprivate func time(
         from watch: Watch, of appID: String, to path: String, _ request: () throws -> Void
     ) throws -> (sinceSeen: Int64, sinceRequest: Int64) {

@@ -2,7 +2,7 @@ import TestSupport
 import Testing
 import Windows
 
-/// Much, fast, and the ends of others, as the X11 observer sees them.
+/// Many windows, fast changes, and the ends of other programs, as the X11 observer sees them.
 @Suite("X11, at its boundaries", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct X11BoundaryTests {
     @Test("of 1,000 focus changes among 200 windows the last counts", arguments: WindowManager.present)
@@ -15,26 +15,26 @@ struct X11BoundaryTests {
         try watch.wait("200 windows") { $0.count == 200 }
         let order = (0..<1_000).map { windows[$0 * 7 % 200] }
         try app.ask("activate 1000 " + order.map(String.init).joined(separator: " "))
-        // The window manager does one after the other; the last has not had its turn before.
+        // The window manager executes them in order, so the last one comes last.
         let last = try #require(order.last)
         let marker = try app.open("Marker")
         try display.run("xdotool", ["windowactivate", "--sync", "\(marker)"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(last)"])
         try watch.wait("the last has the focus") { $0.first { $0.focused }?.number == last }
-        try watch.wait("all have their process") { $0.allSatisfy { $0.process == app.pid } }
+        try watch.wait("the process of each window") { $0.allSatisfy { $0.process == app.pid } }
         let focused = watch.history.map { picture in picture.count { $0.focused } }
         #expect(focused.max() == 1)
     }
 
     @Test(
-        "an application that goes from one of its windows to another never loses the focus",
+        "an application that switches between its own windows never loses the focus",
         arguments: WindowManager.present)
     func siblings(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
         let app = try display.app()
         let windows = [try app.open("Alpha"), try app.open("Beta")]
-        // The window manager gives a new window the focus, and may be late with it.
+        // The window manager focuses a new window, possibly late.
         try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
         try watch.wait(for: ["Alpha focused", "Beta"])
@@ -47,13 +47,14 @@ struct X11BoundaryTests {
         #expect(without == [])
     }
 
-    @Test("window managers come and go, windows stay", arguments: WindowManager.present, [true, false])
+    @Test(
+        "window managers are replaced, and the windows stay", arguments: WindowManager.present, [true, false])
     func restart(_ manager: WindowManager, afterKilling: Bool) throws {
         let display = try Display(manager)
         let watch = try display.watch()
         let app = try display.app()
         let windows = [try app.open("Alpha"), try app.open("Beta")]
-        // The window manager gives a new window the focus, and may be late with it.
+        // The window manager focuses a new window, possibly late.
         try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[0])"])
         try watch.wait(for: ["Alpha focused", "Beta"])
@@ -67,19 +68,19 @@ struct X11BoundaryTests {
             let seen = picture.filter { $0.visible && $0.appID != "Gamma" }.map { $0.appID }
             #expect(seen.sorted() == ["Alpha", "Beta"], "\(picture.map { $0.picture })")
         }
-        // One that is closed while nobody manages it is gone all the same.
+        // A window that is closed while no window manager runs is gone all the same.
         try app.ask("close \(windows[1])")
-        try watch.wait("one is closed") { Set($0.map(\.appID)) == ["Alpha", "Gamma"] }
+        try watch.wait("one window to be closed") { Set($0.map(\.appID)) == ["Alpha", "Gamma"] }
     }
 
-    @Test("titles that are long, broken or cut off", arguments: WindowManager.present)
+    @Test("long, broken and truncated titles are read safely", arguments: WindowManager.present)
     func titles(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
         let app = try display.app()
         let window = try app.open("Alpha", "short")
         try watch.wait("a window") { $0.first?.title == "short" }
-        // Two bytes each: the limit is odd.
+        // Two bytes each, and the limit is odd.
         try app.ask("title \(window) " + String(repeating: "ä", count: 1_500))
         try watch.wait("a long title") { $0.first?.title != "short" }
         #expect(try watch.window("Alpha").title == String(repeating: "ä", count: 127))
@@ -89,7 +90,7 @@ struct X11BoundaryTests {
         try watch.wait("no title") { $0.first?.title == "" }
     }
 
-    @Test("the X server ends", arguments: WindowManager.present)
+    @Test("the observer reports the end of the X server", arguments: WindowManager.present)
     func end(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -100,7 +101,7 @@ struct X11BoundaryTests {
         }
     }
 
-    @Test("a display where nobody is")
+    @Test("a display without a server is an error")
     func nobody() {
         #expect(throws: ObserverFailure.unreachable("no X server answers at display :65000")) {
             try X11Observer(display: ":65000")

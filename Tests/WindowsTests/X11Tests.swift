@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 import Windows
 
-/// What real window managers say of real windows, as the X11 observer sees it.
+/// What real window managers report about real windows, as the X11 observer sees it.
 @Suite("X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct X11Tests {
     @Test("windows are managed by openbox", .enabled(if: WindowManager.openbox.isPresent, "needs openbox"))
@@ -20,7 +20,7 @@ struct X11Tests {
         #expect(said.hasPrefix("Name: Xfwm4\n"))
     }
 
-    @Test("windows with their processes, names and the focus", arguments: WindowManager.present)
+    @Test("windows have their processes, names and focus", arguments: WindowManager.present)
     func focus(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -28,7 +28,7 @@ struct X11Tests {
         let (alpha, beta) = (try display.app(), try display.app())
         let first = try alpha.open("Alpha", "The first")
         let second = try beta.open("Beta", "The second")
-        // The window manager gives a new window the focus, and may be late with it.
+        // The window manager focuses a new window, possibly late.
         try watch.wait(for: ["Alpha", "Beta focused"])
         let window = try watch.window("Alpha")
         #expect(window.process == alpha.pid)
@@ -42,22 +42,22 @@ struct X11Tests {
         try watch.wait(for: ["Alpha", "Beta focused"])
     }
 
-    @Test("an observer that comes later sees what is there", arguments: WindowManager.present)
+    @Test("an observer that starts later sees the existing windows", arguments: WindowManager.present)
     func later(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let first = try display.watch()
         let app = try display.app()
         let (shown, away) = (try app.open("Alpha"), try app.open("Beta"))
-        // The window manager gives a new window the focus, and may be late with it.
+        // The window manager focuses a new window, possibly late.
         try first.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(shown)"])
         try display.run("xdotool", ["windowminimize", "\(away)"])
         try first.wait(for: ["Alpha focused", "Beta minimized"])
-        // What the window manager has still to tell the first reaches a later one at once.
+        // Changes that the window manager has yet to report to the first observer reach a later one at once.
         try first.wait("what a later one sees") { (try? display.watch().observer.windows) == $0 }
     }
 
-    @Test("minimized and restored", arguments: WindowManager.present)
+    @Test("windows are minimized and restored", arguments: WindowManager.present)
     func minimize(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -73,7 +73,9 @@ struct X11Tests {
         try watch.wait(for: ["Alpha minimized", "Beta focused"])
     }
 
-    @Test("brought to the front, minimized or on another desktop", arguments: WindowManager.present)
+    @Test(
+        "windows that are minimized or on another desktop are brought to the front",
+        arguments: WindowManager.present)
     func activate(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -87,7 +89,7 @@ struct X11Tests {
         try watch.wait(for: ["Alpha focused", "Beta minimized"])
         try watch.observer.activate([UInt64(second)], token: "example-1-host-2_TIME0")
         try watch.wait(for: ["Alpha", "Beta focused"])
-        // The last one counts.
+        // The last window counts.
         try watch.observer.activate([UInt64(second), UInt64(first)], token: nil)
         try watch.wait(for: ["Alpha focused", "Beta"])
         try display.run("xdotool", ["set_desktop", "1"])
@@ -96,34 +98,36 @@ struct X11Tests {
         try watch.wait(for: ["Alpha", "Beta focused"])
     }
 
-    @Test("another workspace, and a window that is moved there", arguments: WindowManager.present)
+    @Test("another workspace, and a move to it, hide windows", arguments: WindowManager.present)
     func workspaces(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
         let app = try display.app()
         let window = try app.open("Alpha")
         let other = try app.open("Beta")
-        // The window manager gives a new window the focus, and may be late with it.
+        // The window manager focuses a new window, possibly late.
         try watch.wait(for: ["Alpha", "Beta focused"])
         try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
         try watch.wait(for: ["Alpha focused", "Beta"])
         try display.run("xdotool", ["set_desktop", "1"])
         try watch.wait(for: ["Alpha hidden", "Beta hidden"])
         try display.run("xdotool", ["set_desktop", "0"])
-        try watch.wait("they are back") { $0.allSatisfy { $0.visible } && $0.contains { $0.focused } }
+        try watch.wait("both windows to be back") {
+            $0.allSatisfy { $0.visible } && $0.contains { $0.focused }
+        }
         try app.ask("desktop \(other) 2")
         try watch.wait(for: ["Alpha focused", "Beta hidden"])
-        // On all of them.
+        // On all workspaces.
         try app.ask("desktop \(other) \(UInt32.max)")
         try watch.wait(for: ["Alpha focused", "Beta"])
         try display.run("xdotool", ["set_desktop", "3"])
-        try watch.wait("one of them has stayed") { windows in
+        try watch.wait("one window to have stayed") { windows in
             windows.contains { $0.appID == "Alpha" && !$0.visible }
                 && windows.contains { $0.appID == "Beta" && $0.visible }
         }
     }
 
-    @Test("the desktop is shown: a panel stays", arguments: WindowManager.present)
+    @Test("the shown desktop hides all windows but a panel", arguments: WindowManager.present)
     func showDesktop(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -141,7 +145,9 @@ struct X11Tests {
         try watch.wait(for: ["Alpha focused", "Panel"])
     }
 
-    @Test("closed, withdrawn, mapped again, crashed", arguments: WindowManager.present)
+    @Test(
+        "windows that close, are withdrawn or crash are gone; a window mapped again is back",
+        arguments: WindowManager.present)
     func ends(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -150,17 +156,17 @@ struct X11Tests {
         _ = try beta.open("Gamma")
         try watch.wait("three windows") { $0.count == 3 }
         try display.run("wmctrl", ["-i", "-c", "\(first)"])
-        try watch.wait("one is closed") { Set($0.map(\.appID)) == ["Beta", "Gamma"] }
+        try watch.wait("one window to be closed") { Set($0.map(\.appID)) == ["Beta", "Gamma"] }
         try alpha.ask("withdraw \(second)")
-        try watch.wait("one is withdrawn") { $0.map(\.appID) == ["Gamma"] }
+        try watch.wait("one window to be withdrawn") { $0.map(\.appID) == ["Gamma"] }
         try alpha.ask("map \(second)")
-        try watch.wait("it is back") { Set($0.map(\.appID)) == ["Beta", "Gamma"] }
+        try watch.wait("the window to be back") { Set($0.map(\.appID)) == ["Beta", "Gamma"] }
         alpha.process.kill(SIGKILL)
-        try watch.wait("its windows are gone") { $0.map(\.appID) == ["Gamma"] }
+        try watch.wait("the end of its windows") { $0.map(\.appID) == ["Gamma"] }
     }
 
     @Test(
-        "a client in a PID namespace of its own is known by its process out here",
+        "a client in its own PID namespace is known by its pid in ours",
         .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"),
         arguments: WindowManager.present)
     func namespace(_ manager: WindowManager) throws {
@@ -174,7 +180,7 @@ struct X11Tests {
         #expect(said == "1\n", "_NET_WM_PID is of no use")
     }
 
-    @Test("what a window says of its process is not believed", arguments: WindowManager.present)
+    @Test("a window's own claim about its process is not believed", arguments: WindowManager.present)
     func lie(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()

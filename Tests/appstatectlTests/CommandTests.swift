@@ -6,12 +6,12 @@ import Testing
 
 @testable import appstatectl
 
-/// appstatectl as a person and as a script use it, with the real daemon on a real bus.
+/// appstatectl as users and scripts call it, with the real daemon on a real bus.
 @Suite(
     "appstatectl",
     .enabled(if: Stage.isAvailable, "needs dbus-daemon and gdbus, and the programs built beside"))
 struct CommandTests {
-    @Test("register, list, show, explain, suspend, resume, unregister: what a person does")
+    @Test("a user registers, lists, shows, explains, suspends, resumes and unregisters an application")
     func commands() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -35,7 +35,7 @@ struct CommandTests {
         #expect(try stage.run("list", "--json").output == "[]\n")
     }
 
-    @Test("rule writes, shows and takes out; rules says what each is about")
+    @Test("rule writes, shows and deletes a rule, and rules names the applications that each rule matches")
     func rules() throws {
         let stage = try Stage()
         let own = stage.bus.directory + "/config"
@@ -50,7 +50,7 @@ struct CommandTests {
         #expect(try run("rule", "sleep").output == "Suspension=automatic\nBackgroundGraceSec=2min\n")
         #expect(try run("rules").output.contains("no running application"))
 
-        // As the agent would.
+        // As the session agent would.
         let child = try Child("sleep", ["1000"])
         let path = try stage.run("register", "org.example.Sleep", "\(child.pid)").output
             .trimmingCharacters(in: .newlines)
@@ -81,7 +81,7 @@ struct CommandTests {
         #expect(try child.waitForExit() == .signalled(SIGKILL))
     }
 
-    @Test("--json is JSON, with the keys that the help promises")
+    @Test("--json prints JSON with the keys that the help documents")
     func json() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -95,7 +95,7 @@ struct CommandTests {
         #expect(shown["State"] as? String == "background")
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")
-        // It is "manual": in the background nobody may end it.
+        // It is "manual": in the background it must not be ended.
         #expect(explained["reclaim-rank"] as? String == "")
         #expect(explained["reclaim-bytes"] as? Int == 0)
         #expect(explained["memory-pressure"] as? String == "normal")
@@ -105,7 +105,7 @@ struct CommandTests {
         #expect(try stage.json("status", "--json") is [String: Any])
     }
 
-    @Test("monitor prints each edge as it comes, and ends in good order when interrupted")
+    @Test("monitor prints each edge as it happens, and exits cleanly when interrupted")
     func monitor() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -137,7 +137,7 @@ struct CommandTests {
         #expect(try monitor.waitForExit() == .exited(0))
     }
 
-    @Test("what memory pressure has done is printed in units that people read")
+    @Test("the effects of memory pressure are printed in readable units")
     func pressure() {
         let reclaimed = Watcher.words(
             "ApplicationReclaimed", [("bytes", .unsigned(47_185_920)), ("usec", .unsigned(12_345))])
@@ -149,7 +149,7 @@ struct CommandTests {
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
     }
 
-    @Test("monitor says so when the daemon leaves, and goes on with the next one")
+    @Test("monitor reports that the daemon has left, and continues with the next one")
     func daemonLeaves() throws {
         let stage = try Stage()
         let monitor = try stage.start("monitor")
@@ -167,7 +167,7 @@ struct CommandTests {
         withExtendedLifetime(next) {}
     }
 
-    @Test("errors are sentences, with the exit status that the help promises")
+    @Test("errors are sentences, with the documented exit status")
     func errors() throws {
         let stage = try Stage()
         let none = try stage.run("show", "org.example.None")
@@ -194,7 +194,7 @@ struct CommandTests {
         #expect(ambiguous.status == .exited(1) && ambiguous.errors.contains("several applications: 1"))
     }
 
-    @Test("without a daemon, and without a bus, it says what to do")
+    @Test("without a daemon, or without a bus, the message says what is wrong")
     func nobodyThere() throws {
         let stage = try Stage()
         stage.daemon.kill(SIGTERM)
@@ -207,14 +207,14 @@ struct CommandTests {
                 && lost.errors.contains("bus at \"unix:path=/nonexistent/bus\" cannot be reached"))
     }
 
-    /// Letters that command a terminal, end lines and turn directions, and how they are shown.
+    /// Characters that control a terminal, end lines or change the text direction, and how they are shown.
     private static let strange =
         "a\u{1B}]0;b\u{7}c\nd\u{9B}e\u{202E}f\u{2028}g\u{7F}h\ti\rj\u{2066}k\u{200F}l"
     private static let tamed =
         #"a\x1b]0;b\x07c\nd\x9be\u{202e}f\u{2028}g\x7fh\ti\rj\u{2066}k\u{200f}l"#
 
     @Test(
-        "what strangers wrote is shown with its control characters spelled out, in a pipe and on a terminal")
+        "control characters in texts from others are shown escaped, in a pipe and on a terminal")
     func strangers() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -230,12 +230,12 @@ struct CommandTests {
         #expect(onTerminal.contains(Self.tamed) && !onTerminal.isStrange)
         let refused = try stage.run("show", Self.strange)
         #expect(refused.errors.contains(Self.tamed) && !refused.errors.isStrange)
-        // Programs get what was written.
+        // Programs get the original text.
         let options = (try stage.json("show", "--json", "1") as? [String: Any])?["LaunchOptions"]
         #expect((options as? [String: String])?[Self.strange] == Self.strange)
     }
 
-    @Test("a line for people holds no control character and no bidi control, and nothing else is changed")
+    @Test("a line of output contains no control or bidi character, and nothing else is changed")
     func harmless() throws {
         let line = Line(Self.strange, .bold) + Line(state: Self.strange)
         #expect(line.text == Self.tamed + Self.tamed)
@@ -251,7 +251,7 @@ struct CommandTests {
     }
 
     @Test(
-        "what cannot be written is said, with exit status 1",
+        "a failing write is reported with exit status 1",
         arguments: [
             ["list"], ["list", "--json"], ["show", "1"], ["explain", "1"], ["status"], ["--help"],
             ["--version"],
@@ -272,7 +272,7 @@ struct CommandTests {
         #expect(unread.status == .exited(0) && unread.errors.isEmpty, "\(unread)")
     }
 
-    @Test("a command that prints nothing needs no output; monitor says that it cannot write")
+    @Test("a command that prints nothing works with a closed output; monitor reports that it cannot write")
     func closedOutput() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -285,7 +285,7 @@ struct CommandTests {
         #expect(monitor.errors.contains("cannot be written"))
     }
 
-    @Test("with several applications a failure does not keep the others from it; the first one is the status")
+    @Test("a failure for one application does not stop the others, and the first one gives the status")
     func several() throws {
         let stage = try Stage()
         let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
@@ -297,7 +297,7 @@ struct CommandTests {
         #expect(ended.errors.split(separator: "\n").count == 2, "\(ended.errors)")
         #expect(try stage.state("1") == "suspended")
         #expect(try stage.state("2") == "suspended")
-        // Of failures with different statuses it is the first one's.
+        // Among failures with different statuses, the first one counts.
         let third = try Child("sleep", ["1000"])
         let fourth = try Child("sleep", ["1000"])
         for child in [third, fourth] { try stage.run("register", "org.example.Twice", "\(child.pid)") }
@@ -306,14 +306,14 @@ struct CommandTests {
         #expect(try stage.state("1") == "background")
         #expect(try stage.state("2") == "background")
         #expect(try stage.run("--help").output.contains("fails for one, it continues"))
-        // Without a daemon it is said once.
+        // A missing daemon is reported once.
         stage.daemon.kill(SIGTERM)
         try stage.daemon.waitForExit()
         let gone = try stage.run("suspend", "1", "2")
         #expect(gone.status == .exited(4) && gone.errors.split(separator: "\n").count == 1)
     }
 
-    @Test("digits that are a number and another application's id are neither, whatever is asked")
+    @Test("digits that are both a number and another application's id are refused as ambiguous")
     func digits() throws {
         let stage = try Stage()
         let first = try Child("sleep", ["1000"])
@@ -334,13 +334,13 @@ struct CommandTests {
         #expect(try stage.state("/org/appstate1/application/1") == "background")
         #expect(try stage.state("2") == "background")
         #expect(try stage.run("suspend", "/org/appstate1/application/1").status == .exited(0))
-        // Where nothing else is meant, an id of digits is one.
+        // Without such a conflict, digits can be an id.
         try stage.run("unregister", "/org/appstate1/application/1")
         #expect(try stage.run("suspend", "1").status == .exited(0))
         #expect(try stage.state("2") == "suspended")
     }
 
-    @Test("digits that are a process and an application's id are neither")
+    @Test("digits that are both a PID and another application's id are refused as ambiguous")
     func digitsOfProcess() throws {
         let stage = try Stage()
         let first = try Child("sleep", ["1000"])
@@ -354,12 +354,12 @@ struct CommandTests {
         }
         #expect(try stage.run("focus", "pid:\(first.pid)").status == .exited(0))
         #expect(try stage.state("1") == "active")
-        // One application that has its process's number as its id means the same either way.
+        // If an application's id is the PID of its own process, both mean the same application.
         try stage.run("register", "\(second.pid)", "\(second.pid)")
         #expect(try stage.run("focus", "\(second.pid)").status == .exited(0))
     }
 
-    @Test("on a terminal no line is longer than it", arguments: [80, 60, 30, 20, 5, 1])
+    @Test("on a terminal no line is wider than the terminal", arguments: [80, 60, 30, 20, 5, 1])
     func narrow(_ columns: Int) throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -370,7 +370,7 @@ struct CommandTests {
             let output = try stage.onTerminal(command, columns: columns)
             #expect(!output.isEmpty)
             for line in output.split(separator: "\n") {
-                // None of this test's strange letters but these takes two columns.
+                // Of this test's unusual characters only these take two columns.
                 let width = line.reduce(0) { $0 + ("窓\u{1F600}".contains($1) ? 2 : 1) }
                 #expect(width <= columns, "\(command): \(line)")
             }
@@ -379,7 +379,7 @@ struct CommandTests {
         #expect(try stage.run(["--help"], environment: ["COLUMNS": "\(columns)"]).status == .exited(0))
     }
 
-    @Test("in a pipe nothing is cut, whatever COLUMNS says, and has no colours")
+    @Test("output to a pipe is neither cut nor coloured, whatever COLUMNS says")
     func pipe() throws {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
@@ -395,7 +395,7 @@ struct CommandTests {
     }
 
     @Test(
-        "completion scripts are made for each shell, and bash takes its own",
+        "completion scripts are printed for each shell, and bash can parse its own",
         arguments: ["bash", "zsh", "fish"])
     func completion(shell: String) throws {
         let stage = try Stage()
@@ -409,7 +409,7 @@ struct CommandTests {
     }
 }
 
-/// A daemon on a bus of its own, and the tool that talks to it.
+/// A daemon on a private bus, and the tool that talks to it.
 private final class Stage {
     let bus: PrivateBus
     let daemon: Child
@@ -425,12 +425,12 @@ private final class Stage {
             policyDirectories: [policies],
             policy: "<policy user=\"\(getuid())\"><allow own=\"org.appstate1\"/></policy>")
         let configuration = bus.directory + "/appstated.conf"
-        // What runs beside the tests must not have the suspended ones ended: no source, no pressure.
+        // Other programs on this machine must not cause reclaims: no source, no pressure.
         try "[Pressure]\nSource=/none".write(toFile: configuration, atomically: true, encoding: .utf8)
         daemon = try Self.startDaemon(on: bus)
     }
 
-    /// The next one, once the first has ended.
+    /// Starts the next daemon, once the first has ended.
     func startDaemon() throws -> Child { try Self.startDaemon(on: bus) }
 
     private static func startDaemon(on bus: PrivateBus) throws -> Child {
@@ -463,9 +463,9 @@ private final class Stage {
         return (child.output, child.errors, status)
     }
 
-    /// What a terminal of that width is sent, without its colours.
+    /// The output on a terminal of this width, without its colours.
     func onTerminal(_ arguments: [String], columns: Int) throws -> String {
-        // TIOCSPTLCK and TIOCGPTPEER, which the module map lacks: no other test's child inherits these.
+        // TIOCSPTLCK and TIOCGPTPEER, which the module map lacks: no child of another test inherits these descriptors.
         let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
         defer { close(terminal) }
         var unlocked: Int32 = 0
@@ -478,7 +478,7 @@ private final class Stage {
             {
                 $1
             }, descriptors: [STDOUT_FILENO: line])
-        // The terminal ends when the program does.
+        // The terminal ends with the program.
         close(line)
         var bytes: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 65_536)
@@ -491,7 +491,7 @@ private final class Stage {
             .replacingOccurrences(of: "\u{1B}\\[[0-9;]*m", with: "", options: .regularExpression)
     }
 
-    /// With standard output as a shell redirects it.
+    /// Runs with standard output redirected by a shell.
     func startShell(_ arguments: [String], to redirection: String, first: String = "") throws -> Child {
         let program = Programs.built("appstatectl") ?? "appstatectl"
         return try Child(
@@ -507,7 +507,7 @@ private final class Stage {
         return (child.errors, status)
     }
 
-    /// Registers with launch options, which the command line has no way to give.
+    /// Registers with launch options, which the command line cannot pass.
     func register(_ id: String, _ pid: Int32, launchOptions: [String: String]) throws {
         func quoted(_ text: String) -> String {
             "'"
@@ -542,7 +542,7 @@ private final class Stage {
 }
 
 extension String {
-    /// Whether there is something in it, but the ends of lines, that commands a terminal or turns its direction.
+    /// Whether it contains anything, except line ends, that controls a terminal or changes the text direction.
     fileprivate var isStrange: Bool {
         unicodeScalars.contains {
             ($0 != "\n" && $0.properties.generalCategory == .control) || $0.properties.isBidiControl

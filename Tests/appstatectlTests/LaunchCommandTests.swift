@@ -4,22 +4,22 @@ import Glibc
 import TestSupport
 import Testing
 
-/// `launch` and `open`, with somebody in the daemon's place who writes down what it is asked.
+/// `launch` and `open`, with a stand-in for the daemon that records the requests.
 @Suite(
     "appstatectl launch and open",
     .enabled(
         if: PrivateBus.isAvailable && Programs.built("appstatectl") != nil,
         "needs dbus-daemon and appstatectl built beside"))
 struct LaunchCommandTests {
-    /// A bus with that daemon, and directories with entries and lists of types.
+    /// A bus with this stand-in, and directories with entries and lists of types.
     private final class Desk {
         let bus: PrivateBus
         private let loop: EventLoop
         private let daemon: Bus
         private var object: Slot?
-        /// What was asked, one line each: the id, then the options.
+        /// The requests, one line each: the id, then the options.
         private(set) var orders: [String] = []
-        /// What it answers; nil: a path.
+        /// The answer to requests; nil: a path.
         var refusal: MethodError?
 
         init() throws {
@@ -68,7 +68,7 @@ struct LaunchCommandTests {
             try text.write(toFile: "\(bus.directory)/\(file)", atomically: true, encoding: .utf8)
         }
 
-        /// An application, and what it opens.
+        /// Adds an application and the types that it opens.
         func application(_ id: String, _ types: String) throws {
             try write(
                 "data/applications/\(id).desktop",
@@ -95,13 +95,13 @@ struct LaunchCommandTests {
             let deadline = ContinuousClock.now + .seconds(300)
             while true {
                 if let status = child.advance() { return (child.output, child.errors, status) }
-                guard ContinuousClock.now < deadline else { throw TestFailure("appstatectl does not end") }
+                guard ContinuousClock.now < deadline else { throw TestFailure("appstatectl did not exit") }
                 try loop.runOnce(timeout: 20_000)
             }
         }
     }
 
-    @Test("launch: an id, URLs, files by their absolute URLs, the user's token")
+    @Test("launch passes the id, URLs, files as absolute URLs, and the user's activation token")
     func launch() throws {
         let desk = try Desk()
         try desk.write("files/a b%ä.txt", "text")
@@ -127,7 +127,7 @@ struct LaunchCommandTests {
         #expect(json.contains("\"number\":1") && json.contains("\"path\":\"/org/appstate1/application/1\""))
     }
 
-    @Test("what the daemon refuses is said, with its status")
+    @Test("the daemon's refusal is printed, with its exit status")
     func refusal() throws {
         let desk = try Desk()
         desk.refusal = MethodError("org.appstate1.Error.NoSuchApplication", "there is no desktop entry x")
@@ -140,7 +140,7 @@ struct LaunchCommandTests {
         #expect(try desk.run("open").status == .exited(64))
     }
 
-    @Test("open: each by its type, those of one application together; none where one has no handler")
+    @Test("open groups the files by application, and opens none if one of them has no handler")
     func open() throws {
         let desk = try Desk()
         try desk.application("org.example.Editor", "text/plain;text/x-csrc;")

@@ -3,8 +3,8 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// A process of the program LibraryActor (Tests/LibraryActor): an application written with the library. It ends when it
-/// is let go.
+/// A process of the program LibraryActor (Tests/LibraryActor): an application written with the library. It ends with
+/// this object.
 final class Player {
     let process: Child
     private let input: Int32
@@ -26,7 +26,7 @@ final class Player {
         program: String? = nil
     ) throws {
         var ends: [Int32] = [-1, -1]
-        // A socket, so that writing to one that has ended raises no SIGPIPE.
+        // A socket, so that writing to a program that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
         else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
         input = ends[0]
@@ -48,7 +48,7 @@ final class Player {
         _ = send(input, bytes, bytes.count, Int32(MSG_NOSIGNAL))
     }
 
-    /// Has it do something; gives its answer.
+    /// Gives it a command and returns its answer.
     @discardableResult
     func ask(_ line: String) throws -> String {
         tell(line)
@@ -57,16 +57,16 @@ final class Player {
         return answers[answered - 1]
     }
 
-    // MARK: What it said
+    // MARK: What it printed
 
     private var known: [String] = []
     private var knownBytes = 0
     private var answers: [String] = []
-    /// Its callbacks so far: name and state, and what else was told.
+    /// Its callbacks so far: name, state and further words.
     private var told: [String] = []
     private var times: [String: Int] = [:]
 
-    /// Takes what is new: all that was said before is not looked at again, which thousands of rounds would make long.
+    /// Reads only the new output: reading all of it again would take long after thousands of rounds.
     private func advance() -> Child.Ending? {
         let ending = process.advance()
         let output = process.output.utf8
@@ -88,19 +88,19 @@ final class Player {
         String(story.prefix { $0 != " " })
     }
 
-    /// Everything it said so far, line by line.
+    /// Everything that it printed so far, line by line.
     var lines: [String] {
         _ = advance()
         return known
     }
 
-    /// Its callbacks so far: name and state, and what else was told.
+    /// Its callbacks so far: name, state and further words.
     var story: [String] {
         _ = advance()
         return told
     }
 
-    /// The names of its callbacks so far, without the way `didEnterBackground` goes on.
+    /// The names of its callbacks so far, without the continuation of `didEnterBackground`.
     var names: [String] { story.map(Self.name).filter { $0 != "doneInBackground" } }
 
     func wait(for name: String, times wanted: Int = 1) throws {
@@ -115,7 +115,8 @@ final class Player {
             return done() || hasEnded
         }
         guard isDone, done() else {
-            throw TestFailure("\(what) did not come\n\(process.output)\n\(process.errors)")
+            throw TestFailure(
+                "timed out, or the program ended, waiting for \(what)\n\(process.output)\n\(process.errors)")
         }
     }
 }

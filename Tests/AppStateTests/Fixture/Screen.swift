@@ -3,8 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// An X server without a screen, openbox, and the session agent that tells a theatre's daemon of the windows. It ends when
-/// it is let go.
+/// An X server without a screen, openbox, and the session agent that reports the windows to a theatre's daemon. They
+/// end with this object.
 final class Screen {
     private let name: String
     private let server: Child
@@ -17,7 +17,7 @@ final class Screen {
         && Programs.built("appstate-session") != nil && Programs.built("WindowActor") != nil
     static let whatIsMissing: Comment = "needs Xvfb, openbox, xdotool and wmctrl: scripts/setup test"
 
-    /// - Parameter environment: more of the agent's.
+    /// - Parameter environment: additional variables for the agent.
     init(_ theatre: Theatre, environment: [String: String] = [:]) throws {
         let number = try PipeEnds()
         server = try Child(
@@ -28,7 +28,7 @@ final class Screen {
         let display: [String: String?] = [
             "DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil,
         ]
-        // It prints that when windows can be opened.
+        // openbox prints that when windows can be opened.
         manager = try Child(
             "openbox", ["--sm-disable", "--startup", "echo started"], environment: display)
         try manager.waitForLine(containing: "started")
@@ -48,7 +48,7 @@ final class Screen {
         _ = try? manager.waitForExit()
     }
 
-    /// For what has windows on it.
+    /// For programs with windows on it.
     var environment: [String: String?] {
         ["DISPLAY": name, "WAYLAND_DISPLAY": nil, "GDK_BACKEND": "x11", "GSK_RENDERER": "cairo"]
     }
@@ -62,7 +62,7 @@ final class Screen {
         return child.output
     }
 
-    /// The first window of a process, once it can be seen.
+    /// The first window of a process, once it is visible.
     func window(of pid: Int32) throws -> String {
         var window = ""
         let found = eventually {
@@ -76,7 +76,7 @@ final class Screen {
         return window
     }
 
-    /// A window of another application. It ends when it is let go.
+    /// A window of another application. It ends with the object.
     func other() throws -> Other { try Other(environment) }
 
     final class Other {
@@ -103,14 +103,14 @@ final class Screen {
         deinit { close(input) }
     }
 
-    /// Xvfb prints its number when it listens.
+    /// Xvfb prints its display number once it listens.
     private static func line(from descriptor: Int32) throws -> String {
         var line: [UInt8] = []
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             var byte: UInt8 = 0
             guard poll(&ready, 1, 300_000) == 1, read(descriptor, &byte, 1) == 1 else {
-                throw TestFailure("Xvfb does not say its display")
+                throw TestFailure("Xvfb does not print its display number")
             }
             if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }
             line.append(byte)

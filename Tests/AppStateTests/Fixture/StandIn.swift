@@ -4,7 +4,7 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// Who owns appstated's name on a bus of its own, and says to one application what a test wants.
+/// The owner of appstated's name on a private bus, which sends one application what a test wants.
 final class StandIn {
     let bus: PrivateBus
     private let loop: EventLoop
@@ -16,17 +16,17 @@ final class StandIn {
     private(set) var hasLaunched = false
     private(set) var acknowledged: [UInt64] = []
     private(set) var saved: [UInt8]?
-    /// What `LoadState` gives.
+    /// What `LoadState` returns.
     var stored: [UInt8] = []
-    /// The state of the application, as far as this one is asked for it.
+    /// The application's state, as reported when it asks for it.
     var state = "not-running"
-    /// What happens before a call of a method is answered, once.
+    /// What happens once before a call of a method is answered.
     var before: [String: () throws -> Void] = [:]
-    /// What the calls of a method are refused with, one after the other.
+    /// The errors with which calls of a method are refused, one after the other.
     var refusals: [String: [MethodError]] = [:]
-    /// What the application called, in order, but for what is counted above.
+    /// The calls of the application, in order, except those that the properties above cover.
     private(set) var calls: [String] = []
-    /// All that it called about its object, in order.
+    /// All calls of the application about its object, in order.
     private(set) var order: [String] = []
 
     init() throws {
@@ -41,17 +41,17 @@ final class StandIn {
         try connection.requestName(BusNames.service)
     }
 
-    /// Its name is nobody's.
+    /// Gives up the service's name.
     func leave() throws { try connection.releaseName(BusNames.service) }
 
-    /// It is there again, and knows the application still.
+    /// Takes the name again, and still knows the application.
     func comeBack() throws {
         refusals["Register", default: []].append(
             MethodError(ErrorName.alreadyRegistered.rawValue, "registered"))
         try connection.requestName(BusNames.service)
     }
 
-    /// A method that is noted, and refused where a test wants that.
+    /// A method that is recorded, and refused if a test wants that.
     private func method(
         _ name: String, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
         _ handler: @escaping (borrowing Call) throws -> Void
@@ -143,7 +143,7 @@ final class StandIn {
         try tell(.didEnterBackground, serial: serial)
     }
 
-    /// Sends the application a signal that is to be acknowledged.
+    /// Sends the application a signal that needs an acknowledgement.
     func tell(_ signal: ApplicationSignal, serial: UInt64) throws {
         try tell(signal) { message in
             try message.append(serial)
@@ -151,7 +151,7 @@ final class StandIn {
         }
     }
 
-    /// Waits for the registration, and has the application launch.
+    /// Waits for the registration, and lets the application launch.
     func launch(_ options: [(String, Variant)] = []) throws {
         try wait("the registration") { application != nil }
         try tell(.willFinishLaunching) { try $0.appendDictionary(options) }
@@ -162,7 +162,9 @@ final class StandIn {
     func wait(_ what: String, until done: () -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not come: \(order)") }
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure("timed out waiting for \(what): \(order)")
+            }
             try loop.runOnce(timeout: 100_000)
         }
     }

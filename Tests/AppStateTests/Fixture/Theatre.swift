@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The real daemon on a real bus of its own, and one who calls it. All of it ends when it is let go.
+/// The real daemon on a private bus, and a client that calls it. All of them end with this object.
 final class Theatre {
     let bus: PrivateBus
     private(set) var daemon: Child
@@ -26,7 +26,7 @@ final class Theatre {
     /// - Parameters:
     ///   - grace: BackgroundGraceSec. An hour: what is suspended before has acknowledged.
     ///   - configuration: more of the daemon's.
-    ///   - pressure: its section [Pressure]. Without one, the memory of the machine that runs the tests is nobody's subject.
+    ///   - pressure: its section [Pressure]. Without one, the daemon does not watch the memory of this machine.
     init(
         grace: String = "3600", configuration: String = "", pressure: String = "Source=/nonexistent"
     ) throws {
@@ -67,9 +67,9 @@ final class Theatre {
         try daemon.waitForExit()
     }
 
-    /// Another one takes its place.
+    /// Starts another daemon in its place.
     ///
-    /// - Parameter forgets: it does not find what the one before wrote down.
+    /// - Parameter forgets: the new daemon does not find the record of the previous one.
     func startDaemon(forgets: Bool = false) throws {
         if forgets {
             try FileManager.default.removeItem(atPath: bus.directory + "/run")
@@ -140,7 +140,7 @@ final class Theatre {
         return state
     }
 
-    /// How many background tasks run.
+    /// The number of running background tasks.
     func tasks(of path: String) throws -> Int {
         guard case .array(_, let rows) = try property("BackgroundTasks", of: path) else { return -1 }
         return rows.count
@@ -163,6 +163,8 @@ final class Theatre {
     }
 
     func wait(_ what: String, until done: () throws -> Bool) throws {
-        guard try eventually(done) else { throw TestFailure("\(what) did not come\n\(daemon.errors)") }
+        guard try eventually(done) else {
+            throw TestFailure("timed out waiting for \(what)\n\(daemon.errors)")
+        }
     }
 }

@@ -4,19 +4,19 @@ import Glibc
 import Linux
 import TestSupport
 
-/// A session agent that starts what a test says, on the connection of a client: it answers while that one waits.
+/// A session agent that starts what a test says, on the connection of a client. It answers while that client waits.
 final class AgentStandIn {
     let client: Client
-    /// Starts the program and answers its process.
+    /// Starts the program and returns its PID.
     var start: (_ id: String, _ options: [String: Variant]) throws -> Int32 = { id, _ in
         throw MethodError(ErrorName.noSuchApplication.rawValue, "No desktop entry \(id)")
     }
-    /// Whether what it starts waits at a gate.
+    /// Whether the started program waits at a gate.
     var isHeld = true
     var presentError: MethodError?
-    /// Its answers are of another type.
+    /// Its answers have a wrong type.
     var answersNonsense = false
-    /// What it starts does not go on.
+    /// The error with which Proceed fails; the started program does not go on then.
     var proceedError: MethodError?
     /// It does not answer.
     var isSilent = false
@@ -51,8 +51,8 @@ final class AgentStandIn {
                     started.append(options)
                     if answersNonsense {
                         let process = try PidFD(pid: getpid())
-                        // sd-bus refuses what does not have the method's signature: this is checked on the way out of a
-                        // method alone.
+                        // sd-bus refuses an answer without the method's signature, but checks that only for answers
+                        // sent from within the method.
                         let nonsense = call.deferred()
                         let reply = try nonsense.newReply()
                         try reply.append(UInt64(1))
@@ -101,7 +101,7 @@ final class AgentStandIn {
         fileprivate var slot: Slot?
     }
 
-    /// Calls a method of the daemon, and goes on.
+    /// Calls a method of the daemon, and does not wait.
     func begin(
         _ path: String, _ interface: String, _ member: String,
         _ body: (borrowing Message) throws -> Void = { _ in }
@@ -121,9 +121,9 @@ final class AgentStandIn {
         return begun
     }
 
-    /// Calls a method of the daemon and serves it meanwhile.
+    /// Calls a method of the daemon, and serves the daemon meanwhile.
     ///
-    /// - Returns: the object path that is the answer, if any.
+    /// - Returns: the object path in the answer, if any.
     @discardableResult
     func call(
         _ path: String, _ interface: String, _ member: String,
@@ -134,7 +134,7 @@ final class AgentStandIn {
         return try begun.answer?.get() ?? ""
     }
 
-    /// `Launch`; answers the object's path.
+    /// Calls `Launch`, and returns the object's path.
     func launch(_ id: String, _ options: [(String, Variant)] = []) throws -> String {
         try call(BusNames.root, BusNames.manager, "Launch") {
             try $0.append(id)

@@ -5,8 +5,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A process of the program AppActor (Tests/Actor): an application with a connection of its own, told what
-/// to do. It ends when it is let go, and with it the processes that it made.
+/// A process of the program AppActor (Tests/Actor): an application with a connection of its own that carries out
+/// commands. It ends when this object is released, together with the processes that it made.
 final class App {
     let process: Child
     /// Our end of its standard input.
@@ -33,12 +33,12 @@ final class App {
     ///
     /// - Parameters:
     ///   - isSandboxed: in a PID namespace of its own; `pid` is then that of unshare(1), which made it.
-    ///   - address: of what leads to the bus; nil: of the bus.
+    ///   - address: of a proxy that leads to the bus; nil: of the bus.
     init(
         _ bus: PrivateBus, uid: UInt32? = nil, isSandboxed: Bool = false, through address: String? = nil
     ) throws {
         var ends: [Int32] = [-1, -1]
-        // A socket, so that writing to one that has ended raises no SIGPIPE.
+        // A socket, so that writing to a process that has ended raises no SIGPIPE.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends) == 0
         else { throw TestFailure("socketpair: \(String(cString: strerror(errno)))") }
         input = ends[0]
@@ -49,7 +49,7 @@ final class App {
                 uid.map { ["setpriv", "--reuid=\($0)", "--regid=\($0)", "--clear-groups", "--"] } ?? []
             command = ["unshare", "--pid", "--fork", "--kill-child", "--"] + user + command
         }
-        // One that crashes ends at once: Swift's runtime would look for the place first.
+        // A crash must end it at once. Swift's runtime would look for the location first.
         var own = ["SWIFT_BACKTRACE": "enable=no"]
         own["DBUS_SYSTEM_BUS_ADDRESS"] = address
         process = try Child(
@@ -64,8 +64,8 @@ final class App {
         for descendant in descendants { kill(descendant, SIGKILL) }
     }
 
-    /// Has it do something, as Tests/Actor/Application.swift lists; answers the words of its answer. A D-Bus error
-    /// that it got is thrown as `BusFailure`.
+    /// Sends a command of those in Tests/Actor/Application.swift, and returns the words of the answer. A D-Bus error
+    /// that the process got is thrown as `BusFailure`.
     @discardableResult
     func ask(_ command: String) throws -> String {
         asked += 1
@@ -89,9 +89,9 @@ final class App {
         _ = send(input, line, line.count, Int32(MSG_NOSIGNAL))
     }
 
-    /// Calls a method and does not wait: `answer(to:)` has what comes of it.
+    /// Calls a method and does not wait: `answer(to:)` has the answer later.
     ///
-    /// - Parameter isInteractive: somebody may be asked to authenticate.
+    /// - Parameter isInteractive: the user may be prompted to authenticate.
     func begin(_ words: String, isInteractive: Bool = false) throws -> Int {
         try ask("\(isInteractive ? "begin-interactive" : "begin") \(words)")
         return asked
@@ -123,7 +123,7 @@ final class App {
         try ask("call \(path) \(BusNames.application) \(words)")
     }
 
-    /// Makes processes: `fork`, `double-fork` or `descend`. Answers the new one's number.
+    /// Makes processes: `fork`, `double-fork` or `descend`. Returns the new process's PID.
     func make(_ how: String) throws -> Int32 {
         guard let pid = Int32(try ask(how)) else { throw TestFailure("\(how) answered no pid") }
         descendants.append(pid)
@@ -132,13 +132,13 @@ final class App {
 
     // MARK: What it was sent
 
-    /// Everything it said so far, line by line.
+    /// Everything that it has written so far, line by line.
     var lines: [String] {
         _ = process.advance()
         return process.output.split(separator: "\n").map(String.init)
     }
 
-    /// The signals of one application that it was sent, in order: as `Client.story(of:)` writes them.
+    /// The signals of one application that it was sent, in order, as `Client.story(of:)` writes them.
     func story(of path: String) -> [String] {
         lines.compactMap { line in
             let words = line.split(separator: " ").map(String.init)
@@ -156,6 +156,6 @@ final class App {
         return line.split(separator: " ").dropFirst(4).map(String.init)
     }
 
-    /// Everything that the daemon has sent it before now has been said after this.
+    /// After this, it has written everything that the daemon had sent it before.
     func settle() throws { try ask("settle") }
 }

@@ -5,16 +5,16 @@ import TestSupport
 /// Applications whose windows are restored and minimized in turn: each event is one edge, and about four
 /// signals to each subscriber.
 final class Burst {
-    /// Subscribed, and reads all the time.
+    /// A client that is subscribed, and reads all the time.
     let live: Client
     /// What the live subscriber was sent so far.
     private(set) var heard: [Client.Received] = []
     let applications: [(path: String, process: Child)]
-    /// Not subscribed, so that it need not read.
+    /// A client that is not subscribed, so that it need not read.
     private let reporter: Client
     private var events = 0
 
-    /// So few that a subscriber who reads after each batch is never near the limit.
+    /// So few that a subscriber that reads after each batch is never near the limit.
     private static let batch = 16
 
     init(_ daemon: TestDaemon) throws {
@@ -30,15 +30,15 @@ final class Burst {
         try live.catchUp()
     }
 
-    /// So many events, one after the other; fails unless the live subscriber heard of each one by the end of
-    /// its batch, in order.
+    /// Causes this many events, one after the other. Fails unless the live subscriber got each event in order by the
+    /// end of its batch.
     func happen(_ count: Int, betweenBatches: () throws -> Void = {}) throws {
         var left = count
         while left > 0 {
             let size = min(left, Self.batch)
             left -= size
             let edges = try (0..<size).map { _ in try cause() }
-            // Its calls are carried out in order: when this one is answered, all were.
+            // Its calls are carried out in order: when this call is answered, all were.
             try reporter.settle()
             try live.settle()
             let news = live.received
@@ -51,7 +51,7 @@ final class Burst {
         }
     }
 
-    /// The edges of these applications, in one order for all.
+    /// The edges of these applications, in the order in which they were sent.
     static func edges(in signals: [Client.Received], of paths: [String]) -> [String] {
         signals.filter {
             $0.interface == BusNames.application && $0.member == "StateChanged" && paths.contains($0.path)
@@ -59,7 +59,7 @@ final class Burst {
         .map { "\($0.path) \($0.arguments[0])→\($0.arguments[1])" }
     }
 
-    /// Sends one call without waiting for it; answers the edge that must come of it.
+    /// Sends one call without waiting for it; returns the edge that it must cause.
     private func cause() throws -> String {
         let (path, process) = applications[events % applications.count]
         let isMinimized = events / applications.count % 2 == 1

@@ -1,7 +1,7 @@
 import Foundation
 import TestSupport
 
-/// capabilities(7): what we may.
+/// The capabilities of this process: capabilities(7).
 enum Capabilities {
     enum Number: UInt64 {
         case sysNice = 23
@@ -27,7 +27,7 @@ enum Capabilities {
             line.dropFirst(key.count).split(separator: " ").map { $0.dropFirst("CAP_".count).lowercased() })
     }
 
-    /// All that setpriv(1) knows, without these.
+    /// All capabilities that setpriv(1) knows, except these.
     static func allBut(_ kept: Set<String>) throws -> [String] {
         let list = try Child("setpriv", ["--list-caps"])
         try list.waitForExit()

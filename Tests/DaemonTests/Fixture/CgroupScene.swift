@@ -3,7 +3,7 @@ import AppStateContract
 import Linux
 import TestSupport
 
-/// An application of three processes in a cgroup of its own, in the background, and somebody who listens.
+/// An application of three processes in a cgroup of its own, in the background, and a subscriber.
 struct CgroupScene {
     let daemon: TestDaemon
     let client: Client

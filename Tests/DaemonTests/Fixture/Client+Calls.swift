@@ -48,7 +48,7 @@ extension Client {
         try manager("GetApplicationByPID") { try $0.append(UInt32(pid)) }.readObjectPath()
     }
 
-    /// Everything there is to see, as text: what must be the same after a call that was refused.
+    /// Everything there is to see, as text. It must be the same after a call that was refused.
     func picture() throws -> [String] {
         let rows = try list()
         let focused = try property(BusNames.root, BusNames.manager, "FocusedApplication")
@@ -85,7 +85,7 @@ extension Client {
 
     // MARK: What it was sent
 
-    /// Takes all that has been sent to it, and forgets it.
+    /// Receives all that has been sent to it, and forgets it.
     func catchUp() throws {
         try settle()
         forget()
@@ -104,7 +104,7 @@ extension Client {
         signals(of: path).filter { $0.member == "StateChanged" }.compactMap(\.arguments.last)
     }
 
-    /// Waits until the application has been removed; answers the exit reason.
+    /// Waits until the application has been removed; returns the exit reason.
     @discardableResult
     func waitForRemoval(of path: String) throws -> String {
         func removal() -> Received? {
@@ -114,9 +114,9 @@ extension Client {
         return removal()?.arguments.last ?? ""
     }
 
-    /// Waits until the grace of an application in the background is over, or there is none.
+    /// Waits until the grace period of an application in the background is over, or there is none.
     func waitForTheGrace(of path: String) throws {
-        try wait("the end of the grace") { try explain(path)["suspension-deadline"] == nil }
+        try wait("the end of the grace period") { try explain(path)["suspension-deadline"] == nil }
     }
 
     /// Waits for a signal of the application's interface.
@@ -126,14 +126,14 @@ extension Client {
 }
 
 extension Client {
-    /// Waits until a connection has left the bus because of what `act` does. The daemon was told before it
-    /// takes any later call of this client's.
+    /// Waits until a connection has left the bus because of what `act` does. The daemon is notified of that before it
+    /// gets any later call of this client.
     func waitForDeparture(of name: String, after act: () throws -> Void) throws {
         var hasLeft = false
         let match = try bus.match(
             "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)',arg2=''",
             failed: { Issue.record("\($0)") }, handler: { _ in hasLeft = true })
-        // The rule is in force: the bus takes what we send in order.
+        // After this the rule is in force, because the bus handles messages in order.
         try settle()
         try act()
         try wait("the departure of \(name)") { hasLeft }
@@ -142,7 +142,7 @@ extension Client {
 }
 
 extension Child {
-    /// Waits until it is stopped by a signal, and leaves it to be waited for.
+    /// Waits until it is stopped by a signal, and leaves its status to be waited for.
     func waitUntilStopped() {
         var info = siginfo_t()
         while waitid(P_PID, id_t(pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
@@ -150,7 +150,7 @@ extension Child {
 }
 
 extension Bus {
-    /// Whether somebody is there under this name.
+    /// Whether this name has an owner.
     func hasOwner(_ name: String) throws -> Bool {
         let question = try newCall(
             destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
@@ -161,7 +161,7 @@ extension Bus {
 }
 
 extension Client {
-    /// Says to the daemon what only the bus has to say: that a name has another owner.
+    /// Sends the daemon a signal that only the bus should send: that a name has another owner.
     func tell(of name: String, from old: String, to new: String) throws {
         let signal = try bus.newSignal(
             path: "/org/freedesktop/DBus", interface: "org.freedesktop.DBus", member: "NameOwnerChanged",

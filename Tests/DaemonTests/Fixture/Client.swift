@@ -3,7 +3,7 @@ import AppStateContract
 import Foundation
 import TestSupport
 
-/// A connection of a test's own, with a loop of its own. Keeps every signal that it is sent.
+/// A connection of the test, with a loop of its own. It keeps every signal that it is sent.
 final class Client {
     /// A signal with its arguments as text, in the order of its signature; dictionaries are left out.
     struct Received: Equatable, CustomStringConvertible {
@@ -44,7 +44,7 @@ final class Client {
         return try bus.call(message, timeout: 300_000_000)
     }
 
-    /// Calls and answers the name of the error it gets; nil where there was none.
+    /// Calls and returns the name of the error; nil where there was none.
     func error(of body: () throws -> Void) -> String? { errorName(of: body) }
 
     @discardableResult
@@ -102,7 +102,7 @@ final class Client {
 
     // MARK: Signals
 
-    /// Runs the loop until `done`, which is asked again after every event; fails after five minutes.
+    /// Runs the loop until `done`, which is checked again after every event; fails after five minutes.
     func wait(_ what: String = "what was awaited", until done: () throws -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
         while try !done() {
@@ -114,11 +114,11 @@ final class Client {
         }
     }
 
-    /// Everything that the daemon has sent before now has come after this: it answers in order.
+    /// After this, everything that the daemon had sent before has arrived, because it answers in order.
     func settle() throws {
         try call("/", "org.freedesktop.DBus.Peer", "Ping")
         var hasCome = false
-        // What the reply overtook waits in the connection's own queue.
+        // Messages that the reply overtook wait in the connection's own queue.
         while !hasCome { hasCome = try !loop.runOnce(timeout: 0) }
     }
 
@@ -166,7 +166,7 @@ final class Client {
     }
 }
 
-/// The name of the D-Bus error that comes of it; nil where there was none.
+/// The name of the D-Bus error that `body` throws; nil where it throws none.
 func errorName(of body: () throws -> Void) -> String? {
     do {
         try body()

@@ -5,7 +5,7 @@ import TestSupport
     import FoundationXML
 #endif
 
-/// The interfaces of an introspection text, each member as one line, sorted: what two texts must agree on.
+/// The interfaces of an introspection text, each member as one line, sorted. Two texts must agree on this.
 final class Description: NSObject, XMLParserDelegate {
     private var interfaces: [String: [String]] = [:]
     private var interface = ""
@@ -13,7 +13,7 @@ final class Description: NSObject, XMLParserDelegate {
     private var arguments: [String] = []
     private var annotations: [String] = []
 
-    /// What a file in dbus/ says of its interface.
+    /// The members of an interface, as its file in dbus/ describes them.
     static func documented(_ interface: String) throws -> [String] {
         let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(interface).xml", encoding: .utf8)
         guard let members = try interfaces(in: text)[interface] else {
@@ -26,7 +26,7 @@ final class Description: NSObject, XMLParserDelegate {
         let parser = XMLParser(data: Data(text.utf8))
         let description = Description()
         parser.delegate = description
-        guard parser.parse() else { throw TestFailure("no XML: \(String(describing: parser.parserError))") }
+        guard parser.parse() else { throw TestFailure("bad XML: \(String(describing: parser.parserError))") }
         return description.interfaces.mapValues { $0.sorted() }
     }
 
@@ -51,7 +51,7 @@ final class Description: NSObject, XMLParserDelegate {
             arguments.append("@\(name) \(attributes["type"] ?? "")\(direction)")
         case "annotation":
             let value = attributes["value"] ?? ""
-            // What holds where nothing is said (D-Bus specification, "Introspection Data Format").
+            // The default where the annotation is missing (D-Bus specification, "Introspection Data Format").
             if name == "org.freedesktop.DBus.Property.EmitsChangedSignal", value == "true" { return }
             annotations.append("\(name)=\(value)")
         default:

@@ -2,8 +2,8 @@ import Glibc
 import Linux
 import TestSupport
 
-/// A process with hundreds of children: more than is stopped, continued or given its resources in one piece. All end when
-/// it is let go.
+/// A process with hundreds of children: more than the daemon stops, continues or sets resources for in one piece. All
+/// end when this object is released.
 final class Family {
     let main: Child
     /// The main process comes first.
@@ -32,7 +32,7 @@ final class Family {
     }
 
     deinit {
-        // Those who are stopped die, too.
+        // SIGKILL ends stopped processes, too.
         for process in all where (try? proc.identity(of: process.pid)) == process {
             kill(process.pid, SIGKILL)
         }
@@ -40,7 +40,7 @@ final class Family {
 
     var pid: Int32 { main.pid }
 
-    /// Those that live.
+    /// The processes that live.
     var living: [ProcessIdentity] {
         all.filter { process in
             guard let stat = try? proc.stat(process.pid), stat.identity == process else { return false }
@@ -50,13 +50,13 @@ final class Family {
 
     var stopped: Int { all.count { (try? proc.isStopped($0)) == true } }
 
-    /// Nobody is told when others' processes have changed.
+    /// Polls, because there is no notification of changes in processes that are not children.
     func wait(_ what: String, until done: () throws -> Bool) throws {
         guard try eventually(done) else {
-            throw TestFailure("\(what) did not come: \(living.count) of \(all.count) live, \(stopped) stand")
+            throw TestFailure("\(what) did not come: \(living.count) of \(all.count) live, \(stopped) stop")
         }
     }
 
-    /// How many have this nice value.
+    /// How many processes have this nice value.
     func count(nice: Int32) -> Int { living.count { (try? Niceness.read($0.pid)) == nice } }
 }

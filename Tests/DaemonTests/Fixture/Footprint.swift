@@ -3,14 +3,14 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// What the daemon's process takes of the machine, as /proc tells it: proc(5).
+/// The resources that the daemon's process uses, as /proc shows them: proc(5).
 extension TestDaemon {
-    /// What its descriptors are of, sorted: the same list means that nothing was opened and left.
+    /// What its descriptors refer to, sorted: the same list means that nothing was opened and left open.
     func descriptors() throws -> [String] {
         let directory = "/proc/\(process.pid)/fd"
         return try FileManager.default.contentsOfDirectory(atPath: directory)
             .compactMap { try? FileManager.default.destinationOfSymbolicLink(atPath: "\(directory)/\($0)") }
-            // Sockets are numbered anew with each.
+            // Each socket has a new number.
             .map { $0.hasPrefix("socket:") ? "socket" : $0 }
             .sorted()
     }
@@ -19,16 +19,17 @@ extension TestDaemon {
         try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.pid)/task").count
     }
 
-    /// How often it went to sleep of itself so far: once for each time that it was woken.
+    /// How often it has gone to sleep voluntarily so far: once for each time that it was woken.
     func wakeUps() throws -> Int { try statusNumber("voluntary_ctxt_switches") }
 
     /// Its own memory, in KiB, without what is mapped from files.
     func anonymousMemory() throws -> Int { try statusNumber("RssAnon") }
 
-    /// The most that it has had in memory since it began, in KiB.
+    /// The most memory that it has had since it started, in KiB.
     func peakMemory() throws -> Int { try statusNumber("VmHWM") }
 
-    /// The memory of the bus that it is on, in KiB, without what is mapped from files: the bus keeps what a connection does not read.
+    /// The memory of the bus that it is on, in KiB, without what is mapped from files: the bus keeps what a
+    /// connection does not read.
     func anonymousMemoryOfBus() throws -> Int {
         let client = try client()
         let question = try client.bus.newCall(

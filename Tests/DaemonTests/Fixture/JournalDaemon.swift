@@ -3,8 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The real systemd-journald for one daemon, with a /run of its own in a mount namespace, and journalctl that follows
-/// what it keeps.
+/// The real systemd-journald for one daemon, with a /run of its own in a mount namespace, and a journalctl that
+/// follows its journal.
 final class JournalDaemon {
     private static let program: String? = [
         "/usr/lib/systemd/systemd-journald", "/lib/systemd/systemd-journald",
@@ -19,9 +19,9 @@ final class JournalDaemon {
     private let process: Child
     private let reader: Child
 
-    /// Starts it and waits until it takes what is sent.
+    /// Starts it and waits until it accepts messages.
     ///
-    /// - Parameter daemon: one that `hasSessions`: its /run/systemd is the journal's.
+    /// - Parameter daemon: a daemon that `hasSessions`: its /run/systemd is the journal's.
     init(of daemon: TestDaemon) throws {
         let root = daemon.bus.directory + "/journal"
         for directory in ["/systemd", "/log/journal"] {
@@ -47,7 +47,7 @@ final class JournalDaemon {
             ])
     }
 
-    /// Waits for a line with this text; answers all lines until now, in order.
+    /// Waits for a line with this text; returns all lines so far, in order.
     @discardableResult
     func wait(for text: String) throws -> [[String: String]] {
         try reader.waitForLine(containing: text)

@@ -3,7 +3,7 @@ import Linux
 import TestSupport
 
 extension StopTrace {
-    /// Whether the kernel tells who stops whom, here and now.
+    /// Whether the kernel reports here which process stops which.
     static let isAvailable: Bool = {
         do {
             _ = try StopTrace.open(proc: Proc())
@@ -16,7 +16,7 @@ extension StopTrace {
 }
 
 extension PidFD {
-    /// Whether the kernel tells how a process ended that was waited for (PIDFD_INFO_EXIT, Linux 6.15).
+    /// Whether the kernel reports how a process ended that was already waited for (PIDFD_INFO_EXIT, Linux 6.15).
     static let tellsExit: Bool = {
         guard let child = try? Child("true"), let descriptor = try? PidFD(pid: child.pid),
             (try? child.waitForExit()) != nil
@@ -25,7 +25,7 @@ extension PidFD {
     }()
 }
 
-/// Waits until a process has ended, whosever child it is.
+/// Waits until a process has ended, even if it is not a child of this one.
 func waitForEnd(of descriptor: borrowing PidFD) -> Bool {
     var end = pollfd(fd: descriptor.rawValue, events: Int16(POLLIN), revents: 0)
     return poll(&end, 1, 300_000) == 1

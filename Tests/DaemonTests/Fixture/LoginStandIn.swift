@@ -3,12 +3,12 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// A small logind on a bus of our own: its name, its sessions, and below the daemon's own /run/systemd the files that
+/// A small logind on the test's own bus: its name, its sessions, and below the daemon's own /run/systemd the files that
 /// sd-login(3) reads. It answers while `client` waits for something.
 final class LoginStandIn {
     static let name = "org.freedesktop.login1"
     static let path = "/org/freedesktop/login1"
-    /// What the bus must let it and others do: systemd's own policy on a real one.
+    /// What the bus must allow it and others; on a real bus, systemd's own policy does.
     static let policy =
         "<policy user=\"\(getuid())\"><allow own=\"\(name)\"/></policy>"
         + "<policy context=\"default\"><allow send_destination=\"\(name)\"/></policy>"
@@ -29,11 +29,11 @@ final class LoginStandIn {
     private let client: Client
     private var sessions: [String: Session] = [:]
     private var slots: [Slot] = []
-    /// What they keep the machine from, how, and who.
+    /// The inhibitors: what they inhibit, how, and which process holds them.
     var inhibitors: [(what: String, mode: String, pid: Int32)] = []
-    /// It takes calls and answers none.
+    /// It receives calls and answers none.
     var isSilent = false
-    /// Calls that it has taken, answered or not.
+    /// The number of calls that it has received, answered or not.
     private(set) var calls = 0
 
     init(_ daemon: TestDaemon, _ client: Client) throws {
@@ -83,10 +83,10 @@ final class LoginStandIn {
         try message.close()
     }
 
-    /// Is there, and whoever watches knows.
+    /// Takes its name, which the bus announces to all that watch the name.
     func come() throws { try bus.requestName(Self.name) }
 
-    /// Is no longer there.
+    /// Releases its name.
     func leave() throws { try bus.releaseName(Self.name) }
 
     // MARK: Sessions
@@ -94,8 +94,8 @@ final class LoginStandIn {
     /// A session of a user begins.
     ///
     /// - Parameters:
-    ///   - isDisplay: it is its user's graphical session from now on.
-    ///   - isSane: its properties have the types that they should.
+    ///   - isDisplay: the session is its user's graphical session from now on.
+    ///   - isSane: its properties have the right types.
     func open(_ id: String, uid: UInt32, isDisplay: Bool = true, isSane: Bool = true) throws {
         let session = Session(path: "\(Self.path)/session/_\(id)")
         let properties =
@@ -123,7 +123,7 @@ final class LoginStandIn {
         try tell("SessionNew", id, session)
     }
 
-    /// A session ends; what is in it may live on.
+    /// A session ends; its processes may live on.
     func close(_ id: String) throws {
         guard let session = sessions.removeValue(forKey: id) else { return }
         session.slot = nil
@@ -141,10 +141,10 @@ final class LoginStandIn {
         try change(id, [("LockedHint", .bool(isLocked))])
     }
 
-    /// The same, which nobody is told: it was while logind was away.
+    /// Locks without a signal, as if it had happened while logind was away.
     func lockUnseen(_ id: String, _ isLocked: Bool) { sessions[id]?.isLocked = isLocked }
 
-    /// PropertiesChanged with whatever it is, by logind or by somebody else.
+    /// Sends PropertiesChanged with any values, from logind or from another connection.
     func change(
         _ id: String, _ properties: [(String, Variant)], invalidated: [String] = [], by other: Bus? = nil,
         to destination: String? = nil
@@ -162,7 +162,7 @@ final class LoginStandIn {
     /// The machine is about to sleep, or has woken up.
     func prepareForSleep(_ begins: Bool) throws { try prepare("PrepareForSleep", begins) }
 
-    /// The machine is about to be shut down, or is not any more.
+    /// The machine is about to be shut down, or the shutdown is cancelled.
     func prepareForShutdown(_ begins: Bool) throws { try prepare("PrepareForShutdown", begins) }
 
     private func prepare(_ member: String, _ begins: Bool) throws {

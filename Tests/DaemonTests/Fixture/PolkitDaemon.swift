@@ -4,8 +4,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The real polkitd on a test's own bus, with our actions and with rules of the test's own, in a mount namespace: its
-/// directories are compiled in.
+/// The real polkitd on the test's own bus, with the project's actions and the test's own rules. It runs in a mount
+/// namespace, because its directories are compiled in.
 final class PolkitDaemon {
     private static let program: String? = [
         "/usr/lib/polkit-1/polkitd", "/usr/libexec/polkitd", "/usr/libexec/polkit-1/polkitd",
@@ -22,7 +22,7 @@ final class PolkitDaemon {
         return (try? probe.waitForExit()) == .exited(0)
     }()
     static let whatItNeeds: Comment = "needs root, mount namespaces, setpriv, and polkitd"
-    /// polkit's own policy on a real system bus.
+    /// What the bus must allow; on a real system bus, polkit's own policy does.
     static let policy =
         "<policy user=\"polkitd\"><allow own=\"\(PolkitStandIn.name)\"/></policy>"
         + "<policy context=\"default\"><allow send_destination=\"\(PolkitStandIn.name)\"/></policy>"
@@ -32,7 +32,7 @@ final class PolkitDaemon {
 
     /// Starts it and waits until it has its name.
     ///
-    /// - Parameter rules: of a rules file, as polkit(8) has them.
+    /// - Parameter rules: the text of a rules file, see polkit(8).
     init(_ daemon: TestDaemon, _ client: Client, rules text: String) throws {
         let root = daemon.bus.directory + "/polkit"
         rules = root + "/rules"

@@ -2,7 +2,7 @@ import AppStateBus
 import AppStateContract
 import TestSupport
 
-/// A daemon with an application of root's, somebody who sees everything, and a polkit that says what the test wants.
+/// A daemon with an application of root, a client that sees everything, and a polkit that answers what the test wants.
 final class PolkitScene {
     let daemon: TestDaemon
     let client: Client
@@ -21,7 +21,7 @@ final class PolkitScene {
 
     func app(uid: UInt32 = App.nobody) throws -> App { try App(daemon.bus, uid: uid) }
 
-    /// Waits until polkit has been asked so often; answers the last question.
+    /// Waits until polkit has been asked this many times; returns the last question.
     @discardableResult
     func question(_ count: Int) throws -> PolkitStandIn.Question {
         try client.wait("question \(count) to polkit") { polkit.questions.count >= count }
@@ -33,13 +33,13 @@ final class PolkitScene {
         return app.answer(to: call) ?? ""
     }
 
-    /// Calls and answers the words of the answer, while polkit can answer too.
+    /// Calls and returns the words of the answer; polkit can answer meanwhile.
     @discardableResult
     func call(_ app: App, _ words: String, isInteractive: Bool = false) throws -> String {
         try answer(app, try app.begin(words, isInteractive: isInteractive))
     }
 
-    /// Everything that the daemon has asked so far has come to polkit.
+    /// After this, every question that the daemon had asked has reached polkit.
     func settle() throws { try client.settle() }
 }
 

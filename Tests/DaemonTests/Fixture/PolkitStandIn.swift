@@ -2,13 +2,13 @@ import AppStateBus
 import Glibc
 import TestSupport
 
-/// A small polkit on a bus of our own: its name, and a word for each question when a test wants it. It answers while
-/// `client` waits for something.
+/// A small polkit on the test's own bus: its name, and an answer to each question when the test wants it. It answers
+/// while `client` waits for something.
 final class PolkitStandIn {
     static let name = "org.freedesktop.PolicyKit1"
     private static let path = "/org/freedesktop/PolicyKit1/Authority"
     private static let authority = "org.freedesktop.PolicyKit1.Authority"
-    /// What the bus must let it and others do: polkit's own policy on a real one.
+    /// What the bus must allow it and others; on a real bus, polkit's own policy does.
     static let policy =
         "<policy user=\"\(getuid())\"><allow own=\"\(name)\"/></policy>"
         + "<policy context=\"default\"><allow send_destination=\"\(name)\"/></policy>"
@@ -19,7 +19,7 @@ final class PolkitStandIn {
 
     /// One CheckAuthorization.
     final class Question {
-        /// The connection that is asked about.
+        /// The connection that the question is about.
         let subject: String
         let action: String
         let details: [String: String]
@@ -68,9 +68,9 @@ final class PolkitStandIn {
 
     private let bus: Bus
     private var slot: Slot?
-    /// All that it was asked, in order.
+    /// All questions so far, in order.
     private(set) var questions: [Question] = []
-    /// What it says at once; nil: the test says it later.
+    /// The answer that it gives at once; nil: the test gives it later.
     var rule: (Question) -> Word? = { _ in nil }
 
     init(_ daemon: TestDaemon, _ client: Client) throws {
@@ -109,14 +109,14 @@ final class PolkitStandIn {
 
     func leave() throws { try bus.releaseName(Self.name) }
 
-    /// What it said before may no longer hold.
+    /// Announces that its earlier answers may no longer be valid.
     func change() throws {
         try bus.send(try bus.newSignal(path: Self.path, interface: Self.authority, member: "Changed"))
     }
 
     func forget() { questions = [] }
 
-    /// The same from somebody who is not polkit.
+    /// The same signal from a connection that is not polkit.
     static func change(by stranger: Bus, to destination: String) throws {
         try stranger.send(
             try stranger.newSignal(path: path, interface: authority, member: "Changed", to: destination))

@@ -2,8 +2,8 @@ import AppStateBus
 import Glibc
 import TestSupport
 
-/// The programs in Tests/DaemonTests/Scripts: clients in a language that people write theirs in. They run with the
-/// system's own Python, which is the one that has its D-Bus modules.
+/// The programs in Tests/DaemonTests/Scripts: clients in a language that real clients are written in. They run with the
+/// system's own Python, because that has the system's D-Bus modules.
 enum Scripts {
     static let python: String = "/usr/bin/python3"
     static let haveGI: Bool = canImport("gi.repository.Gio")
@@ -36,7 +36,7 @@ enum Scripts {
 }
 
 extension Variant {
-    /// As GVariant prints it, without type annotations; what the scripts print of their caches.
+    /// The value as GVariant prints it, without type annotations. The scripts print their caches in this form.
     var printed: String {
         switch self {
         case .string(let value), .objectPath(let value): "'\(value)'"

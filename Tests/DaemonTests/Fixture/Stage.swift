@@ -3,8 +3,8 @@ import AppStateContract
 import TestSupport
 import Testing
 
-/// A daemon with an application that has the focus, and somebody who sees everything that happens: what a
-/// refused call is held against.
+/// A daemon with an application that has the focus, and a client that sees everything that happens. Tests check against
+/// it that a refused call changes nothing.
 final class Stage {
     let daemon: TestDaemon
     /// Subscribed to everything.
@@ -25,8 +25,8 @@ final class Stage {
         client.forget()
     }
 
-    /// Runs a call that must be refused with this error, and after which nothing may have changed: nothing in
-    /// the list, in an explanation, in the focus; no signal was sent.
+    /// Runs a call that must be refused with this error and must change nothing: not the list, no explanation, not the
+    /// focus. No signal may be sent.
     func refuses(
         _ name: ErrorName, _ what: String, at location: SourceLocation = #_sourceLocation,
         _ call: () throws -> Void
@@ -50,7 +50,7 @@ final class Stage {
 }
 
 extension ErrorName {
-    /// The ones of the D-Bus specification that libsystemd answers by itself.
+    /// The errors of the D-Bus specification that libsystemd returns by itself.
     static let unknownMethod = "org.freedesktop.DBus.Error.UnknownMethod"
     static let unknownObject = "org.freedesktop.DBus.Error.UnknownObject"
     static let unknownProperty = "org.freedesktop.DBus.Error.UnknownProperty"

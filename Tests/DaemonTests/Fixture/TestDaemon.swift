@@ -6,16 +6,16 @@ import LifeCycle
 import Linux
 import TestSupport
 
-/// The real daemon on a real bus of its own, with our own bus policy. Ended when it is let go.
+/// The real daemon on a real bus of its own, with the project's bus policy. It ends when this object is released.
 final class TestDaemon {
     let bus: PrivateBus
     private(set) var process: Child
-    /// Where it writes down what is to survive it.
+    /// Where it records what must survive it.
     let runtimeDirectory: String
-    /// Where it keeps what is to survive a boot, if it does.
+    /// Where it keeps what must survive a boot, if it keeps anything.
     var stateDirectory: String { bus.directory + "/state" }
     private let withoutCapabilities: [String]
-    /// Directories of its mount namespace, by where it sees them.
+    /// The directories mounted in its mount namespace, by the path at which it sees them.
     private let binds: [String: String]
     private let environment: [String: String]
     private let ready: NotifySocket
@@ -31,17 +31,17 @@ final class TestDaemon {
     /// What a machine must have for these tests.
     static let isAvailable = PrivateBus.isAvailable && Programs.built("appstated") != nil
     static let whatIsMissing: String = "needs dbus-daemon, and appstated built beside the tests"
-    /// Other users can be had, through setpriv(1).
+    /// Whether programs can run as other users, through setpriv(1).
     static let canBeOthers = isAvailable && getuid() == 0 && Programs.inPath("setpriv") != nil
 
     /// Starts a daemon and waits until it says READY=1.
     ///
     /// - Parameters:
     ///   - configuration: the text of its configuration file.
-    ///   - policy: more of the bus's policy.
-    ///   - services: what the bus can start, by name: the command of each.
-    ///   - withoutCapabilities: taken from it through setpriv(1), such as `perfmon`; then it cannot trace.
-    ///   - environment: more of it.
+    ///   - policy: further elements of the bus's policy.
+    ///   - services: the commands of the services that the bus can start, by name.
+    ///   - withoutCapabilities: capabilities to remove through setpriv(1); without `perfmon`, it cannot trace.
+    ///   - environment: further variables.
     ///   - keeps: it has a `stateDirectory`.
     ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
     ///   - etc: the same for its /etc.
@@ -51,7 +51,7 @@ final class TestDaemon {
         hasSessions: Bool = false, etc: String? = nil
     ) throws {
         serviceDirectory = try Self.write(services)
-        // Whoever runs the tests owns the name on this bus; the installed policy gives it to root.
+        // The user that runs the tests may own the name on this bus; the installed policy allows that to root.
         bus = try PrivateBus(
             policyDirectories: [Self.root + "/dbus"], serviceDirectories: serviceDirectory.map { [$0] } ?? [],
             policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
@@ -87,10 +87,10 @@ final class TestDaemon {
         return directory
     }
 
-    /// What the daemon's sd-login(3) takes for /run/systemd, if it `hasSessions`.
+    /// The directory that the daemon's sd-login(3) sees as /run/systemd, if it `hasSessions`.
     var loginDirectory: String { bus.directory + "/login" }
 
-    /// Whether a daemon can be shown sessions of a test's own.
+    /// Whether a test can give a daemon sessions of its own.
     static let canHaveSessions: Bool = {
         guard canBeOthers, access("/run/systemd", X_OK) == 0,
             let probe = try? Child("unshare", ["--mount", "--", "mount", "--bind", "/tmp", "/run/systemd"])
@@ -136,18 +136,18 @@ final class TestDaemon {
             environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
     }
 
-    /// Another one takes its place, on the same bus, with the same files.
+    /// Starts another daemon in its place, on the same bus, with the same files.
     ///
-    /// - Parameter descriptors: it may have no more than these (prlimit(1)).
+    /// - Parameter descriptors: the most descriptors that it may have (prlimit(1)).
     func start(descriptors: Int? = nil) throws {
         process = try Self.launch(
             bus, ready, runtimeDirectory, environment, withoutCapabilities, binds,
             descriptors: descriptors)
     }
 
-    /// Changes what a daemon that has ended wrote down of an application.
+    /// Changes the record of an application that a daemon has left.
     ///
-    /// - Parameter change: what becomes of each line, written `key=field field`; nil: it goes.
+    /// - Parameter change: the new text of each line, written `key=field field`; nil: the line is removed.
     func rewrite(_ path: String, _ change: (String) -> String?) throws {
         let file = runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
         var record = RecordFile.read(try WholeFile.read(file)).record
@@ -169,24 +169,24 @@ final class TestDaemon {
 
     private static func configurationFile(on bus: PrivateBus) -> String { bus.directory + "/appstated.conf" }
 
-    /// The memory of the machine that runs the tests is their subject only where they say so: what runs beside them
-    /// must not have applications warned or ended.
+    /// Pressure of the machine that runs the tests is switched off unless a test configures it: what runs beside the
+    /// tests must not cause warnings or ends of applications.
     private static func write(_ configuration: String, on bus: PrivateBus) throws {
         let quiet = configuration.contains("[Pressure]") ? "" : "\n[Pressure]\nSource=/nonexistent\n"
         try (configuration + quiet).write(
             toFile: configurationFile(on: bus), atomically: true, encoding: .utf8)
     }
 
-    /// Replaces its configuration file, which it does not read before it is told to.
+    /// Replaces its configuration file, which it does not read before a reload.
     func configure(_ configuration: String) throws { try Self.write(configuration, on: bus) }
 
-    /// Replaces its configuration file, and waits until what that says holds.
+    /// Replaces its configuration file, and waits until that is in force.
     func reconfigure(_ configuration: String) throws {
         try configure(configuration)
         try reload()
     }
 
-    /// Has it read its configuration again, and waits until it has.
+    /// Makes it reload its configuration, and waits until it has.
     func reload() throws {
         process.kill(SIGHUP)
         try ready.wait(for: "READY=1", from: process)
@@ -201,7 +201,7 @@ final class TestDaemon {
 
     func client() throws -> Client { try Client(bus) }
 
-    /// busctl as some user, on this bus; its output, standard error included, and its exit status.
+    /// Runs busctl as some user on this bus; returns its output, standard error included, and its exit status.
     func busctl(_ arguments: [String], uid: UInt32? = nil) throws -> (output: String, status: Child.Ending) {
         let child = try Child(
             "busctl", ["--address=\(bus.address)", "--no-pager"] + arguments, environment: bus.environment,

@@ -2,7 +2,7 @@ import AppStateBus
 import AppStateContract
 import Glibc
 
-/// One thing that is done to a process in the soak.
+/// An action on a process in the soak test.
 enum Deed: CaseIterable {
     case register
     case focus, unfocus, minimize, restore, window
@@ -12,15 +12,15 @@ enum Deed: CaseIterable {
     case read
     case kill, interrupt, terminate, forceQuit, unregister
 
-    /// What is done to each, in random order.
+    /// What is done to each process, in random order.
     static let life: [Deed] = [
         .focus, .unfocus, .minimize, .restore, .window, .stop, .terminalStop, .proceed, .suspend, .resume,
         .read, .focus, .stop, .proceed,
     ]
-    /// How it ends.
+    /// The ways in which a process ends.
     static let ends: [Deed] = [.kill, .interrupt, .terminate, .forceQuit, .unregister]
 
-    /// The signal that is all there is to it.
+    /// The signal, if the deed is only a signal.
     var signal: Int32? {
         switch self {
         case .stop: SIGSTOP
@@ -37,7 +37,7 @@ enum Deed: CaseIterable {
     /// The call that does it.
     ///
     /// - Parameters:
-    ///   - path: of the application; any before it is registered.
+    ///   - path: the application's path; any before it is registered.
     func call(on bus: Bus, pid: Int32, path: String) throws -> Message {
         func manager(_ member: String) throws -> Message { try make(BusNames.root, BusNames.manager, member) }
         func reporter(_ member: String) throws -> Message {
@@ -80,7 +80,7 @@ enum Deed: CaseIterable {
         return message
     }
 
-    /// Whether an error is what a race with an end or a resume may give.
+    /// Whether a race with an end or a resume may give this error.
     func mayFail(with error: MethodError) -> Bool {
         switch ErrorName(rawValue: error.name) {
         case .noSuchApplication, .noSuchProcess: self != .register

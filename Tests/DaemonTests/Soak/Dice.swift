@@ -1,6 +1,6 @@
 import Foundation
 
-/// Random numbers that come again with the same seed (SplitMix64). APPSTATED_SEED sets it.
+/// Random numbers that the same seed reproduces (SplitMix64). APPSTATED_SEED sets the seed.
 struct Dice: RandomNumberGenerator {
     let seed: UInt64
     private var state: UInt64

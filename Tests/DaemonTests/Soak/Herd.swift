@@ -4,15 +4,15 @@ import Glibc
 import Linux
 import TestSupport
 
-/// Many real processes. Most are alone; every tenth has children, which it leaves behind when it is killed.
-/// They end when the herd is let go, or when this process ends.
+/// Many real processes. Most have no children. Every tenth has children, which outlive it when it is killed. All
+/// end when the herd is released, or when this process ends.
 final class Herd {
-    /// The registered ones to be; each is nobody's concern but its shell's, which reaps it.
+    /// The processes to be registered. Their shell reaps them.
     let pids: [Int32]
     private let shell: Child
-    /// They read from it, and end with it.
+    /// The processes read from this pipe, and end when it is closed.
     private let life: PipeEnds
-    /// Each holds the write end, children too: it hangs up when the last has ended.
+    /// Each process and each child holds the write end, so the pipe hangs up when the last has ended.
     private let breath: PipeEnds
 
     static let isAvailable = ["sh", "cat", "setsid"].allSatisfy { Programs.inPath($0) != nil }
@@ -36,7 +36,7 @@ final class Herd {
     init(_ count: Int) throws {
         life = try PipeEnds()
         breath = try PipeEnds()
-        // A session of their own, by which all can be found in the end.
+        // They have a session of their own, by which all can be found in the end.
         shell = try Child(
             "setsid", ["sh", "-c", Self.script, "sh", String(count)],
             descriptors: [STDIN_FILENO: life.read, 4: breath.write])
@@ -55,7 +55,7 @@ final class Herd {
         }
     }
 
-    /// Lets those end that are still there. One that somebody has left stopped cannot: false after five minutes.
+    /// Lets the remaining processes end. A process that was left stopped cannot: returns false after five minutes.
     func disperse() -> Bool {
         close(life.takeWrite())
         var silence = pollfd(fd: breath.read, events: Int16(POLLIN), revents: 0)

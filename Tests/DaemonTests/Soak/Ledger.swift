@@ -1,9 +1,9 @@
 import AppStateContract
 import TestSupport
 
-/// What one subscriber was told, signal by signal, held against the contract: each application's edges begin
-/// at not-running, are legal and without a gap; will-signals come right before their edge and did-signals
-/// right after it; the Manager says the same as the application; properties say what the edges said.
+/// Checks the signals of one subscriber, one by one, against the contract: each application's edges begin at
+/// not-running, are legal and without a gap; will-signals come right before their edge and did-signals right after it;
+/// the Manager announces the same as the application; properties agree with the edges.
 struct Ledger {
     private struct Record {
         var state = LifeCycleState.notRunning
@@ -11,29 +11,29 @@ struct Ledger {
         var due: String? = "WillFinishLaunching"
         /// The will-signal whose edge has not come yet.
         var herald: String?
-        /// The edge that the Manager has not told yet.
+        /// The edge that the Manager has not announced yet.
         var unmirrored: [String]?
         var hasInterfaces = false
     }
 
     private var records: [String: Record] = [:]
-    /// Removed by the Manager, their interfaces not yet.
+    /// Applications that the Manager has removed, but not yet their interfaces.
     private var leaving: Set<String> = []
-    /// What was told and should not have been, the first few.
+    /// The first few violations of the contract.
     private(set) var violations: [String] = []
     private(set) var added = 0
     private(set) var edges = 0
-    /// By exit reason.
+    /// The number of removals by exit reason.
     private(set) var removed: [String: Int] = [:]
 
-    /// The applications that are there, with their states.
+    /// The present applications, with their states.
     var states: [String: LifeCycleState] { records.mapValues(\.state) }
 
-    /// Nobody is there, and nothing is left to be told.
+    /// Whether no application is left and nothing remains to be announced.
     var isClosed: Bool { records.isEmpty && leaving.isEmpty }
 
     /// - Parameters:
-    ///   - arguments: the leading ones, as text.
+    ///   - arguments: the leading arguments, as text.
     ///   - told: the state that a PropertiesChanged carries.
     mutating func take(
         _ interface: String, _ member: String, _ path: String, _ arguments: [String], told: String? = nil

@@ -8,9 +8,9 @@ import TestSupport
 ///
 /// All have connections of their own and share one loop. Each client has one call under way. Now and then
 /// all wait until the witnesses have read what they were sent: a subscriber that lags behind by more than
-/// the flow control allows is told to read again, and its sequence would have a gap.
+/// the flow control allows gets a Resync, and its sequence would have a gap.
 final class Soak {
-    /// Something that is done to one process at a time, from the first of its plan to the last.
+    /// A process and its plan: the deeds that are done to it, from first to last.
     private final class Subject {
         let pid: Int32
         var path = ""
@@ -24,7 +24,7 @@ final class Soak {
     private final class Actor {
         let bus: Bus
         var call: Slot?
-        /// What it waits for.
+        /// The deed whose answer it waits for.
         var deed = ""
         init(_ bus: Bus) { self.bus = bus }
     }
@@ -36,13 +36,13 @@ final class Soak {
     private let loop: EventLoop
     private let actors: [Actor]
     private var dice: Dice
-    /// Those with something left to be done and nothing that must be over before.
+    /// Subjects that have deeds left and wait for no earlier one.
     private var ready: [Subject] = []
     private var busy = 0
     private var sinceBarrier = 0
     private var behind = 0
 
-    /// Between two barriers. A deed makes some ten signals; a subscriber may lag by 512.
+    /// The number of deeds between two barriers. A deed makes some ten signals; a subscriber may lag by 512.
     private static let stride = 20
 
     init(_ daemon: TestDaemon, clients: Int = 10, witnesses: Int = 3, dice: Dice) throws {
@@ -58,8 +58,8 @@ final class Soak {
         }
     }
 
-    /// Registers a new herd, lives through it and ends it. Half of it ends while the others live on; of
-    /// those it is seen, before they end, that what is announced is what is.
+    /// Registers a new herd, runs its plans and ends it. Half of it ends while the others live on. For those the
+    /// test checks, before they end, that the announced states are the real ones.
     func round(of count: Int) throws {
         let herd = try Herd(count)
         let subjects = herd.pids.map { pid in
@@ -74,7 +74,7 @@ final class Soak {
             subject.plan = [Deed.ends.randomElement(using: &dice) ?? .kill]
         }
         try live(subjects.filter { !$0.plan.isEmpty })
-        // Whoever was given up lives on, and whoever was stopped has not seen its SIGTERM.
+        // An unregistered process lives on, and a stopped process has not handled its SIGTERM.
         for pid in herd.pids { kill(pid, SIGKILL) }
         try wait("the last to be removed") { witnesses.allSatisfy(\.ledger.isClosed) }
         if !herd.disperse() { failures.append("a child of an application was left stopped") }
@@ -86,7 +86,7 @@ final class Soak {
         try wait("the deeds to be done") { ready.isEmpty && busy == 0 && behind == 0 }
     }
 
-    /// The next deed of one client; nothing at a barrier, which sets all of them going again.
+    /// Starts the next deed of one client, or nothing at a barrier, which starts all of them again.
     private func proceed(_ actor: Actor) throws {
         while behind == 0, sinceBarrier < Self.stride, !ready.isEmpty {
             let index = Int.random(in: ready.indices, using: &dice)
@@ -129,10 +129,10 @@ final class Soak {
         }
     }
 
-    /// All wait for the witnesses.
+    /// Makes all clients wait for the witnesses.
     private func hold() throws {
         behind = witnesses.count
-        // What it logs is read, so that it can be told when something fails.
+        // This reads the daemon's log, so that it can be shown when something fails.
         if let ending = daemon.process.advance() { throw TestFailure("the daemon ended: \(ending)") }
         for witness in witnesses {
             try witness.whenCaughtUp { [unowned self] in
@@ -153,7 +153,7 @@ final class Soak {
         try wait("the witnesses") { behind == 0 }
     }
 
-    /// With nothing under way, what was announced is what the daemon knows and what the processes are.
+    /// Checks, with nothing under way, that the announced states agree with the daemon's and with the processes.
     private func agree(_ subjects: [Subject]) throws {
         let client = try daemon.client()
         let deadline = ContinuousClock.now + .seconds(300)
@@ -161,7 +161,7 @@ final class Soak {
             try settle()
             let disagreements = try disagreements(subjects, client)
             if disagreements.isEmpty { return }
-            // Stops are found, and retried, within a second.
+            // The daemon finds stops, and retries them, within a second.
             guard ContinuousClock.now < deadline else {
                 failures += disagreements.prefix(5)
                 return

@@ -22,7 +22,7 @@ final class Witness {
                 member: "Subscribe"))
     }
 
-    /// Calls back when everything has come that the daemon sent before it was asked.
+    /// Calls back when everything has arrived that the daemon sent before this call.
     func whenCaughtUp(_ done: @escaping () -> Void) throws {
         question = try bus.callAsync(
             bus.newCall(

@@ -3,9 +3,9 @@ import Glibc
 import TestSupport
 import Testing
 
-/// cage without a screen: a compositor for one application, which tells nobody of windows.
+/// cage without a screen: a compositor for a single application that reports no windows.
 final class Cage {
-    /// As in WAYLAND_DISPLAY, with its directories.
+    /// In the form of WAYLAND_DISPLAY, with its directories.
     let display: String
     private let directory: String
     private let process: Child
@@ -16,7 +16,7 @@ final class Cage {
         "needs cage, a compositor that tells nobody of windows, and as root setpriv: scripts/setup test"
 
     init() throws {
-        // It refuses to be root.
+        // It refuses to run as root.
         let uid = getuid() == 0 ? TestDesktop.nobody : nil
         directory = try TestDesktop.directory(for: uid)
         process = try Child(

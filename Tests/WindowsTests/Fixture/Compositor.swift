@@ -4,9 +4,9 @@ import TestSupport
 import Testing
 import Windows
 
-/// A Wayland compositor without a screen. It ends when it is let go.
+/// A Wayland compositor without a screen. It ends when it is released.
 final class Compositor {
-    /// Those that tell of windows by zwlr_foreign_toplevel_manager_v1, and run here.
+    /// The installed ones that report windows by zwlr_foreign_toplevel_manager_v1.
     enum Kind: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case labwc
         case sway
@@ -19,9 +19,9 @@ final class Compositor {
     }
 
     let kind: Kind
-    /// As in WAYLAND_DISPLAY, with its directories.
+    /// In the form of WAYLAND_DISPLAY, with its directories.
     let display: String
-    /// Of its Xwayland, which starts with its first client.
+    /// The display of its Xwayland, which starts with its first client.
     let x11Display: String
     let uid: UInt32?
     private let directory: String
@@ -45,7 +45,7 @@ final class Compositor {
 
     var pid: Int32 { process.pid }
 
-    /// For its clients, and for an agent that watches it by this protocol.
+    /// The environment of its clients, and of an agent that watches it by this protocol.
     var environment: [String: String?] {
         [
             "XDG_RUNTIME_DIR": directory, "WAYLAND_DISPLAY": display, "DISPLAY": x11Display, "SWAYSOCK": nil,
@@ -55,7 +55,7 @@ final class Compositor {
 
     /// A Wayland application, as WaylandActor/Main.swift describes it.
     ///
-    /// - Parameter name: of its program: that is how its windows are found to be its own.
+    /// - Parameter name: the name of its program, by which its windows are recognised.
     func app(_ name: String = "WaylandActor", prefix: [String] = []) throws -> WindowApp {
         let program = "\(directory)/\(name)"
         if access(program, F_OK) != 0, let built = Programs.built("WaylandActor") {

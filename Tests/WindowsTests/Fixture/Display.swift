@@ -4,15 +4,15 @@ import TestSupport
 import Testing
 import Windows
 
-/// An X server without a screen, on a display of its own, with a window manager. It ends when it is let go.
+/// An X server without a screen, on its own display, with a window manager. It ends when it is released.
 final class Display {
-    /// As in DISPLAY.
+    /// In the form of DISPLAY.
     let name: String
     let manager: WindowManager
     private let server: Child
     private var managerProcess: Child
     private var managerWindow: String
-    /// Waits for window managers.
+    /// Waits until a window manager runs.
     private let usher: WindowApp
 
     static let isAvailable =
@@ -22,7 +22,7 @@ final class Display {
     static let whatIsMissing: Comment =
         "needs Xvfb, xdotool, wmctrl, and openbox or xfwm4: scripts/setup test"
 
-    /// Starts both, and waits until windows are managed; four workspaces.
+    /// Starts both and waits until windows are managed; four workspaces.
     init(_ manager: WindowManager) throws {
         self.manager = manager
         (server, name) = try Self.startServer()
@@ -33,7 +33,7 @@ final class Display {
     }
 
     deinit {
-        // The window manager ends with the server, and what was started for it with it.
+        // The window manager ends with the server, and so does everything started for it.
         try? end()
         _ = try? managerProcess.waitForExit()
     }
@@ -42,7 +42,7 @@ final class Display {
         ["DISPLAY": name, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "I3SOCK": nil]
     }
 
-    /// Runs a program on the display, and waits for its end.
+    /// Runs a program on the display and waits for its end.
     @discardableResult
     func run(_ program: String, _ arguments: [String]) throws -> String {
         let child = try Child(program, arguments, environment: environment)
@@ -54,7 +54,7 @@ final class Display {
 
     /// An application on this display.
     ///
-    /// - Parameter bus: the environment of a system bus that it can register itself on.
+    /// - Parameter bus: the environment of a system bus on which it can register itself.
     func app(prefix: [String] = [], on bus: [String: String?] = [:]) throws -> WindowApp {
         try WindowApp(environment: environment.merging(bus) { $1 }, prefix: prefix)
     }
@@ -62,17 +62,17 @@ final class Display {
     /// An observer of this display.
     func watch() throws -> Watch { Watch(try X11Observer(display: name)) }
 
-    /// Another window manager takes the place of this one, which gives it up, or was killed before.
+    /// Another window manager replaces this one, which either gives up its selection or was killed before.
     func replaceManager(afterKilling: Bool) throws {
         let former = managerProcess
         if afterKilling { try killManager() }
         managerProcess = try Self.start(manager, afterKilling ? [] : ["--replace"], on: name)
-        // Who comes after one that was killed may get the same number for its window.
+        // The successor of a killed window manager may get the same window number.
         managerWindow = try usher.ask(afterKilling ? "manager" : "manager \(managerWindow)")
         try former.waitForExit()
     }
 
-    /// The window manager, not what started it.
+    /// The window manager itself, not the process that started it.
     private func killManager() throws {
         let own = managerProcess.pid
         let children = try String(contentsOfFile: "/proc/\(own)/task/\(own)/children", encoding: .utf8)
@@ -89,7 +89,7 @@ final class Display {
         try server.waitForExit()
     }
 
-    /// An X server alone, and its display.
+    /// A bare X server and its display.
     static func startServer() throws -> (Child, String) {
         let number = try PipeEnds()
         let server = try Child(
@@ -107,14 +107,14 @@ final class Display {
         return process
     }
 
-    /// Xvfb prints its number when it listens, and ends when it cannot.
+    /// Xvfb prints its display number once it listens and ends if it cannot.
     private static func line(from descriptor: Int32, of server: Child) throws -> String {
         var line: [UInt8] = []
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             var byte: UInt8 = 0
             guard poll(&ready, 1, 300_000) == 1, read(descriptor, &byte, 1) == 1 else {
-                throw TestFailure("Xvfb does not say its display\n\(server.errors)")
+                throw TestFailure("Xvfb printed no display number\n\(server.errors)")
             }
             if byte == UInt8(ascii: "\n") { return String(decoding: line, as: UTF8.self) }
             line.append(byte)

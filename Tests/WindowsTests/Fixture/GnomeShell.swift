@@ -7,10 +7,10 @@ import Testing
 
 @testable import appstate_session
 
-/// GNOME Shell on Wayland, without a screen, with the extension as `make install-gnome` installs it, and a bus of its
-/// own. What is done to windows is typed on its keyboard. It ends when it is let go.
+/// GNOME Shell on Wayland, without a screen, with the extension as `make install-gnome` installs it and a private bus.
+/// Tests manipulate windows by typing on its keyboard. It ends when it is released.
 final class GnomeShell {
-    /// On which it is, and where it looks for the system's services too.
+    /// Its session bus, which also serves as its system bus.
     let bus: PrivateBus
     private let directory: String
     private let process: Child
@@ -27,7 +27,7 @@ final class GnomeShell {
     private static let remote = "org.gnome.Mutter.RemoteDesktop"
     private static let source = #filePath
 
-    /// Keys, as evdev numbers them (linux/input-event-codes.h).
+    /// Key codes of evdev (linux/input-event-codes.h).
     enum Key: UInt32 {
         case escape = 1
         case tab = 15
@@ -40,9 +40,9 @@ final class GnomeShell {
         case windows = 125
     }
 
-    /// Starts it, and waits until windows can be opened and have the focus.
+    /// Starts it and waits until windows can be opened and focused.
     ///
-    /// - Parameter isEnabled: the extension.
+    /// - Parameter isEnabled: whether the extension is enabled.
     init(isEnabled: Bool = true) throws {
         directory = try TestDesktop.directory()
         bus = try PrivateBus(
@@ -73,7 +73,7 @@ final class GnomeShell {
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// It begins in its overview, where no window gets the focus.
+    /// It starts in its overview, where no window gets the focus.
     private func leaveOverview() throws {
         let path = "/org/gnome/Shell"
         func isThere() throws -> Bool {
@@ -94,8 +94,8 @@ final class GnomeShell {
         }
         let deadline = ContinuousClock.now + .seconds(300)
         while try isThere() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("the overview stays") }
-            // What came while an answer was awaited has been read already.
+            guard ContinuousClock.now < deadline else { throw TestFailure("the overview does not close") }
+            // Messages that arrived while a reply was awaited have been read already.
             while try connection.process() {}
             var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
             poll(&ready, 1, 1_000)
@@ -133,7 +133,7 @@ final class GnomeShell {
 
     // MARK: Its clients
 
-    /// For its clients, and for an agent that watches it.
+    /// The environment of its clients, and of an agent that watches it.
     var environment: [String: String?] {
         [
             "XDG_RUNTIME_DIR": directory, "WAYLAND_DISPLAY": "wayland-g", "DISPLAY": nil, "SWAYSOCK": nil,
@@ -149,14 +149,14 @@ final class GnomeShell {
     /// An application on its X server.
     func x11App() throws -> WindowApp { try WindowApp(environment: x11Environment) }
 
-    /// With the X server too, as its sessions have it.
+    /// With the X server too, as in its own sessions.
     var x11Environment: [String: String?] {
         get throws {
             let line = try process.waitForLine(containing: "Using public X11 display ")
             let display = line.components(separatedBy: "public X11 display ")[1].prefix { $0 != "," }
             let files = try FileManager.default.contentsOfDirectory(atPath: directory)
             guard let authority = files.first(where: { $0.hasPrefix(".mutter-Xwaylandauth.") }) else {
-                throw TestFailure("nobody is let in to Xwayland")
+                throw TestFailure("Xwayland accepts no client")
             }
             return environment.merging(
                 ["DISPLAY": String(display), "XAUTHORITY": "\(directory)/\(authority)"]
@@ -169,7 +169,7 @@ final class GnomeShell {
 
     // MARK: What is done to it
 
-    /// Presses these keys together, and lets them go.
+    /// Presses these keys together and releases them.
     func press(_ keys: Key...) throws {
         for (key, isDown) in keys.map({ ($0, true) }) + keys.reversed().map({ ($0, false) }) {
             try call(keyboard, Self.remote + ".Session", "NotifyKeyboardKeycode", at: Self.remote) {
@@ -194,7 +194,7 @@ final class GnomeShell {
         let reply = try call("/org/gnome/Shell", "org.gnome.Shell.Extensions", member) {
             try $0.append(Self.extensionID)
         }
-        guard try reply.readBool() else { throw TestFailure("GNOME Shell knows no such extension") }
+        guard try reply.readBool() else { throw TestFailure("GNOME Shell does not know the extension") }
     }
 
     @discardableResult

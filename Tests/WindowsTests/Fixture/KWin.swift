@@ -7,12 +7,12 @@ import Windows
 
 @testable import appstate_session
 
-/// KWin on Wayland, without a screen. It ends when it is let go.
+/// KWin on Wayland, without a screen. It ends when it is released.
 final class KWin {
-    /// As in WAYLAND_DISPLAY, with its directories.
+    /// In the form of WAYLAND_DISPLAY, with its directories.
     let display: String
     let x11Display: String
-    /// On which it is; nil: on one that is started for it, and not known.
+    /// Its session bus; nil: an unknown one that is started for it.
     let bus: PrivateBus?
     private let directory: String
     private let process: Child
@@ -24,9 +24,9 @@ final class KWin {
         "needs kwin_wayland, Xwayland and dbus-run-session: scripts/setup test"
 
     /// - Parameters:
-    ///   - checksPermissions: whether the protocol is only for those whose desktop entry asks for it.
+    ///   - checksPermissions: whether the protocol is restricted to clients whose desktop entry requests it.
     ///   - entry: a desktop entry.
-    ///   - bus: to be on.
+    ///   - bus: its session bus.
     init(checksPermissions: Bool = false, entry: String? = nil, bus: PrivateBus? = nil) throws {
         directory = try TestDesktop.directory()
         self.bus = bus
@@ -38,9 +38,10 @@ final class KWin {
         }
         display = directory + "/wayland-k"
         let started = directory + "/started"
-        // A copy, without the capability that the file has and a machine may lack; it goes by its name.
+        // A copy without the file's capability, which the machine may lack. It is recognised by its name.
         let program = directory + "/kwin_wayland"
-        // Not by us: who is started elsewhere at that moment would have the file open to write, and it could not be run.
+        // Not copied by this process: a process started meanwhile would hold the file open for writing, and it could
+        // not be executed.
         let copy = try Child("cp", [Programs.inPath("kwin_wayland") ?? "", program])
         guard try copy.waitForExit() == .exited(0) else { throw TestFailure("cp: \(copy.errors)") }
         let script = directory + "/application"
@@ -63,7 +64,7 @@ final class KWin {
             command = ["dbus-run-session", "--"] + command
         }
         var attempt = try Self.start(command, variables, started, patience: 40_000)
-        // On a machine with much to do, KWin 5.27 was seen to wait for its Xwayland for ever; or it takes its time.
+        // On a busy machine KWin 5.27 was seen to wait for its Xwayland forever, or for a long time.
         for patience in [80_000, 120_000] where attempt.display == nil {
             try Self.end(attempt.process, SIGKILL)
             attempt = try Self.start(command, variables, started, patience: patience)
@@ -76,7 +77,7 @@ final class KWin {
         x11Display = found
     }
 
-    /// - Returns: the process, and its X server's display, once it has started the application `started` tells of.
+    /// - Returns: the process, and its X server's display, once it has started the application that `started` names.
     private static func start(
         _ command: [String], _ variables: [String: String?], _ started: String, patience: Int
     ) throws -> (process: Child, display: String?) {
@@ -109,8 +110,8 @@ final class KWin {
     /// An observer of its windows.
     func watch() throws -> Watch { Watch(try PlasmaObserver(display: display)) }
 
-    /// One that has its protocol for WaylandActor only, on a bus of its own, and has our script installed as
-    /// `make install-kwin` does it.
+    /// A KWin that restricts its protocol to WaylandActor, on a private bus, with our script installed by
+    /// `make install-kwin`.
     static func refusing() throws -> KWin {
         let bus = try PrivateBus(
             policy: """
@@ -136,7 +137,7 @@ final class KWin {
         return kwin
     }
 
-    /// How the agent watches it.
+    /// How the agent watches KWin.
     enum Way: CaseIterable, CustomTestStringConvertible {
         case byProtocol
         case byScript
@@ -144,13 +145,13 @@ final class KWin {
         var testDescription: String { self == .byProtocol ? "by its protocol" : "by a script" }
     }
 
-    /// One that lets the agent watch it in this way.
+    /// A KWin that the agent can watch in this way.
     static func letting(_ way: Way) throws -> KWin { try way == .byProtocol ? KWin() : refusing() }
 
     /// An observer of its windows, in this way.
     func watch(_ way: Way) throws -> Watch { try way == .byProtocol ? watch() : scriptWatch() }
 
-    /// An observer of its windows by the script.
+    /// An observer of its windows that uses the script.
     func scriptWatch(directories: [String]? = nil) throws -> Watch {
         Watch(
             try KWinScriptObserver(
@@ -168,7 +169,7 @@ final class KWin {
             member: "loadScript")
         try loading.append(path)
         let number = try connection.call(loading).readInt32()
-        // KWin 6's, and KWin 5's.
+        // The paths of KWin 6 and of KWin 5.
         let ran = ["/Scripting/Script\(number)", "/\(number)"].contains { path in
             let run = try? connection.newCall(
                 destination: "org.kde.KWin", path: path, interface: "org.kde.kwin.Script", member: "run")
@@ -181,7 +182,7 @@ final class KWin {
     /// The files beside its sockets.
     func files() throws -> [String] { try FileManager.default.contentsOfDirectory(atPath: directory) }
 
-    /// Ends it, and the bus that was started for it.
+    /// Ends it and the bus that was started for it.
     func end(_ signal: Int32 = SIGTERM) throws { try Self.end(process, signal) }
 
     private static func end(_ process: Child, _ signal: Int32) throws {

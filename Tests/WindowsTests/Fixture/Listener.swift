@@ -2,7 +2,7 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// A socket that takes connections. It goes when it is let go.
+/// A socket that accepts connections. It closes when it is released.
 final class Listener {
     let path: String
     private let directory: String
@@ -27,7 +27,7 @@ final class Listener {
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// Says these bytes to the one who comes, and leaves.
+    /// Sends these bytes to the next client and closes the connection.
     func serve(_ bytes: [UInt8]) {
         let listener = descriptor
         Thread.detachNewThread {

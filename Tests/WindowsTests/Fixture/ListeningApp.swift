@@ -3,7 +3,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A process that listens on local sockets, and answers each connection with the socket's number.
+/// A process that listens on local sockets and answers each connection with the socket's number.
 final class ListeningApp {
     static let python = "/usr/bin/python3"
     /// Whether its sockets can be copied: pidfd_getfd(2).
@@ -34,7 +34,7 @@ final class ListeningApp {
     let sockets: Int
     let process: Child
 
-    /// - Parameter accepting: on which of them; empty: all.
+    /// - Parameter accepting: the sockets on which it accepts; empty: all.
     init(_ sockets: Int, accepting: [Int] = []) throws {
         self.sockets = sockets
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
@@ -43,7 +43,7 @@ final class ListeningApp {
         try process.waitForLine(containing: "listens")
     }
 
-    /// Says when it is connected, and what it is answered.
+    /// A client that prints when it is connected and what it receives.
     func connect(_ number: Int) throws -> Child {
         try Child(
             Self.python,

@@ -4,16 +4,16 @@ import TestSupport
 import Testing
 import Windows
 
-/// A PulseAudio without hardware, in a directory of its own. It ends, and the directory is removed, when it is let go.
+/// A PulseAudio without hardware, in its own directory. When it is released, it ends and the directory is removed.
 final class SoundServer {
-    /// As XDG_RUNTIME_DIR.
+    /// In the form of XDG_RUNTIME_DIR.
     let directory: String
     private var process: Child?
 
     static let isAvailable = ["pulseaudio", "pacat"].allSatisfy { Programs.inPath($0) != nil }
     static let whatIsMissing: Comment = "needs pulseaudio and pacat: scripts/setup test"
 
-    /// - Parameter isRunning: false: only the directory is there.
+    /// - Parameter isRunning: false: only the directory is made.
     init(isRunning: Bool = true) throws {
         var template = Array("\(NSTemporaryDirectory())sound.XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
@@ -28,7 +28,7 @@ final class SoundServer {
 
     var socket: String { directory + "/pulse/native" }
 
-    /// For clients, and for an agent.
+    /// The environment of clients and of an agent.
     var environment: [String: String?] {
         [
             "XDG_RUNTIME_DIR": directory, "HOME": directory, "PULSE_SERVER": nil, "PULSE_RUNTIME_PATH": nil,
@@ -36,7 +36,7 @@ final class SoundServer {
         ]
     }
 
-    /// Starts it, and waits until it listens.
+    /// Starts it and waits until it listens.
     func start() throws {
         mkdir(directory + "/pulse", 0o700)
         unlink(directory + "/notify")
@@ -57,7 +57,7 @@ final class SoundServer {
         process = nil
     }
 
-    /// A process that plays silence until it is let go.
+    /// A process that plays silence until it is released.
     func player() throws -> Child {
         try Child("pacat", ["--playback", "--raw", "/dev/zero"], environment: environment)
     }

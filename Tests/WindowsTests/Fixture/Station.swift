@@ -5,7 +5,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The real daemon and the real agent on a bus of their own, and a subscriber. All of it ends when it is let go.
+/// The real daemon and the real agent on a private bus, and a subscriber. All of it ends when it is released.
 final class Station {
     let bus: PrivateBus
     private(set) var daemon: Child?
@@ -28,7 +28,7 @@ final class Station {
     private let configuration: String
     private let sessions: [String: UInt32]
 
-    /// Whether a daemon can be shown sessions of a test's own.
+    /// Whether a test can show the daemon sessions of its own.
     static let canHaveSessions: Bool = {
         guard isAvailable, getuid() == 0, access("/run/systemd", X_OK) == 0,
             let probe = try? Child("unshare", ["--mount", "--", "mount", "--bind", "/tmp", "/run/systemd"])
@@ -37,7 +37,7 @@ final class Station {
     }()
     static let whatSessionsNeed: Comment = "needs root, mount namespaces, and a directory /run/systemd"
 
-    /// Whether user nobody can run what was built.
+    /// Whether the user nobody can run the built programs.
     static let othersCanRun: Bool = {
         guard getuid() == 0, Programs.inPath("setpriv") != nil,
             let program = Programs.built("appstate-session"),
@@ -47,18 +47,18 @@ final class Station {
     }()
     static let whatOthersNeed: Comment = "needs root, setpriv, and programs that user nobody can run"
 
-    /// Starts a bus, and a daemon on it.
+    /// Starts a bus and a daemon on it.
     ///
     /// - Parameters:
-    ///   - configuration: more of the daemon's.
-    ///   - sessions: those of logind that the daemon sees, with the user of each; empty: those of the machine.
-    ///   - policy: more of the bus's.
+    ///   - configuration: additional configuration of the daemon.
+    ///   - sessions: logind's sessions as the daemon sees them, with the user of each; empty: the machine's own.
+    ///   - policy: additional policy of the bus.
     init(
         withDaemon: Bool = true, configuration: String = "", sessions: [String: UInt32] = [:],
         policy: String = ""
     ) throws {
         self.sessions = sessions
-        // The memory of the machine that runs the tests is not their subject.
+        // These tests do not depend on the memory of the machine.
         self.configuration =
             "[LifeCycle]\nDrainEverySec=0\n\(configuration)\n[Pressure]\nSource=/nonexistent\n"
         let root = URL(fileURLWithPath: Self.source).deletingLastPathComponent().deletingLastPathComponent()
@@ -82,7 +82,7 @@ final class Station {
 
     // MARK: The programs
 
-    /// Starts a daemon with what a former one wrote down, and subscribes to it.
+    /// Starts a daemon with the state that an earlier one saved, and subscribes to it.
     func startDaemon() throws {
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
@@ -92,7 +92,7 @@ final class Station {
         try call(BusNames.manager, "Subscribe")
     }
 
-    /// A command that starts a program to which our sessions are logind's: the files that sd-login(3) reads.
+    /// A command that runs a program with our sessions in the files that sd-login(3) reads.
     private func login() throws -> [String] {
         guard !sessions.isEmpty else { return [] }
         let directory = bus.directory + "/login"
@@ -121,14 +121,14 @@ final class Station {
         agent = try start("appstate-session", arguments, in: "agent", environment, uid: uid)
     }
 
-    /// Starts one more.
+    /// Starts another agent.
     func startAnotherAgent(
         _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
     ) throws -> Child {
         try start("appstate-session", arguments, in: "another", environment, uid: uid)
     }
 
-    /// Writes the agent's configuration; answers its file.
+    /// Writes the agent's configuration; returns its file.
     @discardableResult
     func configureAgent(_ text: String) throws -> String {
         let file = bus.directory + "/session.conf"
@@ -136,7 +136,7 @@ final class Station {
         return file
     }
 
-    /// Has the agent read its configuration again, and waits until it has.
+    /// Makes the agent read its configuration again and waits until it has.
     func reloadAgent(_ text: String) throws {
         try configureAgent(text)
         guard let agent, let ready = sockets["agent"] else { throw TestFailure("there is no agent") }
@@ -172,7 +172,7 @@ final class Station {
         return try connection.call(message, timeout: 300_000_000)
     }
 
-    /// Registers a process; answers its path.
+    /// Registers a process; returns its path.
     func register(_ id: String, _ pid: Int32, suspension: String? = nil) throws -> String {
         try call(BusNames.manager, "Register") { message in
             try message.append(id)
@@ -187,7 +187,7 @@ final class Station {
         let pid: Int32
     }
 
-    /// All that are registered.
+    /// All registered applications.
     func applications() throws -> [Registered] {
         let message = try call(BusNames.manager, "ListApplications")
         var rows: [Registered] = []
@@ -205,7 +205,7 @@ final class Station {
         return rows
     }
 
-    /// Waits until somebody has registered a process; answers its path.
+    /// Waits until a process is registered; returns its path.
     func wait(forApplication id: String, _ pid: Int32) throws -> String {
         var found: Registered?
         try wait("\(id) with process \(pid)") {
@@ -221,14 +221,14 @@ final class Station {
         _ = try connection.call(message, timeout: 300_000_000)
     }
 
-    /// What `CanSuspend` answers.
+    /// The answer of `CanSuspend`.
     func objections(to path: String) throws -> [String] {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "CanSuspend")
         return try connection.call(message, timeout: 300_000_000).readStrings()
     }
 
-    /// Who needed it when it was suspended last, and what for.
+    /// What needed the application when it was suspended last, and why.
     func explain(_ path: String, _ key: String) throws -> Variant? {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "Explain")
@@ -255,29 +255,29 @@ final class Station {
 
     // MARK: Signals
 
-    /// What an application has gone through since it was asked last: `from→to`, one after the other.
+    /// The edges of an application since it was last asked for, in order: `from→to`.
     func walk(of path: String) -> [String] { edges[path] ?? [] }
 
-    /// Waits until an application is in this state, and takes in how it came there.
+    /// Waits until an application is in this state, and reads the edges that led there.
     func wait(for path: String, toBe state: String) throws {
-        // It may have come there before anybody could subscribe.
+        // It may have got there before the subscription.
         try wait("\(path) to be \(state)") { try self.state(of: path) == state }
         while try loop.runOnce(timeout: 0) {}
     }
 
-    /// Waits until each of these applications has walked so, and forgets it.
+    /// Waits until each of these applications has gone through these edges, and forgets them.
     func wait(forWalks walks: [String: [String]], _ what: String) throws {
         try wait("\(what): \(walks)") { walks.allSatisfy { self.walk(of: $0) == $1 } }
         forget()
     }
 
-    /// Waits until an application was removed; answers why.
+    /// Waits until an application is removed; returns the reason.
     func waitForRemoval(of path: String) throws -> String {
         try wait("the removal of \(path)") { self.removals[path] != nil }
         return removals[path] ?? ""
     }
 
-    /// Does something, and waits until a method of the daemon's has been called because of it, answered or not.
+    /// Performs an action and waits until it has caused a call of a method of the daemon, answered or not.
     func waitForCall(of member: String, after act: () throws -> Void) throws {
         let monitor = try Bus.open(address: bus.address, isMonitor: true)
         var isCalled = false
@@ -295,7 +295,7 @@ final class Station {
 
     func forget() { edges = [:] }
 
-    /// How often signals were withheld, because nobody read them: a walk may have gaps then.
+    /// How often signals were withheld because the subscriber did not read them: the edges may then have gaps.
     private(set) var resyncs = 0
 
     func wait(_ what: String, until done: () throws -> Bool) throws {
@@ -303,7 +303,7 @@ final class Station {
         while try !done() {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure(
-                    "\(what) did not come; walks: \(edges)\n\(agent?.errors ?? "")\(daemon?.errors ?? "")")
+                    "\(what) did not happen; edges: \(edges)\n\(agent?.errors ?? "")\(daemon?.errors ?? "")")
             }
             try loop.runOnce(timeout: 100_000)
         }
@@ -322,9 +322,9 @@ final class Station {
         keep(path, arguments)
     }
 
-    /// From where and to where; or who was removed, and why. Nothing of other signals.
+    /// The states before and after, or the removed application and the reason. Nothing for other signals.
     ///
-    /// Apart from `keep`: Swift 6.0.3 crashes where a dictionary of `self` is changed while a message is borrowed.
+    /// Separate from `keep`: Swift 6.0.3 crashes where a dictionary of `self` is changed while a message is borrowed.
     private static func arguments(of message: borrowing Message, _ signal: String) throws -> [String] {
         var arguments: [String] = []
         if signal == "\(BusNames.application).StateChanged" {

@@ -3,14 +3,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The desktops that tests run without a screen, and what they need.
+/// The desktops that tests run without a screen, and their requirements.
 enum TestDesktop: String, CaseIterable, Sendable {
     case sway
     case i3
     case labwc
     case kwin
 
-    /// Those that are here.
+    /// The installed ones.
     static let present = allCases.filter { desktop in
         desktop.programs.allSatisfy { Programs.inPath($0) != nil }
             && ["WindowActor", "WaylandActor"].allSatisfy { Programs.built($0) != nil }
@@ -28,12 +28,12 @@ enum TestDesktop: String, CaseIterable, Sendable {
         }
     }
 
-    /// As whom it runs; nil: as we do. sway refuses to be root.
+    /// The user that it runs as; nil: ours. sway refuses to run as root.
     var uid: UInt32? { self == .sway && getuid() == 0 ? Self.nobody : nil }
 
     static let nobody: UInt32 = getpwnam("nobody")?.pointee.pw_uid ?? 65_534
 
-    /// Whether user nobody can run what was built.
+    /// Whether the user nobody can run the built programs.
     private static let othersCanRun: Bool = {
         guard let program = Programs.built("WaylandActor"), Programs.inPath("setpriv") != nil,
             let probe = try? Child(program, environment: ["WAYLAND_DISPLAY": "/nonexistent"], uid: nobody)
@@ -50,7 +50,7 @@ enum TestDesktop: String, CaseIterable, Sendable {
         return directory
     }
 
-    /// Variables that have a compositor on wlroots run without a screen.
+    /// Variables that make a wlroots compositor run without a screen.
     static func headless(in directory: String) -> [String: String?] {
         [
             "XDG_RUNTIME_DIR": directory, "HOME": directory, "WLR_BACKENDS": "headless",
@@ -59,7 +59,7 @@ enum TestDesktop: String, CaseIterable, Sendable {
         ]
     }
 
-    /// Starts a compositor on wlroots; answers its names as in WAYLAND_DISPLAY and DISPLAY.
+    /// Starts a wlroots compositor; returns its names in the form of WAYLAND_DISPLAY and DISPLAY.
     func startCompositor(
         in directory: String, _ more: [String: String?] = [:]
     ) throws -> (process: Child, display: String, x11Display: String) {
@@ -73,7 +73,7 @@ enum TestDesktop: String, CaseIterable, Sendable {
         let process = try Child(
             rawValue, arguments, environment: Self.headless(in: directory).merging(more) { $1 }, uid: uid)
         let names = try process.waitForLine(containing: "STARTED ").split(separator: " ")
-        guard names.count == 3 else { throw TestFailure("\(self) says \(names)") }
+        guard names.count == 3 else { throw TestFailure("\(self) printed \(names)") }
         return (process, "\(directory)/\(names[1])", String(names[2]))
     }
 }

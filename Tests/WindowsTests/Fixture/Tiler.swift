@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 import Windows
 
-/// sway without a screen, or i3 on an X server without one. It ends when it is let go.
+/// sway without a screen, or i3 on an X server without one. It ends when it is released.
 final class Tiler {
     enum Kind: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case sway
@@ -18,11 +18,11 @@ final class Tiler {
     }
 
     let kind: Kind
-    /// Of its IPC.
+    /// The socket of its IPC.
     let socket: String
     /// The X server: i3's, or sway's Xwayland, which starts with its first client.
     let display: String
-    /// sway's own.
+    /// sway's own display.
     private let waylandDisplay: String?
     let uid: UInt32?
     private let directory: String
@@ -67,7 +67,7 @@ final class Tiler {
         ]
     }
 
-    /// Has it carry out a command.
+    /// Makes it execute a command.
     func command(_ command: String) throws {
         let child = try Child(
             kind == .sway ? "swaymsg" : "i3-msg", ["-s", socket, command], environment: environment)

@@ -3,10 +3,10 @@ import TestSupport
 import Testing
 import Windows
 
-/// An observer, and whoever waits for what it sees.
+/// An observer, and the means to wait for what it sees.
 final class Watch {
     let observer: any WindowObserver
-    /// What it saw after each dispatch, since it was asked to forget.
+    /// What it saw after each dispatch since the history was last cleared.
     private(set) var history: [[ObservedWindow]] = []
 
     init(_ observer: any WindowObserver) { self.observer = observer }
@@ -25,24 +25,24 @@ final class Watch {
         }
     }
 
-    /// Waits until the windows are these, in any order, each as `picture` has it.
+    /// Waits until the windows are these, in any order, in the notation of `picture`.
     func wait(for pictures: Set<String>) throws {
         try wait("\(pictures.sorted())") { Set($0.map(\.picture)) == pictures }
     }
 
-    /// Waits until the observer says that what it watches has ended.
+    /// Waits until the observer reports that the thing it watches has ended.
     func waitForEnd() throws {
         do {
             try wait("the end") { _ in false }
         } catch ObserverFailure.ended {}
     }
 
-    /// Has an application on Xwayland open a window, and go: it is seen like any other.
+    /// Makes an application on Xwayland open a window and end: it is seen like any other.
     func expect(x11App app: WindowApp) throws {
-        // It has started the X server, which takes windows before anybody manages them.
+        // It has started the X server, which accepts windows before they are managed.
         try app.ask("manager")
         _ = try app.open("Alpha", "The first")
-        // The instance on labwc, the class elsewhere.
+        // labwc reports the instance, the others the class.
         try wait("the window") { $0.map { $0.appID.lowercased() } == ["alpha"] }
         #expect(observer.windows.first?.process == app.pid)
         app.process.kill(SIGKILL)
@@ -65,7 +65,7 @@ final class Watch {
 }
 
 extension ObservedWindow {
-    /// The application and what it is: `Alpha focused`, `Alpha` where it is visible and no more, `Alpha hidden`,
+    /// The application and its window's condition: `Alpha focused`, `Alpha` where it is only visible, `Alpha hidden`,
     /// `Alpha minimized`.
     var picture: String {
         appID + (focused ? " focused" : "") + (minimized ? " minimized" : visible ? "" : " hidden")

@@ -1,12 +1,12 @@
 import TestSupport
 import Testing
 
-/// The X11 window managers that are run in tests: two that differ.
+/// The X11 window managers that tests run: two different ones.
 enum WindowManager: String, CaseIterable, Sendable, CustomTestStringConvertible {
     case openbox
     case xfwm4
 
-    /// Those that are here; of the others a test says that they are missing.
+    /// The installed ones; a test reports the others as missing.
     static let present = allCases.filter(\.isPresent)
 
     var isPresent: Bool {
@@ -15,13 +15,13 @@ enum WindowManager: String, CaseIterable, Sendable, CustomTestStringConvertible 
 
     var testDescription: String { rawValue }
 
-    /// What it prints when windows can be opened; nil where the sign on the root window is enough. openbox sets that
-    /// one before it sees windows that are opened.
+    /// What it prints once windows can be opened; nil where the sign on the root window is enough. openbox sets that
+    /// sign before it notices windows that are opened.
     var sign: String? { self == .openbox ? Self.started : nil }
 
     private static let started = "started"
 
-    /// With its arguments. xfwm4 has its settings from a service on the session bus.
+    /// With its arguments. xfwm4 reads its settings from a service on the session bus.
     var command: [String] {
         switch self {
         case .openbox: ["openbox", "--sm-disable", "--startup", "echo \(Self.started)"]

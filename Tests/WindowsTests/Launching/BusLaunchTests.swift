@@ -8,14 +8,14 @@ import Testing
 
 @testable import Windows
 
-/// Applications that the session bus starts, and that are asked there to show themselves: with GLib's own application.
+/// Applications that the session bus starts and asks to show themselves, with GLib's own application class.
 @Suite(
     "Launches by the session bus", .serialized,
     .enabled(if: Station.isAvailable, Station.whatIsMissing),
     .enabled(if: Display.isAvailable, Display.whatIsMissing),
     .enabled(if: LaunchScene.hasGLib, "needs /usr/bin/python3 with gi: scripts/setup test"))
 struct BusLaunchTests {
-    /// An agent, and an application that writes down what it is asked.
+    /// An agent, and an application that records what it is asked.
     private final class Scene {
         let display: Display
         let scene: LaunchScene
@@ -69,7 +69,7 @@ struct BusLaunchTests {
         }
     }
 
-    @Test("started, asked to show itself, to open something; its process is the name's owner")
+    @Test("the bus starts it and asks it to show itself or to open something; its process owns the name")
     func start() throws {
         let test = try Scene()
         try test.scene.service(Scene.id, test.program)
@@ -85,14 +85,14 @@ struct BusLaunchTests {
         try test.wait(for: "open file:///tmp/a%20b https://example.org/")
         // No window, and nothing to open.
         #expect(try test.scene.present(Scene.id, launch.process.pid))
-        try test.scene.wait("it is asked once more") { test.lines.count { $0 == "activate" } == 2 }
+        try test.scene.wait("the second request") { test.lines.count { $0 == "activate" } == 2 }
         kill(launch.process.pid, SIGKILL)
         try launch.process.waitForEnd()
-        // Since Linux 6.15 the kernel tells.
+        // Since Linux 6.15 the kernel reports the status.
         #expect(["unknown 0", "signaled 9"].contains(try test.scene.exit(of: launch)))
     }
 
-    @Test("in the background: nobody asks it to show itself, but it opens what it is to open")
+    @Test("in the background it is not asked to show itself, but opens what it is given")
     func background() throws {
         let test = try Scene()
         try test.scene.service(Scene.id, test.program)
@@ -107,7 +107,7 @@ struct BusLaunchTests {
         #expect(!test.lines.contains("activate"))
     }
 
-    @Test("an entry that says so, of which the bus knows nothing, is started by its Exec")
+    @Test("an entry that requests bus activation of an unknown name is started by its Exec")
     func fallback() throws {
         let test = try Scene()
         let (program, record) = try test.scene.program("editor")
@@ -120,7 +120,7 @@ struct BusLaunchTests {
     }
 
     @Test(
-        "of a Flatpak, whose proxy has the name, the process that started the sandbox is told",
+        "for a Flatpak whose proxy owns the name, the process that started the sandbox is reported",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
         .enabled(if: Programs.inPath("xdg-dbus-proxy") != nil, "needs xdg-dbus-proxy"))
     func flatpak() throws {
@@ -129,7 +129,7 @@ struct BusLaunchTests {
             "app-flatpak-org.example.Bus\\x2dApp-\(UUID().uuidString).scope",
             below: try #require(TestCgroup.base))
         let directory = test.scene.system.directory
-        // As flatpak(1) does: the proxy and the sandbox in a unit of their own.
+        // As flatpak(1) does: the proxy and the sandbox in their own unit.
         try test.scene.write(
             program: directory + "/flatpak",
             """
@@ -155,7 +155,7 @@ struct BusLaunchTests {
         try launch.process.waitForEnd()
     }
 
-    @Test("a service that fails is an error")
+    @Test("a service that fails to start is reported as an error")
     func failure() throws {
         let test = try Scene()
         try test.scene.service(Scene.id, "/bin/false")
@@ -163,7 +163,7 @@ struct BusLaunchTests {
         #expect(try ErrorName(rawValue: test.scene.refusal(Scene.id).name) == .failed)
     }
 
-    @Test("a running application: its window is brought to the front; another's name is not asked")
+    @Test("a running application's window is raised; a name that another process owns is not asked")
     func present() throws {
         let test = try Scene()
         let watch = try test.display.watch()
@@ -174,7 +174,7 @@ struct BusLaunchTests {
         try watch.wait(for: ["Alpha", "Beta focused"])
         #expect(try test.scene.present("org.example.Alpha", alpha.pid))
         try watch.wait(for: ["Alpha focused", "Beta"])
-        // Somebody else's name, and no window.
+        // The name belongs to another process, and there is no window.
         try test.scene.service(Scene.id, test.program)
         try test.scene.entry(Scene.id, "DBusActivatable=true")
         let launch = try test.scene.start(Scene.id, [("launch-mode", .string("background"))])
@@ -184,7 +184,7 @@ struct BusLaunchTests {
         withExtendedLifetime(launch) {}
     }
 
-    @Test("what a running application that is not on the bus is to open is handed to its program once more")
+    @Test("what a running application without a bus name is to open is passed to its program once more")
     func openByEntry() throws {
         let test = try Scene()
         let (program, record) = try test.scene.program("editor")

@@ -5,8 +5,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The real agent on a system bus where somebody stands in for the daemon, with a session bus and desktop entries of its
-/// own. All of it ends when it is let go.
+/// The real agent on a system bus where a stand-in owns the daemon's name, with a session bus and desktop entries of
+/// its own. All of it ends when it is released.
 final class LaunchScene {
     let system: PrivateBus
     let session: PrivateBus
@@ -14,7 +14,7 @@ final class LaunchScene {
     private(set) var agent: Child?
     private var daemon: Bus?
     private var slots: [Slot] = []
-    /// The connection that has registered itself, and for which session.
+    /// The connection that has registered itself, and its session.
     private(set) var registration: (connection: String, session: String)?
     private let environment: [String: String?]
     private var ready: NotifySocket?
@@ -23,7 +23,7 @@ final class LaunchScene {
     private static let root = URL(fileURLWithPath: source).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
 
-    /// Whether programs can be written with GLib's application.
+    /// Whether programs can use GLib's application class.
     static let hasGLib: Bool = {
         guard let probe = try? Child("/usr/bin/python3", ["-c", "from gi.repository import Gio"]) else {
             return false
@@ -31,7 +31,7 @@ final class LaunchScene {
         return (try? probe.waitForExit()) == .exited(0)
     }()
 
-    /// A start, as the daemon is told of it.
+    /// A start, as the agent reports it to the daemon.
     struct Started {
         let number: UInt64
         let process: PidDescriptor
@@ -39,9 +39,9 @@ final class LaunchScene {
         let unit: String
     }
 
-    /// Starts the agent, and waits until it has registered itself.
+    /// Starts the agent and waits until it has registered itself.
     ///
-    /// - Parameter display: the environment of a display that can be watched.
+    /// - Parameter display: the environment of an observable display.
     init(on display: [String: String?], arguments: [String] = []) throws {
         let own = "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/>"
         system = try PrivateBus(
@@ -69,7 +69,7 @@ final class LaunchScene {
 
     // MARK: Both ends
 
-    /// Somebody takes the daemon's name.
+    /// The stand-in takes the daemon's name.
     func startDaemon() throws {
         let bus = try Bus.open(address: system.address)
         slots.append(
@@ -88,7 +88,7 @@ final class LaunchScene {
         daemon = bus
     }
 
-    /// It leaves the bus.
+    /// The stand-in leaves the bus.
     func endDaemon() {
         daemon?.close()
         (daemon, slots, registration) = (nil, [], nil)
@@ -115,7 +115,7 @@ final class LaunchScene {
         while try !done() {
             guard ContinuousClock.now < deadline else {
                 _ = agent?.advance()
-                throw TestFailure("\(what) did not come\n\(agent?.errors ?? "")")
+                throw TestFailure("\(what) did not happen\n\(agent?.errors ?? "")")
             }
             try loop.runOnce(timeout: 20_000)
         }
@@ -132,9 +132,9 @@ final class LaunchScene {
             toFile: "\(data)/applications/\(id).desktop", atomically: true, encoding: .utf8)
     }
 
-    /// A program that writes down its pid, arguments and environment, and ends with a status.
+    /// A program that records its pid, arguments and environment, and ends with a status.
     ///
-    /// - Returns: its path, and that of what it writes.
+    /// - Returns: its path, and the path of the record.
     func program(_ name: String, status: Int = 0, then: String = "") throws -> (path: String, record: String)
     {
         let (path, record) = ("\(system.directory)/\(name)", "\(system.directory)/\(name).record")
@@ -162,7 +162,7 @@ final class LaunchScene {
         chmod(path, 0o755)
     }
 
-    /// Has the session bus start a program for a name.
+    /// Makes a program the session bus's service for a name.
     func service(_ name: String, _ program: String) throws {
         let starter = "/usr/bin/env DBUS_SESSION_BUS_ADDRESS=\(session.address)"
         try "[D-BUS Service]\nName=\(name)\nExec=\(starter) \(program)\n".write(
@@ -171,12 +171,12 @@ final class LaunchScene {
         _ = try bus.call(try bus.newDriverCall("ReloadConfig"))
     }
 
-    /// What a program has written, once it has.
+    /// What a program has recorded; waits until it has.
     func record(_ path: String) throws -> [String] {
         var text: String?
         try wait(path) {
             text = try? String(contentsOfFile: path, encoding: .utf8)
-            // A file that is there may still be written.
+            // The file may exist before it is complete.
             return text?.hasSuffix("\n") == true
         }
         return (text ?? "").split(separator: "\n").map(String.init)
@@ -184,11 +184,11 @@ final class LaunchScene {
 
     // MARK: Calls
 
-    /// Calls the agent as the daemon does, and waits for the answer.
+    /// Calls the agent as the daemon does and waits for the reply.
     func call(
         _ method: AgentMethod, _ body: (borrowing Message) throws -> Void
     ) throws -> Message {
-        guard let daemon, let registration else { throw TestFailure("there is no daemon, or no agent") }
+        guard let daemon, let registration else { throw TestFailure("the daemon or the agent is missing") }
         return try Self.call(daemon, registration.connection, method, body)
     }
 
@@ -228,7 +228,7 @@ final class LaunchScene {
         return "\(try reply.readString()) \(try reply.readInt32())"
     }
 
-    /// The name of the error that a start is answered with, and its text.
+    /// The name and the text of the error with which a start is refused.
     func refusal(_ id: String, _ options: [(String, Variant)] = []) throws -> (name: String, text: String) {
         do {
             _ = try start(id, options)
@@ -239,7 +239,7 @@ final class LaunchScene {
     }
 }
 
-/// A pidfd that a test got.
+/// A pidfd that a test received.
 final class PidDescriptor {
     let number: Int32
 
@@ -247,7 +247,7 @@ final class PidDescriptor {
 
     deinit { close(number) }
 
-    /// As its fdinfo says; -1 once it has ended.
+    /// The pid from its fdinfo; -1 once the process has ended.
     var pid: Int32 {
         let text = try? String(contentsOfFile: "/proc/self/fdinfo/\(number)", encoding: .utf8)
         let line = text?.split(separator: "\n").first { $0.hasPrefix("Pid:") }
@@ -261,6 +261,6 @@ final class PidDescriptor {
 
     func waitForEnd() throws {
         var look = pollfd(fd: number, events: Int16(POLLIN), revents: 0)
-        guard poll(&look, 1, 300_000) == 1 else { throw TestFailure("process \(pid) does not end") }
+        guard poll(&look, 1, 300_000) == 1 else { throw TestFailure("process \(pid) did not end") }
     }
 }

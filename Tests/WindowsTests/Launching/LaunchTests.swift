@@ -7,7 +7,7 @@ import Testing
 
 @testable import Windows
 
-/// The real agent starts programs by their desktop entries, for somebody who stands in for the daemon.
+/// The real agent starts programs by their desktop entries on behalf of a stand-in for the daemon.
 @Suite(
     "Launches", .serialized,
     .enabled(if: Station.isAvailable, Station.whatIsMissing),
@@ -18,7 +18,7 @@ struct LaunchTests {
         return (try LaunchScene(on: display.environment, arguments: arguments), display)
     }
 
-    @Test("it registers itself with each daemon that comes, for the session that it is told")
+    @Test("the agent registers itself with each new daemon, for the session that it is given")
     func registration() throws {
         let (scene, display) = try Self.scene(["--session", "c7"])
         let connection = try #require(scene.registration?.connection)
@@ -31,7 +31,7 @@ struct LaunchTests {
     }
 
     @Test(
-        "nothing of the program runs before it may; then it does, as the same process, with all its arguments"
+        "the program starts only when it is allowed to, as the same process, with all its arguments"
     )
     func proceed() throws {
         let (scene, display) = try Self.scene()
@@ -60,12 +60,12 @@ struct LaunchTests {
             ])
         try launch.process.waitForEnd()
         #expect(try scene.exit(of: launch) == "exited 7")
-        // It is remembered.
+        // The status is kept.
         #expect(try scene.exit(of: launch) == "exited 7")
         withExtendedLifetime(display) {}
     }
 
-    @Test("an entry that takes one file at a time is started for each")
+    @Test("an entry that takes one file at a time is started once for each file")
     func each() throws {
         let (scene, display) = try Self.scene()
         try scene.write(
@@ -82,7 +82,7 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("ended by a signal")
+    @Test("the exit status of a program that a signal ends is known")
     func signal() throws {
         let (scene, display) = try Self.scene()
         let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
@@ -96,7 +96,7 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("cancelled, the daemon gone, the agent killed: who waits ends, and nothing of the program has run")
+    @Test("cancelling, or the end of the daemon or the agent, ends a waiting start before its program runs")
     func cancel() throws {
         let (scene, display) = try Self.scene()
         let (program, record) = try scene.program("editor")
@@ -121,7 +121,7 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("what runs outlives the agent")
+    @Test("a started program outlives the agent")
     func outlive() throws {
         let (scene, display) = try Self.scene()
         let (program, record) = try scene.program("sleeper", then: "exec sleep 1000 > /dev/null 2>&1")
@@ -136,7 +136,7 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("what cannot be started, and why")
+    @Test("a start that cannot succeed is refused with the right error")
     func refusals() throws {
         let (scene, display) = try Self.scene()
         try scene.entry("org.example.Hidden", "Exec=true", "Hidden=true")
@@ -165,7 +165,7 @@ struct LaunchTests {
         #expect(try refusal("org.example.Local", [("urls", .string("file:///tmp"))]) == .invalidArgs)
         #expect(try refusal("org.example.Local", [("launch-mode", .string("loud"))]) == .invalidArgs)
         #expect(try refusal("org.example.Local", [("activation-token", .string("a\nb"))]) == .invalidArgs)
-        // As much as the daemon takes, and no more.
+        // Exactly as much as the daemon accepts.
         try scene.entry("org.example.Far", "Exec=true %u")
         let far = "https://example.org/"
         let longest = far + String(repeating: "a", count: 65_536 - far.utf8.count)
@@ -177,7 +177,7 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("sixteen wait at once, no more; sixty-four are remembered")
+    @Test("at most 16 starts wait at once, and 64 exit statuses are kept")
     func limits() throws {
         let (scene, display) = try Self.scene()
         try scene.entry("org.example.True", "Exec=true")
@@ -193,7 +193,7 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("nobody but the daemon is obeyed")
+    @Test("calls of any connection but the daemon are denied")
     func strangers() throws {
         let (scene, display) = try Self.scene()
         let (program, record) = try scene.program("editor")
@@ -233,7 +233,9 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("in a terminal", .enabled(if: Programs.inPath("xterm") != nil, "needs xterm"))
+    @Test(
+        "an application that needs a terminal starts in one",
+        .enabled(if: Programs.inPath("xterm") != nil, "needs xterm"))
     func terminal() throws {
         let (scene, display) = try Self.scene()
         let watch = try display.watch()

@@ -7,10 +7,11 @@ import Testing
 
 @testable import Windows
 
-/// What the desktop is told of a start, as a client of it sees that; and the tokens that it gives.
+/// How the agent notifies the desktop of a start, as a client of the desktop sees it, and the tokens that the desktop
+/// issues.
 @Suite("Startup notification", .serialized, .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct StartupNoticeTests {
-    /// Collects the messages at the root window, as a panel does.
+    /// Collects the messages at the root window, like a panel.
     private final class Panel {
         private let connection: XConnection
         private let types: [xcb_atom_t]
@@ -24,7 +25,7 @@ struct StartupNoticeTests {
             _ = connection.focus()
         }
 
-        /// Takes what has come.
+        /// Reads what has arrived.
         func look() {
             while let event = xcb_poll_for_event(connection.pointer) {
                 defer { free(event) }
@@ -43,7 +44,7 @@ struct StartupNoticeTests {
     private static func display() throws -> Display { try Display(try #require(WindowManager.present.first)) }
 
     @Test(
-        "an X11 desktop is told of a start, and when its window is there",
+        "an X11 desktop is notified of a start and of its first window",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func window() throws {
         let display = try Self.display()
@@ -81,7 +82,7 @@ struct StartupNoticeTests {
     }
 
     @Test(
-        "a start that ends without a window, or is cancelled, is taken back",
+        "the notification is removed when a start is cancelled or ends without a window",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func end() throws {
         let display = try Self.display()
@@ -103,7 +104,7 @@ struct StartupNoticeTests {
     }
 
     @Test(
-        "what a running application is to open by its Exec is announced until that process has ended",
+        "a program that runs only to open something is announced until it has ended",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func errand() throws {
         let display = try Self.display()
@@ -115,7 +116,7 @@ struct StartupNoticeTests {
         _ = try scene.present(
             "org.example.Editor", idle.pid, [("urls", .strings(["https://example.org/"]))])
         let pid = try #require(Int32(try scene.record(record)[0]))
-        // The agent has waited for it, and told of that at once.
+        // The agent waited for it and announced its end at once.
         try scene.wait("the end of the errand") { kill(pid, 0) != 0 }
         try scene.cancel(try scene.start("org.example.Editor"))
         try scene.wait("four messages") {
@@ -128,7 +129,7 @@ struct StartupNoticeTests {
     }
 
     @Test(
-        "nobody is told of what begins in the background, says nothing of it, or has a token of the user's already",
+        "no notification: a start in the background, without StartupNotify, or with the user's own token",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func silence() throws {
         let display = try Self.display()
@@ -149,7 +150,7 @@ struct StartupNoticeTests {
             try launch.process.waitForEnd()
             unlink(record)
         }
-        // One that is told of comes after what was not.
+        // A start that is announced, after those that were not.
         try scene.cancel(try scene.start("org.example.Loud"))
         try scene.wait("the last") {
             panel.look()
@@ -158,7 +159,7 @@ struct StartupNoticeTests {
     }
 
     @Test(
-        "a Wayland compositor gives a token",
+        "a Wayland compositor issues an activation token",
         .enabled(if: Tiler.Kind.sway.isPresent, "needs sway, as root with programs that nobody can run"))
     func token() throws {
         let tiler = try Tiler(.sway)
