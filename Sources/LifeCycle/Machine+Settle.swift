@@ -97,6 +97,8 @@ extension Machine {
             next.holds.removeAll { $0.reason == .toggle }
         }
         walk(&next, reason)
+        // Whoever sees it need not wait for an answer.
+        if next.state == .active { next.neededAt = nil }
         // What arrived while it could not be delivered: the application was being launched, or had no delegate.
         if next.takesDeliveries, next.delegate != nil {
             for delivery in next.backlog.takeDeliveries() {

@@ -47,6 +47,12 @@ struct DemandTests {
         #expect(!stage.application.isAnswering(at: stage.now + 30 * Self.second))
         let restored = try Application(stage.application.record())
         #expect(restored.isAnswering(at: stage.now + 30 * Self.second - 1))
+        // Nothing is left of it once the application has been in front.
+        var seen = stage
+        try seen.minimize(false)
+        try seen.focus()
+        seen.settle()
+        #expect(seen.state == .active && !seen.application.isAnswering(at: seen.now))
         // Another demand in the meantime does not extend this.
         stage.pass(Self.second)
         stage.take(.needed(stage.number, "start by pid 8"))
