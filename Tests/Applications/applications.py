@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real applications under appstated: adopted, suspended, and needed while suspended.
 
-Usage: applications.py [--mode freezer|signals] [--display N] [--table FILE] [APPLICATION...]
+Usage: applications.py [--mode freezer|signals] [--desktop X11|sway] [--table FILE] [APPLICATION...]
 Prints each finding as it comes; with --table, writes them to a page as well. Applications that are not installed are
 named and left out. Exit status: 0, 1 a case failed.
 
@@ -9,7 +9,7 @@ scripts/test-apps runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, platform, shutil, signal, subprocess, sys, time
 import desktop
-from desktop import Desktop, SwayDesktop, free_display, wait_for, stat, descendants, difference, colours
+from desktop import Desktop, SwayDesktop, wait_for, stat, descendants, difference, colours
 
 PDF = "/usr/share/doc/shared-mime-info/shared-mime-info-spec.pdf"
 PAGE = "<title>{0}</title><body style='background:linear-gradient(red,blue)'><h1>{0}</h1>" \
@@ -19,7 +19,8 @@ PAGE = "<title>{0}</title><body style='background:linear-gradient(red,blue)'><h1
 # a window then has; "": the second process ends by itself; "new": one more window. keys: typed to see whether it takes
 # input. start: the limit for its first window, in seconds. held: the means, where it cannot be the freezer. kept: the
 # objection that keeps it from being suspended, for as long as it runs. moves: its picture changes by itself. quits: it
-# ends when Escape is typed. stays: it lives on for a while after its last window.
+# ends when Escape is typed. deaf: where it takes no keys, suspended before or not. stays: it lives on for a while after
+# its last window.
 TYPED = ["a", "b", "c", "d", "e", "f"]
 APPLICATIONS = {
     "mousepad": dict(unit="org.xfce.mousepad", argv=["mousepad", "one.txt"], again=["mousepad", "two{n}.txt"],
@@ -44,7 +45,7 @@ APPLICATIONS = {
     "xterm with a job": dict(unit="debian-xterm", argv=["xterm", "-e", "bash", "-c", "sleep 1000; true"],
                              kept="terminal-job"),
     "evince": dict(unit="org.gnome.Evince", argv=["evince", "one.pdf"], again=["evince", "one.pdf"], served="",
-                   keys=["ctrl+f"]),
+                   keys=["Next"], deaf="sway"),
     "okular": dict(unit="org.kde.okular", argv=["okular", "one.pdf"], again=["okular", "two{n}.pdf"], served="new",
                    keys=["Next"]),
     "eog": dict(unit="org.gnome.eog", argv=["eog", "one.png"], again=["eog", "two{n}.png"], served="two{n}",
@@ -52,7 +53,7 @@ APPLICATIONS = {
     "gimp": dict(unit="gimp", argv=["gimp", "--no-splash", "one.png"], again=["gimp", "two{n}.png"], served="two{n}",
                  keys=["alt+f"], start=90),
     "inkscape": dict(unit="org.inkscape.Inkscape", argv=["inkscape", "one.svg"], again=["inkscape", "two{n}.svg"],
-                     served="two{n}", keys=["r"], start=60),
+                     served="two{n}", keys=["s", "r", "e"], start=60),
     "galculator": dict(unit="galculator", argv=["galculator"], again=["galculator"], served="new",
                        keys=["7", "8", "9", "5"]),
     "gnome-mines": dict(unit="org.gnome.Mines", argv=["gnome-mines"], again=["gnome-mines"], served="",
@@ -76,7 +77,7 @@ APPLICATIONS = {
     "telegram": dict(unit="org.telegram.desktop", argv=["telegram-desktop"],
                      again=["telegram-desktop", "--", "tg://resolve?domain=example"], served="", keys=["Return"]),
     "qbittorrent": dict(unit="org.qbittorrent.qBittorrent", argv=["qbittorrent"],
-                        again=["qbittorrent", "two{n}.torrent"], served="two{n}", keys=["alt+f"]),
+                        again=["qbittorrent", "two{n}.torrent"], served="two{n}", keys=["ctrl+o"]),
     "vlc": dict(unit="vlc", argv=["vlc", "--no-qt-privacy-ask"], again=["vlc", "--no-qt-privacy-ask"], served="new",
                 keys=["alt+m"]),
 }
@@ -292,7 +293,8 @@ class Trial:
                   f"no: {colours(before)} colours, now {colours(now)}, {difference(before, now)} pixels differ",
                   seconds is not None)
         wait_for(lambda: self.state() == "active", 3)
-        start = time.monotonic()
+        if self.what.get("deaf") == self.desk.name:
+            return
         titles = self.own()
         before = self.desk.picture(window)
         self.desk.type(*self.what["keys"])
@@ -447,14 +449,16 @@ def table(trials):
         "| Application | " + " | ".join(title for title, _ in COLUMNS) + " |",
         "| --- " * (len(COLUMNS) + 1) + "|",
     ]
-    for trial in trials:
-        cells = []
-        for _, key in COLUMNS:
-            value = trial.result.get(key, "–")
-            text = f"{value:.2f}" if isinstance(value, float) else str(value)
-            cells.append(f"**{text}**" if key in trial.failures else text)
-        lines.append(f"| {trial.name} | " + " | ".join(cells) + " |")
-    return lines
+    return lines + [row(trial) for trial in trials]
+
+
+def row(trial):
+    cells = []
+    for _, key in COLUMNS:
+        value = trial.result.get(key, "–")
+        text = f"{value:.2f}" if isinstance(value, float) else str(value)
+        cells.append(f"**{text}**" if key in trial.failures else text)
+    return f"| {trial.name} | " + " | ".join(cells) + " |"
 
 
 def conditions(mode, rounds):
@@ -509,6 +513,19 @@ def write(path, trials, desk, rounds):
     path.write_text(page(trials, desk.mode, rounds) + mark + rest)
 
 
+def rewrite(path, trials, desk):
+    """Replaces the rows of some applications in the table of a desktop."""
+    path = pathlib.Path(path)
+    before, mark, rest = path.read_text().partition(f"\n{WAYLAND}\n")
+    part = rest if desk.name == "sway" else before
+    part, end, others = part.partition("\n## ")
+    lines = part.split("\n")
+    for trial in trials:
+        lines = [row(trial) if line.startswith(f"| {trial.name} |") else line for line in lines]
+    part = "\n".join(lines) + end + others
+    path.write_text(before + mark + part if desk.name == "sway" else part + mark + rest)
+
+
 def torrent(name):
     """A torrent of one empty piece, in the encoding of BEP 3."""
     text = f"d8:announce18:http://127.0.0.1:14:infod6:lengthi1e4:name{len(name)}:{name}12:piece lengthi16384e6:pieces20:"
@@ -535,6 +552,16 @@ def make_files(desk, rounds):
         os.chown(path, desktop.UID, desktop.UID)
 
 
+def attempt(desk, name, rounds):
+    trial = Trial(desk, name, rounds)
+    try:
+        trial.run()
+    except Exception as error:
+        trial.tell("harness", repr(error), False)
+        trial.end()
+    return trial
+
+
 def round_on(desk, arguments):
     """Tries applications on a desktop; gives their trials."""
     trials = []
@@ -545,28 +572,28 @@ def round_on(desk, arguments):
             if not shutil.which(APPLICATIONS[name]["argv"][0], path=desk.environment["PATH"]):
                 print(f"{desk.name:5} {name:17} skipped: not installed", flush=True)
                 continue
-            trial = Trial(desk, name, arguments.rounds)
-            try:
-                trial.run()
-            except Exception as error:
-                trial.tell("harness", repr(error), False)
-                trial.end()
+            trial = attempt(desk, name, arguments.rounds)
+            if trial.failures and arguments.again:
+                print(f"{desk.name:5} {name:17} is tried again", flush=True)
+                trial = attempt(desk, name, arguments.rounds)
             trials.append(trial)
             if arguments.table and not arguments.applications:
                 write(arguments.table, trials, desk, arguments.rounds)
     finally:
         desk.close()
+    if arguments.table and arguments.applications and pathlib.Path(arguments.table).exists():
+        rewrite(arguments.table, trials, desk)
     return trials
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("freezer", "signals"), default="freezer")
-    parser.add_argument("--display", type=int, default=77, help="the first that is tried")
     parser.add_argument("--desktop", choices=("X11", "sway"), help="without it, both")
     parser.add_argument("--rounds", type=int, default=1, help="of a second start")
+    parser.add_argument("--again", action="store_true", help="try an application that fails once more")
     parser.add_argument("--patience", type=int, default=1, help="what each limit is multiplied by")
-    parser.add_argument("--table", help="the page that is written if all applications are tried")
+    parser.add_argument("--table", help="the page whose tables, or rows of them, are written")
     parser.add_argument("applications", nargs="*", metavar="APPLICATION")
     arguments = parser.parse_args()
     if unknown := set(arguments.applications) - set(APPLICATIONS):
@@ -579,7 +606,7 @@ def main():
         if not shutil.which(program):
             print(f"{kind.name:5} skipped: {program} is not installed", flush=True)
             continue
-        trials += round_on(kind(arguments.mode, free_display(arguments.display)), arguments)
+        trials += round_on(kind(arguments.mode), arguments)
     return int(not trials or any(trial.failures for trial in trials))
 
 

@@ -54,10 +54,10 @@ def descendants(pid):
 
 
 class Desktop:
-    def __init__(self, mode, number, grace=2):
+    def __init__(self, mode, grace=2):
         self.mode = mode  # "freezer": each application in a cgroup of its own; "signals": none has one
         self.grace = grace
-        self.display = f":{number}"
+        self.display = ""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="appstate-applications.", dir="/tmp"))
         os.chmod(self.directory, 0o755)
         self.running = []
@@ -75,15 +75,15 @@ class Desktop:
         self.environment = {
             "HOME": home, "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
             "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/games", "XDG_RUNTIME_DIR": str(self.directory / "runtime"),
-            "DISPLAY": self.display, "XDG_CURRENT_DESKTOP": "XFCE",
+            "XDG_CURRENT_DESKTOP": "XFCE",
             "DBUS_SYSTEM_BUS_ADDRESS": os.environ["DBUS_SYSTEM_BUS_ADDRESS"],
             "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self.directory}/runtime/bus",
         }
 
     # ---- processes
 
-    def spawn(self, argv, log, unit=None, user=True, **more):
-        """Starts a process; unit: the id that its scope is named after, for a cgroup of its own."""
+    def spawn(self, argv, log, unit=None, user=True, keeps=(), **more):
+        """Starts a process. unit: the id that its scope is named after, for a cgroup of its own. keeps: descriptors."""
         scope = unit if unit and self.mode == "freezer" else None
 
         def prepare():
@@ -105,7 +105,7 @@ class Desktop:
         output = open(self.directory / f"{log}.log", "ab")
         process = subprocess.Popen(
             [str(part) for part in argv], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            env=environment, cwd=str(self.directory / "files"), preexec_fn=prepare)
+            env=environment, cwd=str(self.directory / "files"), preexec_fn=prepare, pass_fds=keeps)
         output.close()
         self.running.append(process)
         return process
@@ -127,8 +127,13 @@ class Desktop:
         self.start_agent()
 
     def start_screen(self):
-        assert not os.path.exists(f"/tmp/.X11-unix/X{self.display[1:]}"), f"display {self.display} is in use"
-        self.spawn(["Xvfb", self.display, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb")
+        # It takes a display that nobody has, and says which, once it is ready.
+        ours, its = os.pipe()
+        self.spawn(["Xvfb", "-displayfd", its, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb", keeps=(its,))
+        os.close(its)
+        with open(ours) as answer:
+            self.display = f":{answer.readline().strip()}"
+        self.environment["DISPLAY"] = self.display
         assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
 
     def start_window_manager(self):
@@ -177,7 +182,7 @@ class Desktop:
             except ProcessLookupError:
                 pass
         for name in (f"/tmp/.X{self.display[1:]}-lock", f"/tmp/.X11-unix/X{self.display[1:]}"):
-            if os.path.exists(name):
+            if self.display and os.path.exists(name):
                 os.unlink(name)
         time.sleep(0.5)
         for path in sorted(self.cgroup.glob("**/"), reverse=True) if self.cgroup.exists() else []:
@@ -276,7 +281,6 @@ class OnSway:
             "output * resolution 1280x900\n"
             'for_window [app_id=".*"] floating enable\nfor_window [class=".*"] floating enable\n'
             f"exec echo $DISPLAY > {display}\n")
-        del self.environment["DISPLAY"]
         self.environment.update(SWAYSOCK=str(runtime / "sway"), XDG_CURRENT_DESKTOP="sway")
         self.spawn(["sway", "--config", configuration], "sway", WLR_BACKENDS="headless", WLR_RENDERER="pixman",
                    WLR_LIBINPUT_NO_DEVICES="1")
@@ -285,6 +289,8 @@ class OnSway:
         # Of its Xwayland.
         self.environment["DISPLAY"] = display.read_text().strip()
         self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
+        # Without a keyboard at their start, many clients take no keys later. This one types nothing for a day.
+        self.spawn(["wtype", "-s", "86400000", "-k", "Shift_L"], "keyboard")
 
     def start_window_manager(self):
         pass
@@ -341,13 +347,6 @@ class OnSway:
 
 class SwayDesktop(OnSway, Desktop):
     pass
-
-
-def free_display(number):
-    """The first display that no X server has, from a number on."""
-    while os.path.exists(f"/tmp/.X11-unix/X{number}") or os.path.exists(f"/tmp/.X{number}-lock"):
-        number += 1
-    return number
 
 
 def put(path, heading, text):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What suspension saves and costs: Firefox with ten tabs of animations, and twenty applications at rest.
 
-Usage: figures.py [--display N] [--table FILE] [--rounds N]
+Usage: figures.py [--table FILE] [--rounds N]
 Prints what it measures; with --table, writes it below "Figures" of a page. Exit status: 0, 1 a goal is missed, 125 it
 cannot be tried here.
 
@@ -9,7 +9,7 @@ scripts/test-apps --figures runs it where there is what it needs.
 """
 import argparse, ctypes, os, pathlib, shutil, statistics, sys, time
 import desktop
-from desktop import Desktop, descendants, free_display, put, stat, wait_for
+from desktop import Desktop, descendants, put, stat, wait_for
 
 TABS, RESTING, SECONDS = 10, 20, 60
 # Each frame has another red; what is not this page has another green or blue.
@@ -169,7 +169,6 @@ def section(rows):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--display", type=int, default=77, help="the first that is tried")
     parser.add_argument("--rounds", type=int, default=20, help="of restoring Firefox")
     parser.add_argument("--table")
     arguments = parser.parse_args()
@@ -178,7 +177,7 @@ def main():
         return 125
     rows, good = [], True
     for trial in (lambda desk: firefox(desk, arguments.rounds), rest):
-        desk = Desktop("freezer", free_display(arguments.display))
+        desk = Desktop("freezer")
         try:
             desk.start()
             found, is_good = trial(desk)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real desktop entries, launched with `appstatectl launch`: with the real daemon, session agent and service manager.
 
-Usage: launches.py [--display N] [--table FILE] [CASE...]
+Usage: launches.py [--table FILE] [CASE...]
 Each case is tried on X11 (Xvfb, xfwm4) and on Wayland (sway), where both are installed. Prints each finding as it comes; with --table,
 and all cases, writes them below "Launched" of a page. Entries that are not installed are named and left out. Exit status: 0, 1 a case failed.
 
@@ -9,7 +9,7 @@ scripts/test-apps --launches runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, time
 import desktop
-from desktop import BIN, UID, Desktop, OnSway, free_display, wait_for, stat, descendants, put
+from desktop import BIN, UID, Desktop, OnSway, wait_for, stat, descendants, put
 
 ENTRIES = pathlib.Path("/usr/share/applications")
 MANAGER = "/usr/lib/systemd/systemd"
@@ -313,7 +313,6 @@ def round_on(desk, names, trials):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--display", type=int, default=77, help="the first that is tried")
     parser.add_argument("--table")
     parser.add_argument("--desktop", choices=("X11", "sway"))
     parser.add_argument("cases", nargs="*")
@@ -325,7 +324,7 @@ def main():
         if not shutil.which(program) or not os.path.exists(MANAGER):
             print(f"{kind.name:5} skipped: {program} or systemd is not installed", flush=True)
             continue
-        round_on(kind("launches", free_display(arguments.display)), arguments.cases or CASES, trials)
+        round_on(kind("launches"), arguments.cases or CASES, trials)
     trials.sort(key=lambda trial: list(CASES).index(trial.name))
     if arguments.table and not arguments.cases and not arguments.desktop:
         put(arguments.table, HEADING, section(trials))

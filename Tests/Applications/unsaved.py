@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ten suspended applications, three with unsaved work, and memory that runs short for real: who is ended first.
 
-Usage: unsaved.py [--display N] [--table FILE] [--unmarked]
+Usage: unsaved.py [--table FILE] [--unmarked]
 One of the three says so itself, of mousepad (GTK) and featherpad (Qt) the session agent reads the mark in the title, which
 is there because text was typed. They are the longest suspended and no smaller than the others: but for the unsaved work they would be the
 first. --unmarked shows that: nobody says it, and a rule has the mark not count. Prints what it finds; with --table, writes it
@@ -10,7 +10,7 @@ below "Unsaved work" of a page. Exit status: 0, 1 the order is another, or not a
 scripts/test-apps --unsaved runs it where there is what it needs.
 """
 import argparse, json, os, pathlib, re, shutil, subprocess, sys, time
-from desktop import UID, Desktop, free_display, put, wait_for
+from desktop import UID, Desktop, put, wait_for
 
 LIMIT, FILE, PLAIN, OWN, STEP = 400, 500, 12, 40, 4  # MiB
 PYTHON = "/usr/bin/python3"
@@ -53,8 +53,8 @@ while True:
 class Limited(Desktop):
     """A desktop whose applications share a memory cgroup with a limit."""
 
-    def __init__(self, number, more):
-        super().__init__("freezer", number, grace=1)
+    def __init__(self, more):
+        super().__init__("freezer", grace=1)
         self.cgroup.mkdir()
         self.memory = self.cgroup
         if (self.cgroup / "memory.max").exists():
@@ -252,14 +252,13 @@ def missing():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--display", type=int, default=87, help="the first that is tried")
     parser.add_argument("--table")
     parser.add_argument("--unmarked", action="store_true")
     arguments = parser.parse_args()
     if why := missing():
         print(f"skipped: {why}")
         return 125
-    desk = Limited(free_display(arguments.display), "UnsavedMark=no\n" if arguments.unmarked else "")
+    desk = Limited("UnsavedMark=no\n" if arguments.unmarked else "")
     trial = Trial(desk, not arguments.unmarked)
     try:
         desk.start()

@@ -230,7 +230,7 @@ struct ConfigurationTests {
             ),
             (
                 "[Application org.example.A]\nReclaimable=perhaps",
-                "test.conf:2: Reclaimable=: \"perhaps\" is no bool"
+                "test.conf:2: Reclaimable=: \"perhaps\" is not a boolean"
             ),
             (
                 "[Application org.example.A]\nColour=1",

@@ -68,7 +68,7 @@ struct SessionConfigurationTests {
         let configuration = try read("\u{FEFF}[Session]\nAdopt=\(String(repeating: "é", count: 1 << 18))\n")
         let complaint = try #require(complaints(configuration).first)
         #expect(complaint.hasPrefix("0:2: Adopt=: \"ééé"))
-        #expect(complaint.contains("é…\" can match no") && complaint.count < 250, "\(complaint)")
+        #expect(complaint.contains("é…\" cannot match any") && complaint.count < 250, "\(complaint)")
     }
 
     @Test("the user's file extends the administrator's: lists are merged, and an empty value clears a list")
