@@ -136,7 +136,7 @@ struct LaunchingTests {
             ])
         let words = signals.last.map { $0.split(separator: " ") } ?? []
         try #require(words.count > 1)
-        try app.application(path, "Acknowledge t:\(words[1])")
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(words[1])")
         try scene.client.wait(for: path, toBe: "suspended")
     }
 
