@@ -226,11 +226,14 @@ struct PressureTests {
         #expect(Set(scene.reclaimed.prefix(7)) == Set(paths.dropFirst(3)))
         #expect(scene.reclaimed.dropFirst(7).allSatisfy(unsaved.contains))
         #expect(scene.reclaimed.count >= 9)
-        _ = scene.daemon.process.advance()
-        let warnings = scene.daemon.process.errors.split(separator: "\n").filter {
-            $0.contains("nothing else is left to end")
+        // An end is logged when it is decided, and announced once it has happened.
+        try scene.client.wait("the announcement of each end that was logged") {
+            _ = scene.daemon.process.advance()
+            let warnings = scene.daemon.process.errors.split(separator: "\n").filter {
+                $0.contains("nothing else is left to end")
+            }
+            return warnings.count == scene.reclaimed.count - 7
         }
-        #expect(warnings.count == scene.reclaimed.count - 7)
         #expect(try scene.client.state(scene.frontPath) == "active")
         #expect(try scene.kernelKills == 0)
     }
