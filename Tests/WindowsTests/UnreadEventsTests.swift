@@ -217,7 +217,8 @@ struct ClientRequestTests {
         try client.waitForLine(containing: "sent")
         let request = try Request(client)
         #expect(!request.isThere)
-        #expect(request.copy.peek(atMost: 1 << 18) { $0.count == 16 && $1 })
+        let isHidden = request.copy.peek(atMost: 1 << 18) { bytes, isCut in bytes.count == 16 && isCut }
+        #expect(isHidden)
         try request.expectDemand(.close)
         client.kill(SIGUSR1)
         try request.wait("the client to read all") { !request.copy.isReadable }
