@@ -15,9 +15,9 @@ public enum Fact: Equatable, Sendable {
     /// The result of `check`.
     case checked(ApplicationNumber, CheckFinding)
     /// It is needed; the text says by whom and what for. Suspension by our own decision gives way.
-    case needed(ApplicationNumber, String)
-    /// The same, because a signal asks it to end.
-    case askedToEnd(ApplicationNumber, String)
+    ///
+    /// `isToEnd`: it is asked to end, or to close a window.
+    case needed(ApplicationNumber, String, isToEnd: Bool = false)
     /// Another process waits for something that an application suspended by policy or pressure holds, such as a file
     /// lock.
     case objected(ApplicationNumber, String)
@@ -203,7 +203,7 @@ public enum Request: Equatable, Sendable {
     case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
     /// The application of this process is needed; the text says why.
-    case demand(ReportedProcess, String, ReporterIdentity)
+    case demand(ReportedProcess, String, isToEnd: Bool = false, ReporterIdentity)
     /// A reporter's whole set, taken for this many processes at a time. Answers `more` until all are done.
     case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
 

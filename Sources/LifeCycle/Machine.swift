@@ -117,10 +117,8 @@ public struct Machine: Equatable, Sendable {
             }
         case .objected(let number, let why):
             giveWay(number, to: why)
-        case .needed(let number, let why):
-            needed(number, why)
-        case .askedToEnd(let number, let why):
-            needed(number, why, isToEnd: true)
+        case .needed(let number, let why, let isToEnd):
+            needed(number, why, isToEnd: isToEnd)
         case .stopFailed(let number, let why):
             let grace = settings.backgroundGrace
             updateAnnouncing(number, .request) {
@@ -258,13 +256,12 @@ public struct Machine: Equatable, Sendable {
             answer = dropWindows(except: named, reporter, atMost: most)
         case .setSession(let session, let reporter):
             setSession(session, reporter)
-        case .demand(let process, let why, let reporter):
+        case .demand(let process, let why, let isToEnd, let reporter):
             // A reporter must not learn which applications another user has.
             guard let number = owner(of: process.lineage),
                 reporter.isRoot || applications[number]?.user == reporter.user
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
-            let reason = DemandReason(rawValue: String(why.prefix { $0 != " " }))
-            needed(number, why, isToEnd: reason?.asksToEnd == true)
+            needed(number, why, isToEnd: isToEnd)
         case .replaceExemptions(let reports, let reporter, let most):
             answer = try replaceExemptions(reports, reporter, atMost: most)
         }

@@ -208,7 +208,7 @@ class Trial:
     def settled(self, window):
         """A window's picture once it is in front and hardly changes any more."""
         self.desk.activate(window)
-        time.sleep(0.3)
+        wait_for(lambda: self.desk.focused() == window, 3)
         pictures = [self.desk.picture(window)]
         def rests():
             pictures.append(self.desk.picture(window))
@@ -219,10 +219,10 @@ class Trial:
     def keep(self):
         """It has work to do while it is minimized, so it goes on."""
         suspended = self.freeze(8)
-        text = self.desk.control("explain", f"pid:{self.main}")
-        self.tell("suspended", f"no: {self.what['kept']}" if suspended is None and self.what["kept"] in text else
-                  "without a reason" if suspended is None else suspended,
-                  suspended is None and self.what["kept"] in text)
+        if suspended is not None:
+            return self.tell("suspended", suspended, False)
+        good = self.what["kept"] in self.desk.control("explain", f"pid:{self.main}")
+        self.tell("suspended", f"no: {self.what['kept']}" if good else "without a reason", good)
 
     def objects(self):
         """Whether anything else of it has a process that is not held."""
@@ -305,9 +305,6 @@ class Trial:
         if not self.what.get("quits"):
             self.desk.type("Escape")
 
-    def is_hidden(self, window):
-        return self.desk.is_hidden(window)
-
     def key(self):
         """What a desktop does at one key: what is in front is suspended and put away; it runs once it is in front again."""
         windows = list(self.own())
@@ -320,7 +317,7 @@ class Trial:
         said = self.desk.run("appstatectl", "toggle", "--focused", "--minimize").strip()
         self.tell("(8) key", (time.monotonic() - start) * 1000 if "is suspended" in said else said,
                   "is suspended" in said and self.state() == "suspended")
-        hidden = wait_for(lambda: all(map(self.is_hidden, windows)), 3)
+        hidden = wait_for(lambda: all(map(self.desk.is_hidden, windows)), 3)
         self.tell("(8) put away", hidden if hidden is not None else "never", hidden is not None)
         self.desk.activate(windows[-1])
         self.timed("(8) runs in front", wait_for(lambda: self.state() == "active", 5), 1)
@@ -372,7 +369,7 @@ class Trial:
                 process.kill()
         state = self.state()
         self.tell("(7) state after second start", state)
-        if not all(map(self.is_hidden, self.own())):
+        if not all(map(self.desk.is_hidden, self.own())):
             self.minimize()
         # What computes all the time has half a minute for what it was needed for.
         limit = 45 if self.what.get("moves") else 6

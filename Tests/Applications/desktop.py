@@ -77,7 +77,7 @@ class Desktop:
             "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/games", "XDG_RUNTIME_DIR": str(self.directory / "runtime"),
             "XDG_CURRENT_DESKTOP": "XFCE",
             "DBUS_SYSTEM_BUS_ADDRESS": os.environ["DBUS_SYSTEM_BUS_ADDRESS"],
-            "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self.directory}/runtime/bus",
+            "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self.bus}",
         }
 
     # ---- processes
@@ -119,12 +119,18 @@ class Desktop:
 
     def start(self):
         self.start_screen()
-        self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile",
-                    f"--address=unix:path={self.directory}/runtime/bus"], "session-bus")
-        assert wait_for(lambda: (self.directory / "runtime/bus").exists(), 20), "no session bus"
+        self.start_bus()
         self.start_window_manager()
         self.start_daemon()
         self.start_agent()
+
+    @property
+    def bus(self):
+        return self.directory / "runtime/bus"
+
+    def start_bus(self):
+        self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address=unix:path={self.bus}"], "session-bus")
+        assert wait_for(self.bus.exists, 20), "no session bus"
 
     def start_screen(self):
         # It takes a display that nobody has, and says which, once it is ready.

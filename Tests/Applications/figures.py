@@ -7,15 +7,20 @@ cannot be tried here.
 
 scripts/test-apps --figures runs it where there is what it needs.
 """
-import argparse, ctypes, os, pathlib, shutil, statistics, sys, time
+import argparse, ctypes, http.server, os, pathlib, shutil, statistics, sys, threading, time
 import desktop
 from desktop import Desktop, descendants, put, stat, wait_for
 
 TABS, RESTING, SECONDS = 10, 20, 60
-# Each frame has another red; what is not this page has another green or blue.
+# Each frame has another red; what is not this page has another green or blue. It says that it has begun.
 PAGE = """<title>{0}</title><body><script>
+fetch("http://127.0.0.1:{1}/{0}", {{mode: "no-cors"}})
 let red = 0
-function frame() { red = (red + 1) % 256; document.body.style.background = `rgb(${red}, 200, 77)`; requestAnimationFrame(frame) }
+function frame() {{
+    red = (red + 1) % 256
+    document.body.style.background = `rgb(${{red}}, 200, 77)`
+    requestAnimationFrame(frame)
+}}
 frame()
 </script>"""
 HEADING = "## Figures"
@@ -44,6 +49,25 @@ class Screen:
         return self.pixel(640, 600)[1:] == (200, 77)
 
 
+class Arrivals(http.server.ThreadingHTTPServer):
+    """Notes which pages have begun."""
+
+    def __init__(self):
+        seen = self.seen = set()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                seen.add(self.path)
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
 def ticks(main):
     return sum(one[2] for pid in descendants(main) if (one := stat(pid)))
 
@@ -65,18 +89,18 @@ def own(desk, before):
 def firefox(desk, rounds):
     """Rows, and whether the goals are met."""
     files = desk.directory / "files"
-    pages = []
+    pages, arrivals = [], Arrivals()
     for number in range(TABS):
         path = files / f"tab{number}.html"
-        path.write_text(PAGE.format(f"tab {number}"))
+        path.write_text(PAGE.format(number, arrivals.server_port))
         os.chown(path, desktop.UID, desktop.UID)
         pages.append(path.name)
     screen, before = Screen(desk.display), set(desk.windows())
     rule = desk.directory / "session.conf"
     rule.write_text("[Application *]\nSuspension=never\n")
     desk.spawn(["firefox-esr", *pages], "firefox", unit="firefox-esr")
-    assert wait_for(screen.shows_page, 90, 0.2) is not None, "Firefox shows no page"
-    time.sleep(20)
+    assert wait_for(lambda: len(arrivals.seen) == TABS and screen.shows_page(), 90, 0.2) is not None, \
+        f"Firefox has begun {sorted(arrivals.seen)}"
     window = own(desk, before)[0]
     main = next(one["pid"] for one in desk.applications() if "firefox" in one["app_id"])
     state = lambda: (desk.state(main) or {}).get("state")
@@ -92,19 +116,17 @@ def firefox(desk, rounds):
         for _ in range(rounds):
             desk.minimize(window)
             assert wait_for(lambda: state() == wanted and not screen.shows_page(), 30, 0.05) is not None, state()
-            time.sleep(0.5)
             start = time.monotonic()
             desk.activate(window)
-            seconds = wait_for(screen.shows_page, 20, 0.002)
-            assert seconds is not None, "the page does not come back"
+            assert wait_for(screen.shows_page, 20, 0.002) is not None, "the page does not come back"
             found.append(time.monotonic() - start)
-            time.sleep(0.5)
+            assert wait_for(lambda: state() == "active", 10) is not None, state()
         return found
 
     visible = used()
     free = restores("background")
     desk.minimize(window)
-    time.sleep(5)
+    assert wait_for(lambda: state() == "background", 10) is not None, state()
     minimized = used()
     desk.activate(window)
     rule.write_text("[Application *]\nSuspension=automatic\n")
@@ -131,23 +153,23 @@ def rest(desk):
     for number in range(RESTING):
         desk.spawn(["galculator"], f"rest{number}", unit="galculator")
     assert wait_for(lambda: len(own(desk, before)) >= RESTING, 60, 0.2) is not None, "windows are missing"
-    time.sleep(3)
+    assert wait_for(lambda: len(desk.applications()) >= RESTING, 60, 0.5) is not None, "not all are registered"
     for window in own(desk, before):
         desk.minimize(window)
     suspended = lambda: sum(one["state"] == "suspended" for one in desk.applications())
     assert wait_for(lambda: suspended() >= RESTING, 60, 0.5) is not None, f"{suspended()} are suspended"
-    time.sleep(5)
 
     def woken(seconds):
         start = switches(desk.daemon), switches(desk.agent)
         time.sleep(seconds)
         return switches(desk.daemon) - start[0], switches(desk.agent) - start[1]
 
+    # What follows the last suspension is done.
+    assert wait_for(lambda: sum(woken(2)) == 0, 60) is not None, "they do not come to rest"
     quiet = woken(SECONDS)
     # Calls to somebody else, as fast as they are answered.
     callers = [desk.spawn(["sh", "-c", "while :; do gdbus call --session -d org.freedesktop.DBus -o / "
                            "-m org.freedesktop.DBus.ListNames; done"], "caller") for _ in range(2)]
-    time.sleep(1)
     busy = woken(SECONDS)
     for one in callers:
         for pid in descendants(one.pid):

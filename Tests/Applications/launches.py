@@ -47,8 +47,13 @@ CASES = {
 class Session(Desktop):
     """A desktop whose user has a service manager."""
 
-    def start_manager(self):
-        """It believes that the machine was booted with systemd: in a mount namespace of its own, where that can be seen."""
+    def start(self):
+        super().start()
+        says = lambda: self.launch("org.example.none").stdout
+        assert wait_for(lambda: "no desktop entry" in says(), 20, 0.2), says()
+
+    def start_bus(self):
+        """The service manager, and its bus. It believes that the machine was booted with systemd: in a mount namespace of its own, where that can be seen."""
         group = self.cgroup / "manager"
         group.mkdir(parents=True)
         for part in (group, group / "cgroup.procs", group / "cgroup.subtree_control", group / "cgroup.threads"):
@@ -62,8 +67,7 @@ class Session(Desktop):
         self.spawn(["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", script], "manager", user=False, **mine)
         # It has a bus of its own where that is packaged (dbus-user-session).
         if wait_for(self.bus.exists, 10 if os.path.exists("/usr/lib/systemd/user/dbus.socket") else 0) is None:
-            self.spawn(["dbus-daemon", "--session", "--nofork", "--nopidfile", f"--address=unix:path={self.bus}"], "session-bus")
-            assert wait_for(self.bus.exists, 20), "no session bus"
+            super().start_bus()
         assert wait_for(self.has_manager, 30, 0.2), (self.directory / "manager.log").read_text()
         # Shows what applications are asked.
         self.spawn(["stdbuf", "-oL", "dbus-monitor", "--session", "interface='org.freedesktop.Application'"], "calls")
@@ -72,10 +76,6 @@ class Session(Desktop):
     def has_manager(self):
         return "org.freedesktop.systemd1" in self.run(
             "dbus-send", "--session", "--print-reply", "--dest=org.freedesktop.DBus", "/", "org.freedesktop.DBus.ListNames")
-
-    @property
-    def bus(self):
-        return self.directory / "runtime/bus"
 
     def tokens(self):
         """How many calls to applications had a token."""
@@ -91,21 +91,12 @@ class Session(Desktop):
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def wait_for_agent(self):
-        says = lambda: self.launch("org.example.none").stdout
-        assert wait_for(lambda: "no desktop entry" in says(), 20, 0.2), says()
-
 
 class X11(Session):
-    def start(self):
-        self.start_screen()
-        self.start_manager()
-        self.start_window_manager()
+    def start_window_manager(self):
+        super().start_window_manager()
         # Shows what every client of the desktop is told.
         self.spawn(["xev", "-root", "-event", "property"], "xev")
-        self.start_daemon()
-        self.start_agent()
-        self.wait_for_agent()
 
     def told(self):
         """How many messages of startup notification there were."""
@@ -113,12 +104,7 @@ class X11(Session):
 
 
 class Sway(OnSway, Session):
-    def start(self):
-        self.start_screen()
-        self.start_manager()
-        self.start_daemon()
-        self.start_agent()
-        self.wait_for_agent()
+    pass
 
 
 class Trial:

@@ -72,12 +72,13 @@ struct DemandTests {
             stage.settle()
             try #require(stage.state == .suspended)
             if isSignal {
-                stage.take(.askedToEnd(stage.number, "SIGTERM by pid 7"))
+                stage.take(.needed(stage.number, "SIGTERM by pid 7", isToEnd: true))
             } else {
                 try stage.perform(
                     .demand(
                         ReportedProcess(
                             lineage: [stage.process], user: Stage.user, session: .user(Stage.user)), "close",
+                        isToEnd: true,
                         ReporterIdentity(connection: ":1.9", user: Stage.user, session: .user(Stage.user))))
             }
             stage.settle()

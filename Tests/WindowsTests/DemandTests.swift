@@ -353,31 +353,14 @@ struct DemandTests {
             if: Programs.inPath("xfce4-session") != nil && Programs.inPath("xfce4-session-logout") != nil,
             "needs xfce4-session: scripts/setup test"))
     func xfce() throws {
-        // The session needs other services that start there: Xfce's settings.
-        let bus = try Child("dbus-daemon", ["--session", "--nofork", "--print-address"])
-        let address = try bus.waitForLine(containing: "unix:")
-        let scene = try Minimized(sessionBus: address)
-        let home = try TestDesktop.directory()
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        let environment = scene.display.environment.merging([
-            "DBUS_SESSION_BUS_ADDRESS": address, "HOME": home, "XDG_RUNTIME_DIR": home,
-        ]) { $1 }
-        let client = try Bus.open(address: address)
-        let manager = try Child("xfce4-session", [], environment: environment)
+        let session = try XfceSession()
+        let scene = try Minimized(sessionBus: session.address)
+        try session.start(on: scene.display)
         try scene.station.wait("the need") {
-            if try client.owner(of: "org.xfce.SessionManager") != nil {
-                let logout = try client.newCall(
-                    destination: "org.xfce.SessionManager", path: "/org/xfce/SessionManager",
-                    interface: "org.xfce.Session.Manager", member: "Logout")
-                // Logout without a prompt and without saving.
-                for _ in 0..<2 { try logout.append(false) }
-                // The session manager refuses while it is still starting.
-                _ = try? client.call(logout)
-            }
+            // Logout without a prompt and without saving.
+            try session.ask("Logout") { for _ in 0..<2 { try $0.append(false) } }
             return try scene.station.lastDemand(of: scene.path) == "session-end"
         }
-        // It has been seen to take minutes to end.
-        manager.kill(SIGTERM)
     }
 
     @Test(

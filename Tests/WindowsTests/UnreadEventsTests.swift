@@ -158,32 +158,21 @@ struct ClientRequestTests {
             "needs xfce4-session and iceauth: scripts/setup test"))
     func xsmp() throws {
         let display = try Display(try #require(WindowManager.present.first))
-        let home = try TestDesktop.directory()
-        defer { try? FileManager.default.removeItem(atPath: home) }
-        let bus = try Child("dbus-daemon", ["--session", "--nofork", "--print-address"])
-        let address = try bus.waitForLine(containing: "unix:")
-        let environment = display.environment.merging([
-            "DBUS_SESSION_BUS_ADDRESS": address, "HOME": home, "XDG_RUNTIME_DIR": home,
-            "ICEAUTHORITY": home + "/ICEauthority",
-        ]) { $1 }
-        let manager = try Child("xfce4-session", [], environment: environment)
-        defer { manager.kill(SIGKILL) }
-        let caller = try Bus.open(address: address)
-        guard try eventually({ try caller.owner(of: "org.xfce.SessionManager") != nil }) else {
-            throw TestFailure("xfce4-session did not start: \(manager.errors)")
+        let session = try XfceSession()
+        let manager = try session.start(on: display)
+        // It has accepted a first call: clients can connect.
+        guard try eventually({ try session.ask("Checkpoint") { try $0.append("") } }) else {
+            throw TestFailure("xfce4-session does not start")
         }
         let client = try Child(
-            ListeningApp.python, ["-c", Self.sessionClient, "\(manager.pid)"], environment: environment)
+            ListeningApp.python, ["-c", Self.sessionClient, "\(manager)"],
+            environment: session.environment(on: display))
         // A session manager asks each new client to save its state.
         try client.waitForLine(containing: "saved")
         let request = try Request(client)
-        let checkpoint = try caller.newCall(
-            destination: "org.xfce.SessionManager", path: "/org/xfce/SessionManager",
-            interface: "org.xfce.Session.Manager", member: "Checkpoint")
-        try checkpoint.append("")
-        guard eventually({ (try? caller.call(checkpoint)) != nil || request.isThere }) else {
-            throw TestFailure("the client did not save its state")
-        }
+        guard
+            try eventually({ try session.ask("Checkpoint") { try $0.append("") } || request.isThere })
+        else { throw TestFailure("the client is not asked") }
         try request.wait("the request") { request.isThere }
         try request.expectDemand(.sessionEnd)
     }

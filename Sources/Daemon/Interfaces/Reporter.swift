@@ -95,7 +95,8 @@ extension Daemon {
                     }
                     let process = try reportedProcess(pid, by: reporter)
                     let why = other == 0 ? reason : "\(reason) by pid \(other)"
-                    try perform(.demand(process, why, reporter))
+                    let isToEnd = DemandReason(rawValue: reason)?.asksToEnd == true
+                    try perform(.demand(process, why, isToEnd: isToEnd, reporter))
                     try call.reply()
                 },
             ], signals: ReporterSignal.allCases.map { Signal($0.rawValue, $0.arguments) })

@@ -308,7 +308,7 @@ final class StopSensor {
     private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: Int32?) {
         guard core.application(number)?.isHeldByDecision == true else { return }
         let name = Self.names[signal] ?? "signal \(signal)"
-        core.report(.askedToEnd(number, name + (sender.map { " by pid \($0)" } ?? "")))
+        core.report(.needed(number, name + (sender.map { " by pid \($0)" } ?? ""), isToEnd: true))
     }
 
     private static let names = [

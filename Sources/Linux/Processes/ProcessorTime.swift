@@ -3,9 +3,7 @@ import Glibc
 /// How much processor time some processes have used so far, all their threads included.
 public struct ProcessorTime: Sendable, Equatable {
     /// Nanoseconds by process.
-    private let used: [Int32: UInt64]
-    /// CLOCK_MONOTONIC, in microseconds.
-    private let time: UInt64
+    private let used: Tally<Int32>
 
     /// Processes that are gone count as having used nothing.
     ///
@@ -21,18 +19,12 @@ public struct ProcessorTime: Sendable, Equatable {
             }
             rest()
         }
-        self.used = used
-        time = Clock.monotonicMicroseconds
+        self.used = Tally(used, at: Clock.monotonicMicroseconds)
     }
 
     /// How many processors the processes that both looks have seen have used on average since an earlier look: 1 for one
     /// that computes all the time.
     public func processors(since earlier: ProcessorTime) -> Double {
-        guard time > earlier.time else { return 0 }
-        var sum: UInt64 = 0
-        for (pid, now) in used {
-            if let before = earlier.used[pid], now > before { sum += now - before }
-        }
-        return Double(sum) / 1_000 / Double(time - earlier.time)
+        used.rate(since: earlier.used) / 1_000_000_000
     }
 }

@@ -5,9 +5,7 @@ import Glibc
 /// The kernel counts nothing per socket for UDP, and so for QUIC.
 public struct NetworkTraffic: Sendable, Equatable {
     /// Bytes by the socket's inode.
-    private let bytes: [UInt32: UInt64]
-    /// CLOCK_MONOTONIC, in microseconds.
-    private let time: UInt64
+    private let bytes: Tally<UInt32>
 
     /// A connection that was not used for this many milliseconds is idle.
     private static let recent: UInt32 = 2_000
@@ -16,7 +14,7 @@ public struct NetworkTraffic: Sendable, Equatable {
     public var isEmpty: Bool { bytes.isEmpty }
 
     /// No traffic.
-    public init() { (bytes, time) = ([:], 0) }
+    public init() { bytes = Tally() }
 
     /// Processes that are gone, in another network namespace, or out of our reach count as having no traffic.
     ///
@@ -27,13 +25,13 @@ public struct NetworkTraffic: Sendable, Equatable {
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
         handed: HandedOver = HandedOver(), rest: () -> Void = {}
     ) {
-        time = Clock.monotonicMicroseconds
+        let time = Clock.monotonicMicroseconds
         guard let used = try? Self.used(owner, handed, rest), !used.isEmpty else {
-            bytes = [:]
+            bytes = Tally()
             return
         }
         let own = proc.sockets(of: processes, handed, rest: rest)
-        bytes = used.filter { own[$0.key] != nil }
+        bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
     }
 
     /// The traffic of one user's sockets. Looks at a limited number of the machine's sockets, so that no caller waits
@@ -58,11 +56,6 @@ public struct NetworkTraffic: Sendable, Equatable {
 
     /// Bytes per second since an earlier look, over the connections that both looks have seen.
     public func rate(since earlier: NetworkTraffic) -> UInt64 {
-        guard time > earlier.time else { return 0 }
-        var sum: UInt64 = 0
-        for (inode, now) in bytes {
-            if let before = earlier.bytes[inode], now > before { sum += now - before }
-        }
-        return UInt64(Double(sum) * 1_000_000 / Double(time - earlier.time))
+        UInt64(bytes.rate(since: earlier.bytes))
     }
 }

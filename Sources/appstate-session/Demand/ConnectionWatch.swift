@@ -134,7 +134,8 @@ final class ConnectionWatch {
         case .listening: return socket.isReadable ? .connection : nil
         case .connected(to: let service):
             guard let events = UnreadEvents(service: service) else { return nil }
-            let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in isCut || events.haveRequest(bytes)
+            let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
+                isCut || events.haveRequest(bytes)
             }
             guard isThere else { return nil }
             return events == .xsmp ? .sessionEnd : .close
