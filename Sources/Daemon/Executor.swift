@@ -80,6 +80,9 @@ final class Executor {
         // After the changes: a process that takes another application's place is known as one of the two at each
         // moment.
         for case .removed(let number, _) in effects { records.leave(number) }
+        for case .ended(let number, let ending) in effects {
+            if let kept = table[number]?.kept { keeper?.end(kept, ending) }
+        }
         written()
         for effect in effects {
             if case .stop(let number) = effect, let failure = failures[number],
@@ -98,8 +101,7 @@ final class Executor {
         switch effect {
         case .added(let number):
             if let application = table[number] { announcer.added(application) }
-        case .ended(let number, let ending):
-            if let kept = table[number]?.kept { keeper?.end(kept, ending) }
+        case .ended: break  // It is recorded already.
         case .removed(let number, let reason):
             remove(number, reason)
         case .announce(let number, let announcement, let audience):

@@ -280,7 +280,7 @@ struct SavedStateTests {
     // MARK: Disks
 
     /// A file system of the test's own, mounted at the daemon's directory and unmounted with the test.
-    private final class Disk {
+    final class Disk {
         let directory: String
         private var isFrozen = false
 
@@ -334,7 +334,7 @@ struct SavedStateTests {
     }()
 
     /// fsfreeze(8) holds back every write, like a disk that does not answer.
-    private static let canFreezeDisks: Bool = {
+    static let canFreezeDisks: Bool = {
         guard canMount, Programs.inPath("mkfs.ext4") != nil, Programs.inPath("fsfreeze") != nil else {
             return false
         }

@@ -47,6 +47,9 @@ struct DiskLine {
         queues[kept.user]?.contains { $0.kept == kept && $0.work.isDrop } == true
     }
 
+    /// Whether a record of an application is still waiting to be written.
+    func isRecordWaiting(for kept: KeptID) -> Bool { records.contains(kept) }
+
     /// Adds a job, unless a waiting job would do the same.
     mutating func add(_ job: Job) {
         let user = job.kept.user

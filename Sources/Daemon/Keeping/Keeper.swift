@@ -59,6 +59,8 @@ final class Keeper {
     private var line = DiskLine()
     /// Applications that no longer own their saved state, which may still be on the disk.
     private var dropping: Set<KeptID> = []
+    /// The next daemon reads these if this one is killed before they are on the disk.
+    private var pendingEnds = PendingEnds()
     /// Applications whose record could not be written.
     private var unwritten: Set<KeptID> = []
     private var lastRetry: UInt64 = 0
@@ -66,7 +68,7 @@ final class Keeper {
 
     /// nil if there is no directory: then nothing is kept.
     ///
-    /// - Parameter state: lists the applications whose saved state is to be dropped, until that is done.
+    /// - Parameter state: holds what is not yet on the disk: ends, and which saved state is to be dropped.
     init?(files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal) throws {
         guard let files else { return nil }
         self.files = files
@@ -100,7 +102,21 @@ final class Keeper {
         isOpen = true
         for kept in state?.drops() ?? [] where self[kept]?.stateSize != nil { drop(kept) }
         state?.writeDrops(dropping)
+        takeUpEnds()
         doNext()
+    }
+
+    /// Adds the ends that the previous daemon had no time to write.
+    private func takeUpEnds() {
+        for (kept, ends) in state?.ends().ends ?? [:] {
+            for end in ends where self[kept]?.exits.contains(end.exit) != true && makeRoom(for: kept) {
+                self[kept]?.add(end.exit)
+                if end.isLast { self[kept]?.wasRunning = false }
+                _ = pendingEnds.add(end, of: kept)
+            }
+            write(kept)
+        }
+        state?.writeEnds(pendingEnds)
     }
 
     private subscript(kept: KeptID) -> KeptApplication? {
@@ -167,12 +183,14 @@ final class Keeper {
     /// Records the end of an application that `begin` has taken, or that an earlier daemon had.
     func end(_ kept: KeptID, _ ending: Ending) {
         guard isOpen, makeRoom(for: kept) else { return }
-        self[kept]?.add(
-            KeptApplication.Exit(
-                time: Clock.realMicroseconds, reason: ending.reason, state: ending.state,
-                status: ending.status))
+        let exit = KeptApplication.Exit(
+            time: Clock.realMicroseconds, reason: ending.reason, state: ending.state, status: ending.status)
+        self[kept]?.add(exit)
         self[kept]?.wasRunning = false
         let runs = self[kept]?.runs ?? 0
+        if pendingEnds.add(PendingEnds.End(exit: exit, isLast: runs <= 1), of: kept) {
+            state?.writeEnds(pendingEnds)
+        }
         // What another process with the same id has saved belongs to that process. The drop comes first: a launch whose
         // options do not say how the last run ended must not find that run's state either.
         if ending.dropsSavedState, runs <= 1, hasState(kept) { drop(kept) }
@@ -420,7 +438,11 @@ final class Keeper {
             // State that was saved before a drop was requested must still be dropped.
             let isDropped = failure == nil && !line.isDropWaiting(for: job.kept)
             if isDropped, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
-        case (.record, .recorded(nil)): unwritten.remove(job.kept)
+        case (.record, .recorded(nil)):
+            unwritten.remove(job.kept)
+            if !line.isRecordWaiting(for: job.kept), pendingEnds.remove(of: job.kept) {
+                state?.writeEnds(pendingEnds)
+            }
         case (.record, _): unwritten.insert(job.kept)
         default: break
         }

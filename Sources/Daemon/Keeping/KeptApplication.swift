@@ -65,9 +65,7 @@ extension KeptApplication {
             if let stateAtStop { record.add("state", stateAtStop.rawValue) }
         }
         for exit in exits {
-            record.add(
-                "exit", String(exit.time), exit.reason.rawValue, exit.state?.rawValue ?? "",
-                exit.status.map { String($0) } ?? "")
+            record.add("exit", exit.fields)
         }
         return record
     }
@@ -93,7 +91,11 @@ extension KeptApplication {
 }
 
 extension KeptApplication.Exit {
-    fileprivate init?(_ fields: inout Fields) {
+    var fields: [String] {
+        [String(time), reason.rawValue, state?.rawValue ?? "", status.map { String($0) } ?? ""]
+    }
+
+    init?(_ fields: inout Fields) {
         guard let time: UInt64 = fields.number(), let reason: ExitReason = fields.value(),
             let state = fields.text(), let status = fields.text()
         else { return nil }

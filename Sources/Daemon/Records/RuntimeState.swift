@@ -12,6 +12,7 @@ import Systemd
 ///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
 ///     RUNTIME_DIRECTORY/drops            applications that no longer own their saved state, until it is removed
+///     RUNTIME_DIRECTORY/ends             how applications ended, until that is on the disk
 ///     RUNTIME_DIRECTORY/focus            processes that have the focus and are not registered
 ///
 /// Each of the first three says whose the processes are and which boot it is from. About the held processes, the second
@@ -214,6 +215,14 @@ final class RuntimeState {
         }
     }
 
+    /// Writes down how applications ended.
+    func writeEnds(_ ends: PendingEnds) {
+        attempt { () throws(KernelFailure) in
+            guard !ends.isEmpty else { return try WholeFile.remove(directory + "/ends") }
+            try WholeFile.write(RecordFile.bytes(ends.record), to: directory + "/ends")
+        }
+    }
+
     @discardableResult
     private func attempt(_ body: () throws(KernelFailure) -> Void) -> Bool {
         do throws(KernelFailure) {
@@ -253,6 +262,12 @@ final class RuntimeState {
             else { return nil }
             return KeptID(user: user, application: application)
         }
+    }
+
+    /// What `writeEnds` wrote.
+    func ends() -> PendingEnds {
+        guard let bytes = try? WholeFile.read(directory + "/ends") else { return PendingEnds() }
+        return PendingEnds(RecordFile.read(bytes).record)
     }
 
     /// What `writeFocus` wrote; nil if it wrote nothing, or not the whole, or in another boot.
