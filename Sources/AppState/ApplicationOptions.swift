@@ -11,6 +11,17 @@ public struct ApplicationOptions: Hashable, Sendable {
     public var backgroundModes: [String]
     /// Whether it starts with a window. nil: as its launch says, and in the foreground if the launch does not say.
     public var launchMode: LaunchMode?
+    package var limits = Limits()
+
+    /// How long the application waits, in microseconds. Tests wait longer, because a busy machine is no failure.
+    package struct Limits: Hashable, Sendable {
+        /// Without an answer to its registration for this long, it goes on alone. A restart of the daemon takes less.
+        package var registration: UInt64 = 3_000_000
+        /// How long it waits for the answer to any other call: a save to a slow disk takes its time, too.
+        package var call: UInt64 = 10_000_000
+        /// The longest time that an end may take that it requested itself.
+        package var end: UInt64 = 5_000_000
+    }
 
     /// - Parameters:
     ///   - suspension: whether it may be suspended in the background.

@@ -55,8 +55,8 @@ enum LocalSocket {
 
 /// How long observers wait at their start.
 enum Patience {
-    /// How long a server may take for its first answer, in microseconds.
-    private static let span: UInt64 = 5_000_000
+    /// How long a server may take for its first answer, in microseconds. While a session begins, the machine is busy.
+    private static let span: UInt64 = 20_000_000
 
     /// When this time is over.
     static var deadline: UInt64 { Clock.monotonicMicroseconds + span }

@@ -126,7 +126,7 @@ struct ReturnTests {
     @Test("an end that the daemon does not answer is over soon, and the delegate is notified once")
     func end() throws {
         let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
+        let player = try Player(bus: daemon.bus, ["--impatient"])
         try daemon.launch()
         try daemon.tell(.willTerminate, serial: 4)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }

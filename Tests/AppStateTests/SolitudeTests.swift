@@ -99,7 +99,7 @@ struct SolitudeTests {
         theatre.daemon.kill(SIGSTOP)
         #expect(try player.ask("state") == "inactive")
         try player.ask("unsaved true")
-        let newcomer = try Player(theatre)
+        let newcomer = try Player(theatre, ["--impatient"])
         // The stopped daemon does not answer its registration.
         try newcomer.wait(for: "didBecomeActive")
         #expect(newcomer.story == Self.alone)

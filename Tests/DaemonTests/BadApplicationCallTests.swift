@@ -180,7 +180,7 @@ struct BadApplicationCallTests {
     func unknownNumbers() throws {
         let stage = try Stage()
         let app = try App(stage.daemon.bus)
-        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        let path = try app.register("org.example.Actor", "launch-mode=s:background,suspension=s:manual")
         try app.application(path, "FinishLaunching")
         let serial = try #require(UInt64(try app.last("DidEnterBackground", of: path).first ?? ""))
         for wrong in [0, serial + 1, UInt64.max] {

@@ -368,7 +368,7 @@ struct PressureTests {
         "with none suspended, a background application gets a second's notice; one with a task stays"
     )
     func background() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h")
+        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=1h")
         let busy = try scene.background("Busy", ",suspension=s:automatic")
         try scene.apps[busy]?.application(busy, "BeginBackgroundTask s:copying")
         let idle = try scene.background("Idle", ",suspension=s:automatic")

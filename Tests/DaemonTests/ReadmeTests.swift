@@ -42,7 +42,15 @@ struct ReadmeTests {
     @Test("the commands to try by hand lead through the states that the README names")
     func byHand() throws {
         let daemon = try TestDaemon(keeps: true)
-        let shell = try Self.run(Self.commands(of: "Try it by hand"), on: daemon)
+        // A second is enough for a user, but not always on a busy machine.
+        let commands = try [("STOP", "suspended"), ("CONT", "inactive")].reduce(
+            Self.commands(of: "Try it by hand")
+        ) { commands, step in
+            commands.replacingOccurrences(
+                of: "kill -\(step.0) $pid; sleep 1",
+                with: "kill -\(step.0) $pid; until state | grep -q \(step.1); do sleep 0.1; done")
+        }
+        let shell = try Self.run(commands, on: daemon)
         let blocks = shell.output.components(separatedBy: "---\n").map { block in
             block.split(separator: "\n").filter { $0.hasPrefix("s \"") }.map { $0.dropFirst(3).dropLast() }
         }

@@ -109,7 +109,8 @@ struct RetriesTests {
         let allowance = Int(WorkShare.allowance * 14 / 10 / Turn.length)
         try bench.run { bench.pieces.count >= allowance }
         let begin = Clock.monotonicMicroseconds
-        try bench.run { bench.pieces.count >= allowance + 20 }
-        #expect(Clock.monotonicMicroseconds - begin >= 20 * Turn.length * 3)
+        // Many, because a pause of this thread before the first leaves a part of the share unused.
+        try bench.run { bench.pieces.count >= allowance + 400 }
+        #expect(Clock.monotonicMicroseconds - begin >= 400 * Turn.length * 3)
     }
 }

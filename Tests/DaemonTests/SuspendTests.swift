@@ -194,7 +194,7 @@ struct SuspendTests {
         // A tracer has to pass the signals on, and this one cannot now.
         tracer.kill(SIGSTOP)
         tracer.waitUntilStopped()
-        try stage.client.application(stage.path, "Suspend")
+        try stage.client.call(stage.path, BusNames.application, "Suspend")
         #expect(try stage.client.holds(stage.path) == ["request uid:\(getuid())"])
         #expect(try stage.client.state(stage.path) == "active")
         #expect(try stage.client.explain(stage.path)["enforcement"] == .string("stopping"))

@@ -36,9 +36,10 @@ struct WatchdogTests {
 
     @Test("LaunchTimeoutAction=terminate kills a slow launch and drops the state it was to restore")
     func launchKilled() throws {
-        let daemon = try TestDaemon(
-            configuration: "[LifeCycle]\nLaunchTimeoutSec=500ms\nLaunchTimeoutAction=terminate\n", keeps: true
-        )
+        func configuration(_ limit: String) -> String {
+            "[LifeCycle]\nLaunchTimeoutSec=\(limit)\nLaunchTimeoutAction=terminate\n"
+        }
+        let daemon = try TestDaemon(configuration: configuration("1h"), keeps: true)
         let client = try daemon.subscriber()
         let first = try App(daemon.bus)
         let firstPath = try first.register(Self.id)
@@ -48,12 +49,14 @@ struct WatchdogTests {
         try client.waitForRemoval(of: firstPath)
 
         let second = try App(daemon.bus)
+        try daemon.reconfigure(configuration("500ms"))
         let path = try second.register(Self.id)
         #expect(try client.waitForRemoval(of: path) == "unresponsive")
         #expect(try second.process.waitForExit() == .signalled(SIGKILL))
         #expect(missed(client, path) == ["launch"])
 
         let third = try App(daemon.bus)
+        try daemon.reconfigure(configuration("1h"))
         let thirdPath = try third.register(Self.id)
         #expect(try third.application(thirdPath, "LoadState") == "")
         guard case .dictionary(let options) = try client.property(thirdPath, "LaunchOptions") else {

@@ -8,13 +8,20 @@ import Glibc
 /// Each callback prints a line `told NAME STATE WORD…`. A line on standard input is a command, and is answered by
 /// `answer WORD…`. Options: `--stateless` (the delegate of Stateless.swift), `--background`, `--poll` (its own loop),
 /// `--dispatch` (dispatchMain()), `--window`; `--record FILE`: it takes no commands, writes to the file, and its text
-/// is the URLs that it has opened, each once.
+/// is the URLs that it has opened, each once; `--impatient`: it waits for the daemon only as long as applications do.
 @main
 final class Actor: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
 
     static var options: ApplicationOptions {
-        ApplicationOptions(launchMode: CommandLine.arguments.contains("--background") ? .background : nil)
+        let arguments = CommandLine.arguments
+        var options = ApplicationOptions(launchMode: arguments.contains("--background") ? .background : nil)
+        if !arguments.contains("--impatient") {
+            options.limits.registration = 300_000_000
+            options.limits.call = 300_000_000
+            options.limits.end = 300_000_000
+        }
+        return options
     }
 
     struct RestorableState: Codable {

@@ -437,8 +437,9 @@ private final class Stage {
         let daemon = try Child(
             Programs.built("appstated") ?? "appstated", ["--config", bus.directory + "/appstated.conf"],
             environment: bus.environment)
-        try Child("gdbus", ["wait", "--address", bus.address, "--timeout", "120", "org.appstate1"])
-            .waitForExit()
+        let ready = try Child(
+            "gdbus", ["wait", "--address", bus.address, "--timeout", "300", "org.appstate1"])
+        try #require(try ready.waitForExit() == .exited(0))
         return daemon
     }
 

@@ -52,14 +52,9 @@ final class Life {
     /// How many times in a row the attempts of `retryLater` have failed.
     private var failures: UInt64 = 0
 
-    /// Without an answer for this long, the application goes on alone. Microseconds. A restart of the daemon takes
-    /// less.
-    private static let patience: UInt64 = 3_000_000
     /// What has failed is tried again after this time, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
     private static let lastRetry: UInt64 = 60_000_000
-    /// The longest time that an end may take that the application itself requested. Microseconds.
-    private static let longestEnd: UInt64 = 5_000_000
 
     init(
         _ application: Application, _ delegate: any ApplicationDelegate, _ options: ApplicationOptions,
@@ -69,7 +64,7 @@ final class Life {
         self.delegate = delegate
         self.options = options
         self.connection = connection
-        line = Line(loop: connection.loop)
+        line = Line(loop: connection.loop, timeout: options.limits.call)
         isRestored = !delegate.wantsState
     }
 
@@ -123,7 +118,7 @@ final class Life {
     private func bePatient() {
         guard !isAlone, !isPatient else { return }
         isPatient = true
-        solitude?.arm(at: connection.loop.now + Self.patience)
+        solitude?.arm(at: connection.loop.now + options.limits.registration)
     }
 
     private func endPatience() {
@@ -169,8 +164,9 @@ final class Life {
         let descriptor = hasForeignNumber ? cappstate_own_descriptor() : -1
         defer { if descriptor >= 0 { close(descriptor) } }
         let method = descriptor < 0 ? ManagerMethod.register : .registerProcess
-        // The timeout is longer than our patience: a daemon that answers late is joined then.
-        call(BusNames.root, method, timeout: 25_000_000) { message throws(BusFailure) in
+        // The timeout is longer than the time until it goes on alone: a daemon that answers late is joined then.
+        call(BusNames.root, method, timeout: max(25_000_000, options.limits.call)) {
+            message throws(BusFailure) in
             try message.append(id)
             if descriptor < 0 {
                 try message.append(UInt32(0))
@@ -351,7 +347,7 @@ final class Life {
         isTerminating = true
         // A callback that never returns, or a daemon that does not answer, must not prevent the end.
         end = try? connection.loop.timer { [weak self] in self?.exit(status) }
-        end?.arm(at: connection.loop.now + Self.longestEnd)
+        end?.arm(at: connection.loop.now + options.limits.end)
         director.performLater {
             await self.willTerminate(0)
             self.exit(status)
@@ -368,7 +364,7 @@ final class Life {
 
     /// Calls a method; `answered` reads the reply.
     func call(
-        _ path: String, _ method: some MethodName, timeout: UInt64 = Line.patience,
+        _ path: String, _ method: some MethodName, timeout: UInt64? = nil,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         answered: @escaping (borrowing Message) -> Void, failed: @escaping (ApplicationError) -> Void
     ) {
@@ -384,7 +380,7 @@ final class Life {
 
     /// Calls a method and waits for the value that `read` takes from the reply.
     func ask<Value: Sendable>(
-        _ path: String, _ method: some MethodName, timeout: UInt64 = Line.patience,
+        _ path: String, _ method: some MethodName, timeout: UInt64? = nil,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         read: @escaping (borrowing Message) throws(BusFailure) -> Value
     ) async -> Result<Value, ApplicationError> {

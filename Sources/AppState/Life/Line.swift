@@ -17,10 +17,9 @@ final class Line {
         case busIsGone
     }
 
-    /// How long an answer is awaited, in microseconds: a save to a slow disk takes its time, too.
-    static let patience: UInt64 = 10_000_000
-
     private let loop: EventLoop
+    /// How long an answer is awaited, in microseconds.
+    private let timeout: UInt64
     private var bus: Bus?
     private var slots: [Slot] = []
     private var calls: [UInt64: (slot: Slot, failed: (ApplicationError) -> Void)] = [:]
@@ -32,8 +31,9 @@ final class Line {
     /// Receives each signal of the daemon about an application.
     var heard: (borrowing Message) -> Void = { _ in }
 
-    init(loop: EventLoop) {
+    init(loop: EventLoop, timeout: UInt64) {
         self.loop = loop
+        self.timeout = timeout
     }
 
     /// Connects to the bus. Drops the connection that existed before.
@@ -77,13 +77,13 @@ final class Line {
     /// Calls a method of the daemon. Either `answered` or `failed` is called, once and not from within this call.
     ///
     /// - Parameters:
-    ///   - timeout: microseconds.
+    ///   - timeout: microseconds; nil: as for any call.
     ///   - body: appends the arguments.
     ///   - answered: receives the answer.
     ///   - failed: receives the daemon's error, or why there is no answer.
     /// - Throws: why the call could not be made; neither closure is called then.
     func call(
-        _ path: String, _ interface: String, _ member: String, timeout: UInt64 = patience,
+        _ path: String, _ interface: String, _ member: String, timeout: UInt64? = nil,
         _ body: (borrowing Message) throws(BusFailure) -> Void,
         answered: @escaping (borrowing Message) -> Void, failed: @escaping (ApplicationError) -> Void
     ) throws(BusFailure) {
@@ -95,7 +95,7 @@ final class Line {
         try body(message)
         lastCall += 1
         let number = lastCall
-        let slot = try bus.callAsync(message, timeout: timeout) { [weak self] reply in
+        let slot = try bus.callAsync(message, timeout: timeout ?? self.timeout) { [weak self] reply in
             self?.forget(number)
             if let error = reply.error { failed(ApplicationError(error)) } else { answered(reply) }
         }

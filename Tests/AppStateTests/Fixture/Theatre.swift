@@ -38,6 +38,9 @@ final class Theatre {
             [LifeCycle]
             BackgroundGraceSec=\(grace)
             DrainEverySec=0
+            LaunchTimeoutSec=600
+            TerminateGraceSec=600
+            BackgroundTaskMaxSec=600
             \(configuration)
             [Pressure]
             \(pressure)

@@ -20,7 +20,8 @@ struct CgroupScene {
         try home.take(app.pid)
         others = try (0..<2).map { [app] _ in try app.make("fork") }
         path = try app.register("org.example.Actor", options + ",launch-mode=s:background")
-        try app.application(path, "FinishLaunching")
+        // Policy may suspend it before it has read the answer.
+        app.tell("call \(path) \(BusNames.application) FinishLaunching")
         try client.wait(for: path, toBe: "background")
     }
 

@@ -60,8 +60,13 @@ extension Client {
 
     // MARK: Applications
 
+    /// On a busy machine the daemon may have no time to look at the application: it is asked again.
     func canSuspend(_ path: String) throws -> [String] {
-        try call(path, BusNames.application, "CanSuspend").readStrings()
+        var reasons: [String]
+        repeat {
+            reasons = try call(path, BusNames.application, "CanSuspend").readStrings()
+        } while reasons.contains { $0.contains("could not be looked at in time") }
+        return reasons
     }
 
     func terminate(_ path: String, force: Bool = false) throws {

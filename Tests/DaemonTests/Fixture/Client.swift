@@ -58,10 +58,27 @@ final class Client {
         }.readObjectPath()
     }
 
+    /// Calls a method of an application. The application is suspended when `Suspend` returns, unless that takes a
+    /// minute: on a busy machine the daemon answers earlier, or gives up a freeze that takes too long.
     func application(_ path: String, _ member: String, _ body: (borrowing Message) throws -> Void = { _ in })
         throws
     {
-        try call(path, BusNames.application, member, body)
+        guard member == "Suspend" else {
+            try call(path, BusNames.application, member, body)
+            return
+        }
+        var isRepeated = true
+        while isRepeated {
+            do {
+                try call(path, BusNames.application, member, body)
+                isRepeated = false
+            } catch let failure as BusFailure where failure.message?.contains("was not frozen within") == true
+            {}
+        }
+        let deadline = ContinuousClock.now + .seconds(60)
+        while let state = try? state(path), state != "suspended", ContinuousClock.now < deadline {
+            try loop.runOnce(timeout: 100_000)
+        }
     }
 
     func setFocus(_ pid: Int32) throws {

@@ -63,9 +63,9 @@ final class KWin {
         } else {
             command = ["dbus-run-session", "--"] + command
         }
-        var attempt = try Self.start(command, variables, started, patience: 40_000)
+        var attempt = try Self.start(command, variables, started, patience: 60_000)
         // On a busy machine KWin 5.27 was seen to wait for its Xwayland forever, or for a long time.
-        for patience in [80_000, 120_000] where attempt.display == nil {
+        for patience in [120_000, 300_000] where attempt.display == nil {
             try Self.end(attempt.process, SIGKILL)
             attempt = try Self.start(command, variables, started, patience: patience)
         }

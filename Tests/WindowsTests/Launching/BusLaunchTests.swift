@@ -172,7 +172,8 @@ struct BusLaunchTests {
         let second = try beta.open("Beta")
         try test.display.run("xdotool", ["windowactivate", "--sync", "\(second)"])
         try watch.wait(for: ["Alpha", "Beta focused"])
-        #expect(try test.scene.present("org.example.Alpha", alpha.pid))
+        // The agent may not know the window yet.
+        try test.scene.wait("Alpha to be raised") { try test.scene.present("org.example.Alpha", alpha.pid) }
         try watch.wait(for: ["Alpha focused", "Beta"])
         // The name belongs to another process, and there is no window.
         try test.scene.service(Scene.id, test.program)

@@ -77,6 +77,7 @@ struct StartupNoticeTests {
         }
         #expect(panel.messages.last == "remove: ID=\"\(id)\"")
         let watch = try display.watch()
+        try watch.wait("the window") { $0.contains { $0.appID == "Alpha" } }
         #expect(try watch.window("Alpha").process != nil)
         kill(-launch.process.pid, SIGKILL)
     }
@@ -166,9 +167,13 @@ struct StartupNoticeTests {
         let scene = try LaunchScene(on: tiler.environment)
         let (program, record) = try scene.program("editor")
         try scene.entry("org.example.Editor", "Exec=\(program)")
-        let launch = try scene.start("org.example.Editor")
-        try scene.proceed(launch)
-        let words = try scene.record(record)
+        // The agent goes on without a token if the compositor does not issue one soon.
+        var words: [String] = []
+        for _ in 0..<100 where words.isEmpty || words[2] == "token " {
+            unlink(record)
+            try scene.proceed(try scene.start("org.example.Editor"))
+            words = try scene.record(record)
+        }
         let token = try #require(words[2].split(separator: " ").dropFirst().first)
         #expect(token.count >= 8)
         #expect(words[3] == "startup \(token)")
