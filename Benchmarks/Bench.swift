@@ -4,7 +4,7 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// Measures durations against a baseline of the same run. Prints Markdown, and does not judge.
+/// Measures durations against a baseline of the same run. Prints Markdown tables, and checks no limits.
 @main
 enum Bench {
     static func main() throws {
@@ -88,7 +88,11 @@ enum Bench {
 
     // MARK: Figures
 
-    /// - Parameter tail: the ratio is that of the 99th percentiles, and the row says so.
+    /// Prints a row of the table.
+    ///
+    /// - Parameters:
+    ///   - times: in nanoseconds, like those of the baseline.
+    ///   - tail: whether the ratio is that of the 99th percentiles instead of the medians. The row says so.
     static func row(_ what: String, _ times: [UInt64], _ baseline: [UInt64]?, tail: Bool = false) {
         let percent = tail ? 99 : 50
         let ratio = baseline.map { base in
@@ -206,7 +210,7 @@ enum Bench {
         return now - begin
     }
 
-    // MARK: The stage
+    // MARK: The bus and the daemon
 
     static let everything =
         "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>"
@@ -227,7 +231,7 @@ enum Bench {
     ) throws -> Child {
         let file = bus.directory + "/appstated.conf"
         try configuration.write(toFile: file, atomically: true, encoding: .utf8)
-        // A tmpfs, like /run.
+        // On a tmpfs if there is one, because /run is one.
         let directory = (access("/dev/shm", W_OK) == 0 ? "/dev/shm" : bus.directory) + "/appstate-bench"
         try? FileManager.default.removeItem(atPath: directory)
         mkdir(directory, 0o700)

@@ -4,10 +4,10 @@ import Glibc
 import Linux
 import TestSupport
 
-/// The cost of suspension, compared with a bare write to cgroup.freeze, and the time until the first instruction after
-/// it.
+/// Measures the cost of suspension, compared with a bare write to cgroup.freeze, and the time until a resumed
+/// application executes its first instruction.
 extension Bench {
-    /// 200 processes in one cgroup: a bare freeze, and `Suspend` with its announcement.
+    /// Measures a bare freeze of 200 processes in one cgroup, and `Suspend` of them until it is announced.
     static func freezing(_ daemon: String) throws {
         let home = try TestCgroup("app-bench")
         let gate = try PipeEnds()
@@ -27,8 +27,8 @@ extension Bench {
             var bare: [UInt64] = []
             var trips: [UInt64] = []
             var ours: [UInt64] = []
-            // In turn, so that all see the same load, and each from rest: the kernel delays notifications that follow
-            // each other closely, and the daemon adjusts resources after a change of state.
+            // The measurements alternate, so that all see the same load. Each begins at rest, because the kernel delays
+            // notifications that follow each other closely, and the daemon adjusts resources after a change of state.
             for _ in 0..<60 {
                 pause()
                 var begin = now
@@ -61,7 +61,7 @@ extension Bench {
         nanosleep(&span, nil)
     }
 
-    /// The time from SetFocus to the application's next instruction.
+    /// Measures the time from SetFocus until the suspended application executes its next instruction.
     static func waking(_ daemon: String) throws {
         let file = NSTemporaryDirectory() + "appstate-bench-\(getpid())"
         defer { unlink(file) }
@@ -96,7 +96,7 @@ extension Bench {
     /// Writes the time to the shared file, until its parent ends.
     static func spin(_ file: String) throws {
         let clock = try SharedClock(file)
-        // The measuring process may be interrupted.
+        // The parent may be interrupted before it can end this process.
         let parent = getppid()
         var turns = 0
         while turns % 100_000 != 0 || getppid() == parent {

@@ -2,10 +2,10 @@ import Foundation
 import Glibc
 import TestSupport
 
-// The library's cost for an application: the same program with and without it, in turn.
+// Measures what the library costs an application: runs the same program with and without it, in turn.
 extension Bench {
-    /// As packages build them by default, with Swift's libraries beside them (in the directory APPSTATED_APPLICATIONS),
-    /// and with Swift's libraries inside.
+    /// Measures two builds of both programs. Packages by default build them with Swift's libraries beside them (in the
+    /// directory APPSTATED_APPLICATIONS). The programs beside this one contain Swift's libraries.
     static func library(_ daemon: String) throws {
         let bus = try PrivateBus(policy: everything)
         let process = try start(daemon, bus, polling: false)
@@ -27,7 +27,7 @@ extension Bench {
 
     private static let applications = ["appstate-bare", "appstate-living"]
 
-    /// The start times of both programs, and their median sizes in kB.
+    /// Prints the start times of both programs, and returns the medians of their sizes in kB.
     private static func compare(_ programs: [String], _ bus: PrivateBus, _ what: String) throws -> [Int] {
         // The first start of each program reads its file from the disk.
         for program in programs { _ = try ready(program, bus) }

@@ -5,7 +5,7 @@ import Glibc
 import Linux
 import TestSupport
 
-/// How long bus calls wait while memory is short.
+/// Measures how long bus calls wait while memory is short.
 extension Bench {
     /// In mebibytes.
     private static let limit = 900
@@ -34,14 +34,14 @@ extension Bench {
             let quiet = try (0..<1_000).map { _ in try read() }
             var sleepers: [(Child, TestCgroup)] = []
             for number in 0..<15 {
-                // Each in its own cgroup, as desktops start them, so that they are frozen.
+                // Each has its own cgroup, as on a desktop, so that the daemon freezes it.
                 let own = try TestCgroup("app-\(number)", below: home.own.cgroup)
                 let sleeper = try hog(home, [each], own)
                 try client.suspend(client.register(sleeper.pid))
                 try client.wait(for: "suspended")
                 sleepers.append((sleeper, own))
             }
-            // Takes 4 MiB at a time, and 800 in all, however long it must wait for them.
+            // Allocates 4 MiB at a time, and 800 MiB in all, however long the kernel takes.
             let front = try hog(home, Array(repeating: 4, count: 200))
             try client.send(focus: front.pid)
             var times: [UInt64] = []
@@ -70,7 +70,8 @@ extension Bench {
         return hog
     }
 
-    /// Takes memory, a piece every 20 ms, once its standard input ends, and then waits for its own end.
+    /// Waits until its standard input ends, allocates pieces of these sizes, one every 20 ms, and sleeps until it is
+    /// killed.
     static func take(_ mebibytes: [Int]) {
         var byte: UInt8 = 0
         while read(STDIN_FILENO, &byte, 1) > 0 {}

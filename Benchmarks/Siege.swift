@@ -4,7 +4,7 @@ import Foundation
 import Glibc
 import TestSupport
 
-/// One user attacks the daemon in the worst ways that the tests know. How long do another user's calls wait meanwhile?
+/// Measures how long one user's calls wait while another user attacks the daemon in the worst ways that the tests know.
 ///
 /// Each attack is this program again, run by a user without any privileges. The reader's round trips are measured at
 /// rest, under each attack alone, and under all of them at once. For comparison, the same user's round trips to the bus
@@ -16,15 +16,15 @@ import TestSupport
 /// and to each user's slice. The daemon, whose unit is beside those slices, has the share that its unit asks for. A
 /// user whose programs compute endlessly takes processor time from every other user, with or without the daemon.
 extension Bench {
-    /// dbus-daemon rejects a user without a passwd entry. This is Debian's user `games`, who owns nothing.
+    /// Debian's user `games`, which owns nothing. dbus-daemon rejects a user without a passwd entry.
     private static let attacker: UInt32 = 5
     /// MemoryMax= of the unit, in KiB.
     private static let memoryLimit = 256 << 10
 
     /// Prints how long other users' calls wait while one user attacks.
     ///
-    /// - Parameter only: these attacks at once and no others, to find out what they cost; empty: each attack, then all
-    /// at once.
+    /// - Parameter only: the attacks to run at once, to find out what they cost. If it is empty, each attack runs
+    /// alone, then all of them run at once.
     static func siege(_ daemon: String, only: [Attack] = []) throws {
         guard getuid() == 0, Programs.inPath("setpriv") != nil else {
             print("\nNot measured: the siege, which needs root and setpriv.\n")
@@ -45,7 +45,7 @@ extension Bench {
         try bystander.waitForLine(containing: "begun")
         shares?.enter(.reader)
         let reader = try Reader(bus)
-        // The worst case for calls that list all applications. They exist before the values at rest are measured.
+        // So many are the worst case for calls that list them. They exist before the values at rest are measured.
         let sleepers = try (0..<500).map { _ in try Child("sleep", ["1000"]) }
         for sleeper in sleepers { try reader.subscriber.register(sleeper.pid) }
 
@@ -80,7 +80,7 @@ extension Bench {
         row("\(part): a round trip to the bus", times.bus, quiet?.bus, tail: true)
     }
 
-    /// The path of this program: /proc/self/exe would be setpriv(1).
+    /// The path of this program. An attacker is started by setpriv(1), where /proc/self/exe would name setpriv.
     private static func own() throws -> String {
         try FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")
     }
@@ -118,7 +118,7 @@ extension Bench {
         print("| resident at most | \(peak) | \(peak * 100 / memoryLimit) % |\n")
     }
 
-    /// The share of processor time that a virtual machine's host took since the program began. All figures above
+    /// Prints the share of processor time that a virtual machine's host took since the siege began. All figures above
     /// include it.
     private static func reportSteal(since before: (stolen: Int, all: Int)?) {
         guard let before, let after = processorTime(), after.all > before.all else { return }
@@ -144,7 +144,7 @@ private final class Shares {
         case reader
         case attacker
 
-        /// As `CPUWeight=` of systemd.resource-control(5): 100 unless a unit sets it.
+        /// The weight as in `CPUWeight=` of systemd.resource-control(5), whose default is 100.
         var weight: Int { self == .daemon ? 500 : 100 }
     }
 
@@ -238,13 +238,14 @@ private final class Reader {
                 times.newToBystander.append(
                     try firstCall(of: "Level", of: Bystander.name, to: Bystander.name))
             }
-            // A client that asks now and then, as a panel does, and does not occupy a processor.
+            // A client such as a panel asks from time to time, and does not occupy a processor.
             usleep(1_000)
         }
         return times
     }
 
-    /// As busctl does it. The time until the bus accepts the connection does not count.
+    /// The time of a new connection's first call, as busctl makes it, in nanoseconds. The time until the bus accepts
+    /// the connection does not count.
     private func firstCall(of property: String, of interface: String, to service: String) throws -> UInt64 {
         let bus = try Bus.open(address: address)
         _ = bus.uniqueName
@@ -285,27 +286,27 @@ enum Bystander {
 enum Attack: String, CaseIterable {
     /// Sends SIGCONT to itself, as fast as it can.
     case signals
-    /// Launch options as deep and as large as the daemon accepts, and the list of all objects again and again.
+    /// Registers with launch options as deep and as large as the daemon accepts, and lists all objects repeatedly.
     case nesting
-    /// 5,000 open files, 200 locks that other processes wait for, and the question whether it may be suspended.
+    /// Has 5,000 open files and 200 locks that other processes wait for, and asks whether it may be suspended.
     case locks
-    /// An application of 1,000 processes that is suspended and resumed.
+    /// Suspends and resumes an application of 1,000 processes.
     case processes
-    /// An application with 1,000 threads that gets and loses the focus.
+    /// Gives the focus to an application with 1,000 threads, and minimizes it.
     case threads
-    /// As many windows as one message holds, of as many processes as possible.
+    /// Reports as many windows as one message holds, of as many processes as possible.
     case windows
-    /// As many applications as one user may have, and reporters of their windows that come and go.
+    /// Registers as many applications as one user may have, and connects short-lived reporters of their windows.
     case reporters
     /// Registers and unregisters, and makes every call that returns information.
     case calls
-    /// Calls that want no reply, which no bus limits, and processes that the daemon does not know and must look up.
+    /// Makes calls that want no reply, whose number no bus limits, from new connections that the daemon must look up.
     case unanswered
-    /// Connections that make one call, want no reply, and leave.
+    /// Opens connections that make one call, want no reply, and close.
     case strangers
-    /// Signals to every connection of the daemon, as any client may send them.
+    /// Sends signals to every connection of the daemon, as any client may.
     case connections
-    /// `unanswered` against the bystander: the effect that the bus alone has, whatever the service does.
+    /// Does the same as `unanswered` to the bystander. This shows the effect of the bus alone.
     case bystander
 
     static let ofTheDaemon = allCases.filter { $0 != .bystander }
@@ -366,7 +367,7 @@ private final class Besieger {
     }
 
     private func sleepers(_ count: Int) throws -> [Int32] {
-        // Started by a shell that stays: as its children they belong to its extent.
+        // The shell that starts them stays: as its children they belong to its application.
         let shell = try Child(
             "sh", ["-c", "i=0; while [ $i -lt \(count) ]; do sleep 1000 & i=$((i+1)); done; echo all; wait"])
         try shell.waitForLine(containing: "all")
@@ -379,7 +380,7 @@ private final class Besieger {
 
     private var kept: [Child] = []
 
-    /// The preparation is complete: the attack counts from now on.
+    /// Reports that the preparation is complete and the attack begins.
     private func begin() {
         FileHandle.standardOutput.write(Data("begun\n".utf8))
     }
@@ -493,7 +494,7 @@ private final class Besieger {
 
     func reporters() throws -> Never {
         let pids = try sleepers(1_023)
-        // Beside other attacks of the same user the registrations take minutes, and are an attack themselves.
+        // Beside other attacks of this user the registrations take minutes, so they count as part of the attack.
         begin()
         for pid in pids { _ = register(pid) }
         while true {

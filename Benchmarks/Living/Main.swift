@@ -1,7 +1,7 @@
 import AppState
 import Glibc
 
-/// The smallest application with the library. It is ready when its launch is over.
+/// The smallest application with the library. It prints a line when its launch is over.
 @main
 final class Main: ApplicationDelegate {
     func application(

@@ -31,7 +31,7 @@ enum Front {
         }
     }
 
-    /// A separate thread, as when a document is loaded while the windows still answer.
+    /// Starts a separate thread, as if a document were loaded while the windows still answer.
     private static func startGrowing(_ board: Board) {
         let argument = UnsafeMutablePointer<Board>.allocate(capacity: 1)
         argument.initialize(to: board)
@@ -41,7 +41,7 @@ enum Front {
         }
     }
 
-    /// The memory that it touches stays when the thread has ended.
+    /// Grows in its own thread. The memory stays allocated after the thread has ended.
     private static func grow(_ argument: UnsafeMutableRawPointer?) -> UnsafeMutableRawPointer? {
         guard let board = argument?.load(as: Board.self) else { return nil }
         Signals.awaitStart()

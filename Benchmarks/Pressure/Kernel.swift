@@ -73,7 +73,7 @@ struct Trigger {
 }
 
 extension Scene {
-    /// For what the scene cannot be played without: a failure ends the process.
+    /// Makes a call without which the scene cannot be played. If it fails, the process ends.
     static func demand<Value>(_ body: () throws(KernelFailure) -> Value) -> Value {
         do {
             return try body()

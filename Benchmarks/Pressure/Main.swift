@@ -1,11 +1,11 @@
 import Glibc
 
-/// One process of a scene of short memory; the role decides which. `scripts/bench-pressure` starts each of them
-/// separately, so that the kernel treats them separately.
+/// Plays one process of a scene in which memory runs short. The first argument is its role. `scripts/bench-pressure`
+/// starts each process separately, so that the kernel treats them separately.
 @main
 enum Scene {
     static func main() {
-        // The process that says "ready" may be killed at any time; then nothing reads its pipes any more.
+        // The reader of a pipe may be killed at any time. A write to that pipe must not end this process.
         signal(SIGPIPE, SIG_IGN)
         let words = CommandLine.arguments
         switch (words.dropFirst().first, words.count) {
@@ -49,7 +49,7 @@ enum Scene {
         exit(2)
     }
 
-    /// Reports that all memory is touched to the process that started us. One line, unbuffered.
+    /// Prints an unbuffered line, which tells the process that started this one that all memory is touched.
     static func sayReady() {
         _ = write(STDOUT_FILENO, "ready\n", 6)
     }

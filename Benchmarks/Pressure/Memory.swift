@@ -1,6 +1,6 @@
 import Glibc
 
-/// Anonymous memory of a process of the scene, as applications have it.
+/// Anonymous memory of a process of the scene, like an application's heap.
 struct Memory {
     static let mebibyte = 1 << 20
     static let page = 4096
@@ -36,7 +36,7 @@ struct Memory {
         }
     }
 
-    /// Touches one word of each page of a part: the pages are allocated then, and empty.
+    /// Writes one word to each page of a part. The kernel allocates the pages, and the rest of each stays empty.
     func mark(from offset: Int, count: Int) {
         for byte in stride(from: offset, to: offset + count, by: Self.page) { base[byte / 8] = 1 }
     }
@@ -46,7 +46,7 @@ struct Memory {
         for byte in stride(from: 0, to: size, by: Self.page) { base[byte / 8] &+= 1 }
     }
 
-    /// A number below `count`, from the same sequence each time.
+    /// A number below `count`, from a pseudorandom sequence that is the same in each run.
     static func pick(_ count: Int, _ seed: inout UInt64) -> Int {
         seed = seed &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
         return Int(seed >> 33) % count
@@ -84,7 +84,7 @@ struct Program {
         for _ in 0..<count {
             sum ^= base.load(fromByteOffset: Memory.pick(pages, &seed) * Memory.page, as: UInt64.self)
         }
-        // So that the compiler cannot remove the reads.
+        // Keeps the compiler from removing the reads.
         seed ^= sum & 1
     }
 }

@@ -6,14 +6,14 @@ import Linux
 enum Reader {
     static let mebibytes = 60
     static let file = 120
-    /// The bytes that each request reads, at a random place.
+    /// The MiB that each request reads, at a random place.
     static let stretch = 2
-    /// How long it only answers after the signal, before it grows.
+    /// The time after the signal in which it only answers, before it grows, in microseconds.
     static let quiet: UInt64 = 5_000_000
-    /// The time between the beginnings of two steps: 400 MiB in 5 s.
+    /// The time between the beginnings of two steps, in microseconds: 400 MiB in 5 s.
     static let interval: UInt64 = 100_000
 
-    /// A front of one process: scene D.
+    /// Runs a front of one process, for scene D.
     static func run(_ board: Board, file path: String) -> Never {
         let memory = Memory(mebibytes: mebibytes)
         memory.touch(from: 0, count: mebibytes * Memory.mebibyte)
@@ -25,7 +25,7 @@ enum Reader {
         }
     }
 
-    /// Answers by the clock, and grows once it got the signal and the quiet time is over.
+    /// Answers by the clock, and grows once it has received the signal and the quiet time is over.
     static func serve(_ board: Board, _ answer: () -> Void) -> Never {
         Signals.blockStart()
         let growth = Memory(mebibytes: Front.growth)
@@ -76,7 +76,7 @@ enum Browser {
         }
     }
 
-    /// The memory and the work of each of them.
+    /// One of the browser's processes: its memory and its work.
     private struct Page {
         let memory: Memory
         let file: MappedFile
@@ -133,7 +133,7 @@ enum Browser {
         }
     }
 
-    /// The role of those processes.
+    /// Runs one of the other processes. It replies to each byte from `asked` with a byte to `answered`.
     static func runPage(number: Int, directory: String, asked: Int32, answered: Int32) -> Never {
         var page = Page(number: number, directory: directory)
         var byte: UInt8 = 0
@@ -185,14 +185,14 @@ struct MappedFile {
         fsync(file)
     }
 
-    /// Reads a word of each page of so many bytes, at a random place.
+    /// Reads a word of each page of `count` MiB, at a random place.
     func read(mebibytes count: Int, seed: inout UInt64) {
         let begin = Memory.pick(mebibytes - count + 1, &seed) * Memory.mebibyte
         var sum: UInt64 = 0
         for offset in stride(from: begin, to: begin + count * Memory.mebibyte, by: Memory.page) {
             sum ^= base.load(fromByteOffset: offset, as: UInt64.self)
         }
-        // So that the compiler cannot remove the reads.
+        // Keeps the compiler from removing the reads.
         seed ^= sum & 1
     }
 }

@@ -17,8 +17,7 @@ struct Record {
     init(names: [String]) {
         self.names = names
         deaths = Array(repeating: 0, count: names.count)
-        // Room for a minute of samples, and for those that triggers and deaths cause. It is written to, so that it is
-        // resident.
+        // Room for a minute of samples, and for those that triggers and deaths cause. Writing to it makes it resident.
         readings = Array(repeating: Meters.Reading(), count: Self.most)
         readings.removeAll(keepingCapacity: true)
     }
@@ -39,7 +38,7 @@ struct Record {
         }
     }
 
-    /// The time of its death; nil: it is alive.
+    /// The time at which the process ended, in microseconds; nil if it still runs.
     func end(of name: String) -> UInt64? {
         guard let index = names.firstIndex(of: name), deaths[index] != 0 else { return nil }
         return deaths[index]
@@ -115,19 +114,20 @@ struct Record {
         return growth > start.available ? (growth - start.available + each - 1) / each : 0
     }
 
-    /// The first time at which so little was left, or, for a guard without such a line, at which the trigger fired.
+    /// The first time at which less than this percentage was available. For a guard without such a line, the time at
+    /// which the first trigger fired.
     private func crossing(of percent: UInt64?) -> UInt64? {
         guard let percent else { return someTrigger == 0 ? nil : someTrigger }
         return readings.first { $0.available * 100 < $0.total * percent }?.time
     }
 
-    /// The first end of one of the scene's processes from then on. A pidfd reports the end after the kernel has taken
+    /// The time at which the next of the scene's processes ended. A pidfd reports the end after the kernel has taken
     /// the memory back.
     private func freed(since crossing: UInt64) -> UInt64? {
         deaths.filter { $0 >= crossing }.min()
     }
 
-    /// The end of the last span of 1 s that had more stall than the first trigger's threshold.
+    /// The end of the last second whose stall reached the first trigger's threshold.
     private var calm: UInt64? {
         var first = 0
         var found: UInt64?

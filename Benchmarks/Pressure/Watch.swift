@@ -33,15 +33,16 @@ struct Watch {
         }
     }
 
-    /// How long the front only answers before the event.
+    /// How long the front only answers before the event, in microseconds.
     static let quiet: UInt64 = 3_000_000
-    /// The time that is watched after the front has grown or died: some guards end one process after the other while
-    /// their line is crossed.
+    /// The time that is watched after the front has grown or died, in microseconds. Some guards end one process after
+    /// the other while their line is crossed.
     static let after: UInt64 = 8_000_000
-    /// The longest event.
+    /// The longest event, in microseconds.
     static let limit: UInt64 = 60_000_000
-    /// The leak's event always takes this long, whatever happens to the leak.
+    /// The leak's event always takes this long, in microseconds, whatever happens to the leak.
     static let leaking: UInt64 = 30_000_000
+    /// The time between two samples, in milliseconds.
     static let look: Int32 = 20
 
     let board: Board

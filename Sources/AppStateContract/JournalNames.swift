@@ -7,7 +7,7 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case applicationRemoved = "05ba81b3c9494fd2ab7691f34b014142"
     /// The state changed along one edge.
     case stateChanged = "6ecbee2ded9142fdadeeea7665d96d67"
-    /// Policy or pressure wanted to suspend it, and something prevented that.
+    /// Policy wanted to suspend it, and something prevented that.
     case notSuspended = "8287c0a5c97340a0a31e14c77f6b6ba9"
     /// `Mode=observe`: it would have been suspended.
     case wouldSuspend = "e0fb313f4fd5400eabb3a7b8016a9b47"
@@ -15,7 +15,7 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case holdsGivenUp = "dd4f9e789cd6420b8a61089bb7f22cdf"
     /// It was frozen, or about to be, and runs again because its cgroup could not be used.
     case thawed = "d1060b34a24641beabe557bafac40aef"
-    /// An application that policy or pressure had suspended was needed.
+    /// An application that policy had suspended was needed.
     case needed = "3b0c27a5d3f84c1d9f0e7c4a1f6d25e8"
     /// It did not give an answer in time that it owed.
     case unresponsive = "b5a1f18317af45649cc9e8a78ec5e767"

@@ -88,9 +88,9 @@ public enum HoldReason: String, Hashable, Sendable, CaseIterable {
 public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
     /// Suspended after the background grace period.
     case automatic
-    /// Suspended only on request, or under pressure.
+    /// Suspended only on request.
     case manual
-    /// Neither policy nor pressure may suspend it.
+    /// As `manual`, and `CanSuspend` names it as an objection.
     case never
 }
 

@@ -32,7 +32,7 @@ extension Application {
         }
     }
 
-    /// Something prevented a stop that policy or pressure wanted. It is tried again after a grace period.
+    /// Something prevented a stop that policy wanted. It is tried again after a grace period.
     mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
         holds.removeAll(where: \.reason.isDecision)

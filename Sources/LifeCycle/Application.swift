@@ -42,7 +42,7 @@ public struct Application: Equatable, Sendable {
     public internal(set) var unresponsive: UnresponsiveEvent?
     /// `Mode=observe`: policy would have suspended it by now.
     public internal(set) var wouldBeSuspended = false
-    /// What prevented the last suspension that policy or pressure wanted.
+    /// What prevented the last suspension that policy wanted.
     public internal(set) var objection: String?
     /// Its user's settings for it.
     public internal(set) var rule: Rule?

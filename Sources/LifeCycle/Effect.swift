@@ -163,9 +163,9 @@ public enum Notice: Hashable, Sendable {
     case wouldSuspend
     /// Another process continues it as often as we stop it: our holds were given up.
     case contested
-    /// Policy or pressure wanted to suspend it, and something prevented that.
+    /// Policy wanted to suspend it, and something prevented that.
     case objection(String)
-    /// It is needed, and policy or pressure had suspended it.
+    /// It is needed, and policy had suspended it.
     case needed(String)
     /// It has not answered in time.
     case unresponsive(UnresponsiveEvent)

@@ -18,8 +18,7 @@ public enum Fact: Equatable, Sendable {
     ///
     /// `isToEnd`: it is asked to end, or to close a window.
     case needed(ApplicationNumber, String, isToEnd: Bool = false)
-    /// Another process waits for something that an application suspended by policy or pressure holds, such as a file
-    /// lock.
+    /// Another process waits for something that an application suspended by policy holds, such as a file lock.
     case objected(ApplicationNumber, String)
     /// A stop cannot be carried out at all, for example because the process now runs as another user.
     case stopFailed(ApplicationNumber, String)

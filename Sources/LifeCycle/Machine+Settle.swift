@@ -68,7 +68,7 @@ extension Machine {
         step.effects.append(.notice(number, .needed(why)))
     }
 
-    /// Policy and pressure give way to what speaks against their stop.
+    /// Policy gives way to what speaks against its stop.
     ///
     /// - Parameter isFound: a check has found it, and may find it again after each grace period: work can go on for
     ///   hours.

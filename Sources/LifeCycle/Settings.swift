@@ -5,7 +5,7 @@ public struct Settings: Equatable, Sendable {
     /// `[Daemon] Mode=`
     public enum Mode: String, Sendable, CaseIterable {
         case enforce
-        /// Everything is decided and announced, but policy and pressure do nothing.
+        /// Everything is decided and announced, but policy suspends nothing, and pressure ends nothing.
         case observe
     }
 

@@ -47,7 +47,7 @@ public struct StopStatus: Equatable, Sendable {
     /// What the holds want.
     enum Wish: Hashable, Sendable {
         case run
-        /// Only policy or pressure wants it stopped: anything that speaks against the stop counts (§ 2).
+        /// Only policy wants it stopped: anything that speaks against the stop counts (§ 2).
         case stopUnlessObjected
         case stop
     }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Real applications under appstated: adopted, suspended, and needed while suspended.
+"""Tests real applications under appstated: whether it adopts and suspends them, and resumes them on demand.
 
-Usage: applications.py [--mode freezer|signals] [--desktop X11|sway] [--table FILE] [APPLICATION...]
-Prints each finding as it comes; with --table, writes them to a page as well. Applications that are not installed are
-named and left out. Exit status: 0, 1 a case failed.
+Usage: applications.py [--mode freezer|signals] [--desktop X11|sway] [--rounds N] [--again] [--patience N]
+                       [--table FILE] [APPLICATION...]
+Prints each finding at once. --table also writes the findings to a page. Applications that are not installed are skipped
+by name. Exit status: 0 success, 1 a case failed or nothing could be tested.
 
-scripts/test-apps runs it where there is what it needs.
+Run it through scripts/test-apps, which prepares the users, the bus and the environment variables.
 """
 import argparse, json, os, pathlib, platform, shutil, signal, subprocess, sys, time
 import desktop
@@ -15,12 +16,13 @@ PDF = "/usr/share/doc/shared-mime-info/shared-mime-info-spec.pdf"
 PAGE = "<title>{0}</title><body style='background:linear-gradient(red,blue)'><h1>{0}</h1>" \
        "<script>onkeydown=e=>document.title='typed '+e.key</script>"
 
-# unit: the desktop entry's id. argv: the command. again: the second start, with {n} for the round. served: the title that
-# a window then has; "": the second process ends by itself; "new": one more window. keys: typed to see whether it takes
-# input. start: the limit for its first window, in seconds. held: the means, where it cannot be the freezer. kept: the
-# objection that keeps it from being suspended, for as long as it runs. moves: its picture changes by itself. quits: it
-# ends when Escape is typed. deaf: where it takes no keys, suspended before or not. stays: it lives on for a while after
-# its last window.
+# The fields of an application:
+# unit: the id of its desktop entry. argv: the command. again: the command of the second start, with {n} for the round.
+# served: what shows that the second start was served: a window title; "": the second process exits; "new": one more
+# window. keys: typed to test whether it takes input. start: the time limit for its first window, in seconds. held: the
+# expected means of suspension, if it cannot be the freezer. kept: the objection that prevents its suspension as long as
+# it runs. moves: its picture changes by itself. quits: Escape ends it. deaf: the desktop on which it takes no keys,
+# whether it was suspended or not. stays: it runs on for a while after its last window is closed.
 TYPED = ["a", "b", "c", "d", "e", "f"]
 APPLICATIONS = {
     "mousepad": dict(unit="org.xfce.mousepad", argv=["mousepad", "one.txt"], again=["mousepad", "two{n}.txt"],
@@ -39,7 +41,7 @@ APPLICATIONS = {
                            again=["xfce4-terminal", "--title=second{n}"], served="second{n}", keys=TYPED),
     "gnome-terminal": dict(unit="org.gnome.Terminal", argv=["gnome-terminal"],
                            again=["gnome-terminal", "--title=second{n}"], served="second{n}", keys=TYPED,
-                           # The session bus starts its server, in the bus's own cgroup.
+                           # The session bus starts its server in the bus's own cgroup.
                            held="SIGSTOP"),
     "konsole": dict(unit="org.kde.konsole", argv=["konsole"], again=["konsole"], served="new", keys=TYPED),
     "xterm with a job": dict(unit="debian-xterm", argv=["xterm", "-e", "bash", "-c", "sleep 1000; true"],
@@ -91,12 +93,12 @@ class Trial:
         self.failures = []
         self.rounds = rounds
 
-    # ---- telling
+    # ---- reporting
 
     def tell(self, key, value, good=True):
         if isinstance(value, float):
             value = round(value, 2)
-        # Of several rounds the worst is kept.
+        # Keep the worst of several rounds: a failure, or else the longest time.
         before = self.result.get(key)
         if key not in self.failures and not (
                 good and isinstance(before, float) and isinstance(value, float) and before > value):
@@ -142,7 +144,7 @@ class Trial:
             self.desk.minimize(window)
 
     def freeze(self, limit=12):
-        """Seconds from minimizing to suspended."""
+        """Minimizes it. Returns the seconds until it is suspended, or None after the limit."""
         self.minimize()
         return wait_for(lambda: self.state() == "suspended", limit, 0.05)
 
@@ -153,7 +155,7 @@ class Trial:
         return {pid for pid in found if stat(pid)}
 
     def ticks(self, seconds=3):
-        """Ticks of its processes while nothing is done, and those that ticked."""
+        """Returns the clock ticks that its idle processes use in total, and those of each process that used any."""
         first = {pid: stat(pid)[2] for pid in self.processes()}
         time.sleep(seconds)
         rest = {}
@@ -206,7 +208,7 @@ class Trial:
         self.end()
 
     def settled(self, window):
-        """A window's picture once it is in front and hardly changes any more."""
+        """Activates a window. Returns its picture once it hardly changes any more."""
         self.desk.activate(window)
         wait_for(lambda: self.desk.focused() == window, 3)
         pictures = [self.desk.picture(window)]
@@ -217,7 +219,7 @@ class Trial:
         return pictures[-1]
 
     def keep(self):
-        """It has work to do while it is minimized, so it goes on."""
+        """Checks that its work in progress keeps it from being suspended while it is minimized."""
         suspended = self.freeze(8)
         if suspended is not None:
             return self.tell("suspended", suspended, False)
@@ -225,7 +227,7 @@ class Trial:
         self.tell("suspended", f"no: {self.what['kept']}" if good else "without a reason", good)
 
     def objects(self):
-        """Whether anything else of it has a process that is not held."""
+        """Checks that each of its processes is stopped or in a frozen cgroup."""
         loose = []
         for pid in self.processes():
             state = stat(pid)
@@ -234,10 +236,10 @@ class Trial:
             is_frozen = frozen.exists() and "frozen 1" in frozen.read_text()
             if state and state[0] != "T" and not is_frozen:
                 loose.append(f"{pathlib.Path(f'/proc/{pid}/comm').read_text().strip()}[{pid}]")
-        self.tell("not held", ", ".join(loose) or "nobody", not loose)
+        self.tell("not held", ", ".join(loose) or "none", not loose)
 
     def names(self):
-        """Well-known names on the session bus of its processes."""
+        """Returns the well-known names that its processes own on the session bus."""
         mine, found = self.processes(), []
         listing = self.desk.run("busctl", f"--address={self.desk.environment['DBUS_SESSION_BUS_ADDRESS']}",
                                 "list", "--acquired", "--json=short")
@@ -306,7 +308,7 @@ class Trial:
             self.desk.type("Escape")
 
     def key(self):
-        """What a desktop does at one key: what is in front is suspended and put away; it runs once it is in front again."""
+        """Tests a desktop's key that suspends and minimizes the application in front. Activating its window resumes it."""
         windows = list(self.own())
         if not windows:
             return self.tell("(8) key", "no window is left", False)
@@ -352,7 +354,7 @@ class Trial:
                 break
             time.sleep(0.02)
         self.timed("(1) thawed", thawed, 1)
-        # How long another instance takes to start is its own affair.
+        # A new instance may take long to start, and appstated has no part in that.
         self.timed("(1) served", served, 15 if self.what["served"] == "new" else 3)
         self.tell("(1) second process", f"ended with {process.returncode} after {ended:.2f}" if ended is not None
                   else "lives", ended is None or process.returncode == 0)
@@ -360,7 +362,7 @@ class Trial:
         lost = [pid for pid in pids if not stat(pid)]
         self.tell("(1) lost", f"{len(lost)} processes, {len(set(before) - set(self.own()))} windows",
                   bool(stat(self.main)) and not set(before) - set(self.own()))
-        if ended is None:  # independent of the first; or it has made itself one: it is ended
+        if ended is None:  # an independent instance, which must not affect the next steps
             for pid in descendants(process.pid):
                 os.kill(pid, signal.SIGTERM)
             try:
@@ -371,13 +373,13 @@ class Trial:
         self.tell("(7) state after second start", state)
         if not all(map(self.desk.is_hidden, self.own())):
             self.minimize()
-        # What computes all the time has half a minute for what it was needed for.
+        # An application that computes all the time may run for half a minute after a demand.
         limit = 45 if self.what.get("moves") else 6
         self.timed("(7) again suspended after start",
                    wait_for(lambda: self.state() == "suspended", max(limit, 12), 0.05), limit)
 
     def shut(self):
-        """All its windows are closed from outside."""
+        """Closes all its windows as a taskbar does."""
         windows = list(self.own())
         start = time.monotonic()
         for window in windows:
@@ -389,7 +391,7 @@ class Trial:
             if thawed is None and self.state() != "suspended":
                 thawed = now
             left = self.own()
-            # What was typed is not saved: it asks, which is an answer, too.
+            # It may ask whether to save the typed text. That is an answer, too.
             asks = bool(set(left) - set(windows))
             if asks or not set(windows) & set(left):
                 gone = now
@@ -401,7 +403,7 @@ class Trial:
             self.timed("(3) process gone", wait_for(lambda: not stat(self.main), 5), 5)
 
     def stop(self):
-        """Without a question whether to save."""
+        """Kills its processes, so that it cannot ask whether to save."""
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGCONT)
@@ -465,7 +467,7 @@ def conditions(mode, rounds):
 
 
 def page(trials, mode, rounds):
-    """The result on X11, as the beginning of the page."""
+    """Returns the results on X11 as the beginning of the page."""
     return "\n".join([
         "# Applications",
         "",
@@ -490,7 +492,7 @@ def page(trials, mode, rounds):
 
 
 def section(trials, mode, rounds):
-    """The result on Wayland, as a section of the page."""
+    """Returns the results on Wayland as a section of the page."""
     return "\n".join([
         WAYLAND,
         "",
@@ -511,7 +513,7 @@ def write(path, trials, desk, rounds):
 
 
 def rewrite(path, trials, desk):
-    """Replaces the rows of some applications in the table of a desktop."""
+    """Replaces the rows of these trials in the table of a desktop."""
     path = pathlib.Path(path)
     before, mark, rest = path.read_text().partition(f"\n{WAYLAND}\n")
     part = rest if desk.name == "sway" else before
@@ -524,7 +526,7 @@ def rewrite(path, trials, desk):
 
 
 def torrent(name):
-    """A torrent of one empty piece, in the encoding of BEP 3."""
+    """Returns a torrent of a one-byte file with a dummy hash, in the encoding of BEP 3."""
     text = f"d8:announce18:http://127.0.0.1:14:infod6:lengthi1e4:name{len(name)}:{name}12:piece lengthi16384e6:pieces20:"
     return text.encode() + bytes(20) + b"ee"
 
@@ -541,7 +543,7 @@ def make_files(desk, rounds):
         (files / f"{name}.pdf").write_bytes(pathlib.Path(PDF).read_bytes())
         subprocess.run(["convert", "-size", "200x200", "gradient:red-blue", f"{files}/{name}.png"], check=True)
         (files / name).mkdir()
-    # qBittorrent asks for consent at its first start, which is not what is tried.
+    # Otherwise qBittorrent asks for consent at its first start.
     settings = desk.directory / "home/.config/qBittorrent/qBittorrent.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text("[LegalNotice]\nAccepted=true\n")
@@ -560,7 +562,7 @@ def attempt(desk, name, rounds):
 
 
 def round_on(desk, arguments):
-    """Tries applications on a desktop; gives their trials."""
+    """Tests the selected applications on a desktop. Returns their trials."""
     trials = []
     try:
         desk.start()
@@ -586,11 +588,11 @@ def round_on(desk, arguments):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("freezer", "signals"), default="freezer")
-    parser.add_argument("--desktop", choices=("X11", "sway"), help="without it, both")
-    parser.add_argument("--rounds", type=int, default=1, help="of a second start")
-    parser.add_argument("--again", action="store_true", help="try an application that fails once more")
-    parser.add_argument("--patience", type=int, default=1, help="what each limit is multiplied by")
-    parser.add_argument("--table", help="the page whose tables, or rows of them, are written")
+    parser.add_argument("--desktop", choices=("X11", "sway"), help="default: both")
+    parser.add_argument("--rounds", type=int, default=1, help="the number of second starts of each application")
+    parser.add_argument("--again", action="store_true", help="test a failing application once more")
+    parser.add_argument("--patience", type=int, default=1, help="the factor of every time limit")
+    parser.add_argument("--table", help="the page to write: the tables, or only the rows of the named applications")
     parser.add_argument("applications", nargs="*", metavar="APPLICATION")
     arguments = parser.parse_args()
     if unknown := set(arguments.applications) - set(APPLICATIONS):

@@ -1,7 +1,7 @@
-"""A desktop without systemd, to try appstated with real applications.
+"""A desktop without systemd, to test appstated with real applications.
 
-Runs below scripts/private-bus, which sets DBUS_SYSTEM_BUS_ADDRESS, as root. The daemon runs as root, everything else as
-an unprivileged user. Each process that is started here is ended here, by its id.
+It runs as root below scripts/private-bus, which sets DBUS_SYSTEM_BUS_ADDRESS. The daemon runs as root, everything else
+as an unprivileged user. It ends each process that it has started, by its id.
 """
 import json, os, pathlib, re, shutil, signal, subprocess, tempfile, time
 
@@ -12,12 +12,12 @@ if not (CGROUPS / "cgroup.procs").exists():
     CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
-# What every limit is multiplied by: on a machine that does other work as well, only the order of events counts.
+# The factor of every time limit. On a machine that does other work as well, only the order of events counts.
 patience = 1
 
 
 def wait_for(what, limit, pause=0.02):
-    """Seconds until what() is true, else None."""
+    """Polls what(). Returns the seconds until it was true, or None after the limit (in seconds, times patience)."""
     limit *= patience
     start = time.monotonic()
     while True:
@@ -29,7 +29,7 @@ def wait_for(what, limit, pause=0.02):
 
 
 def stat(pid):
-    """(state, parent, ticks) of a process; None when it is gone or a zombie."""
+    """Returns (state, parent, clock ticks) of a process, or None if it is gone or a zombie."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -41,7 +41,7 @@ def stat(pid):
 
 
 def descendants(pid):
-    """A process and what descends from it."""
+    """Returns the ids of a process and of its descendants; none if the process is gone."""
     children = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := stat(name)):
@@ -55,7 +55,7 @@ def descendants(pid):
 
 class Desktop:
     def __init__(self, mode, grace=2):
-        self.mode = mode  # "freezer": each application in a cgroup of its own; "signals": none has one
+        self.mode = mode  # "freezer": each application has its own cgroup; "signals": none has one
         self.grace = grace
         self.display = ""
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="appstate-applications.", dir="/tmp"))
@@ -69,7 +69,7 @@ class Desktop:
         (self.directory / "run").mkdir()
         (self.directory / "state").mkdir()
         (self.directory / "appstated.conf").write_text(f"[LifeCycle]\nBackgroundGraceSec={grace}\n")
-        # What a person would write by: appstatectl rule '*' Suspension=automatic
+        # The same as: appstatectl rule '*' Suspension=automatic
         (self.directory / "session.conf").write_text("[Application *]\nSuspension=automatic\n")
         home = str(self.directory / "home")
         self.environment = {
@@ -83,7 +83,11 @@ class Desktop:
     # ---- processes
 
     def spawn(self, argv, log, unit=None, user=True, keeps=(), **more):
-        """Starts a process. unit: the id that its scope is named after, for a cgroup of its own. keeps: descriptors."""
+        """Starts a process, and returns it.
+
+        log: the name of the file for its output. unit: in freezer mode, the id that names its own cgroup. user: whether it
+        runs as the unprivileged user. keeps: the file descriptors that it inherits. more: environment variables.
+        """
         scope = unit if unit and self.mode == "freezer" else None
 
         def prepare():
@@ -111,7 +115,7 @@ class Desktop:
         return process
 
     def run(self, *argv, limit=30):
-        """What a command of the user prints."""
+        """Runs a command as the user. Returns its output. Raises TimeoutExpired after the limit, in seconds."""
         return subprocess.run(
             [str(part) for part in argv], env=self.environment, stdin=subprocess.DEVNULL, text=True,
             errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit,
@@ -133,7 +137,7 @@ class Desktop:
         assert wait_for(self.bus.exists, 20), "no session bus"
 
     def start_screen(self):
-        # It takes a display that nobody has, and says which, once it is ready.
+        # Xvfb chooses a free display, and writes its number once it is ready.
         ours, its = os.pipe()
         self.spawn(["Xvfb", "-displayfd", its, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb", keeps=(its,))
         os.close(its)
@@ -158,7 +162,7 @@ class Desktop:
             [BIN / "appstate-session", "--config", self.directory / "session.conf", "--verbose"], "agent")
 
     def close(self):
-        """Ends all, then prints the logs: whoever reads may have gone."""
+        """Ends all processes, then prints the logs. Printing may fail, because the reader may be gone."""
         logs = {name: path.read_text(errors="replace")[-6000:] for name in ("agent", "appstated")
                 if (path := self.directory / f"{name}.log").exists()}
         self.end()
@@ -166,10 +170,10 @@ class Desktop:
         shutil.rmtree(self.directory, ignore_errors=True)
         for name, log in logs.items():
             print(f"---- {name}\n{log}")
-        print("left:", left or "nobody")
+        print("processes left:", left or "none")
 
     def end(self):
-        if self.daemon and self.daemon.poll() is None:  # SIGTERM: whatever it holds runs on
+        if self.daemon and self.daemon.poll() is None:  # SIGTERM makes it resume what it has suspended
             self.daemon.terminate()
             self.daemon.wait(20)
         for process in reversed(self.running):
@@ -180,7 +184,7 @@ class Desktop:
                 except ProcessLookupError:
                     pass
             process.wait(20)
-        # What has become an orphan is still in a scope of ours, or the user's, with our display.
+        # Orphans are no descendants any more, but have our session bus in their environment.
         for pid in self.own_processes():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -236,7 +240,7 @@ class Desktop:
     name = "X11"
 
     def windows(self):
-        """{id: (pid, title)} of what the window manager lists."""
+        """Returns {id: (pid, title)} of the windows that the window manager lists."""
         found = {}
         for line in self.run("wmctrl", "-lp").splitlines():
             parts = line.split(None, 4)
@@ -261,11 +265,11 @@ class Desktop:
         self.run("wmctrl", "-i", "-c", hex(window))
 
     def type(self, *keys):
-        """Keys by their names, as "a", "Next" or "alt+f"."""
+        """Types keys, which are named like "a", "Next" or "alt+f"."""
         self.run("xdotool", "key", "--delay", "30", *keys)
 
     def picture(self, window):
-        """The pixels of a window on the screen, as bytes; b'' where there is none."""
+        """Returns the pixels of a window on the screen as bytes; b'' if there are none."""
         return self.pixels("import", "-silent", "-window", hex(window), "-depth", "8", "rgb:-")
 
     def pixels(self, *command):
@@ -275,7 +279,7 @@ class Desktop:
 
 
 class OnSway:
-    """Where a desktop has sway, without a screen. Windows float: each keeps its size while others come and go."""
+    """A mix-in for sway without a screen. Windows float, so each keeps its size when others open or close."""
 
     name = "sway"
 
@@ -292,10 +296,10 @@ class OnSway:
                    WLR_LIBINPUT_NO_DEVICES="1")
         assert wait_for(lambda: display.exists() and display.read_text().strip(), 30, 0.2), \
             (self.directory / "sway.log").read_text()
-        # Of its Xwayland.
+        # The display of sway's Xwayland.
         self.environment["DISPLAY"] = display.read_text().strip()
         self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
-        # Without a keyboard at their start, many clients take no keys later. This one types nothing for a day.
+        # Many clients take no keys if there was no keyboard at their start. This keyboard types nothing for a day.
         self.spawn(["wtype", "-s", "86400000", "-k", "Shift_L"], "keyboard")
 
     def start_window_manager(self):
@@ -333,7 +337,7 @@ class OnSway:
         self.run("swaymsg", f"[con_id={window}] kill")
 
     def type(self, *keys):
-        # Its keyboard is there for as long as it runs: clients need a moment to take it.
+        # wtype's keyboard exists only while it runs, and clients need a moment to bind it.
         words = ["-s", "500"]
         for key in keys:
             *held, last = key.split("+")
@@ -347,7 +351,7 @@ class OnSway:
             return b""
         area = node["rect"]
         image = self.pixels("grim", "-g", f"{area['x']},{area['y']} {area['width']}x{area['height']}", "-t", "ppm", "-")
-        # A header of three lines comes first.
+        # The PPM header has three lines.
         return image.split(b"\n", 3)[3] if image.startswith(b"P6") else b""
 
 
@@ -356,7 +360,7 @@ class SwayDesktop(OnSway, Desktop):
 
 
 def put(path, heading, text):
-    """Replaces a section of a page, or adds it at the end."""
+    """Replaces the section with this heading in a page, or appends it."""
     page = pathlib.Path(path)
     parts = re.split(r"(?m)^(?=## )", page.read_text()) if page.exists() else []
     parts = [text if part.startswith(heading + "\n") else part for part in parts]
@@ -366,7 +370,7 @@ def put(path, heading, text):
 
 
 def difference(one, other):
-    """How many pixels are another."""
+    """Returns the number of pixels that differ; all of them if the sizes differ."""
     if len(one) != len(other):
         return max(len(one), len(other)) // 3
     if one == other:

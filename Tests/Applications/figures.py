@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What suspension saves and costs: Firefox with ten tabs of animations, and twenty applications at rest.
+"""Measures what suspension saves and costs, with ten Firefox tabs of animations and with twenty applications at rest.
 
 Usage: figures.py [--table FILE] [--rounds N]
-Prints what it measures; with --table, writes it below "Figures" of a page. Exit status: 0, 1 a goal is missed, 125 it
-cannot be tried here.
+Prints the measurements. --table also writes them below "Figures" of a page. Exit status: 0 success, 1 a goal is missed,
+125 it cannot be measured here.
 
-scripts/test-apps --figures runs it where there is what it needs.
+Run it through scripts/test-apps --figures, which prepares the users, the bus and the environment variables.
 """
 import argparse, ctypes, http.server, os, pathlib, shutil, statistics, sys, threading, time
 import desktop
 from desktop import Desktop, descendants, put, stat, wait_for
 
 TABS, RESTING, SECONDS = 10, 20, 60
-# Each frame has another red; what is not this page has another green or blue. It says that it has begun.
+# Each frame changes the red. The green and the blue identify the page on the screen. A request reports its start.
 PAGE = """<title>{0}</title><body><script>
 fetch("http://127.0.0.1:{1}/{0}", {{mode: "no-cors"}})
 let red = 0
@@ -27,7 +27,7 @@ HEADING = "## Figures"
 
 
 class Screen:
-    """Pixels of an X server, without a process for each look."""
+    """Reads pixels of an X server without starting a process for each."""
 
     def __init__(self, display):
         self.x = ctypes.CDLL("libX11.so.6")
@@ -39,7 +39,7 @@ class Screen:
         self.root = ctypes.c_ulong(self.x.XDefaultRootWindow(self.display))
 
     def pixel(self, x, y):
-        """(red, green, blue) of a place on the screen."""
+        """Returns (red, green, blue) of a point on the screen."""
         image = ctypes.c_void_p(self.x.XGetImage(self.display, self.root, x, y, 1, 1, ctypes.c_ulong(0xffffff), 2))
         value = self.x.XGetPixel(image, 0, 0)
         self.x.XDestroyImage(image)
@@ -50,7 +50,7 @@ class Screen:
 
 
 class Arrivals(http.server.ThreadingHTTPServer):
-    """Notes which pages have begun."""
+    """Records which pages have started."""
 
     def __init__(self):
         seen = self.seen = set()
@@ -73,7 +73,7 @@ def ticks(main):
 
 
 def switches(process):
-    """How often the threads of a process were scheduled."""
+    """Returns the number of context switches of a process's threads."""
     total = 0
     for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
         for line in (task / "status").read_text().splitlines():
@@ -87,7 +87,7 @@ def own(desk, before):
 
 
 def firefox(desk, rounds):
-    """Rows, and whether the goals are met."""
+    """Returns the rows of the table, and whether the goals are met."""
     files = desk.directory / "files"
     pages, arrivals = [], Arrivals()
     for number in range(TABS):
@@ -111,7 +111,7 @@ def firefox(desk, rounds):
         return (ticks(main) - start) / os.sysconf("SC_CLK_TCK") / seconds
 
     def restores(wanted):
-        """Seconds until the page is seen again, of each round."""
+        """Returns the seconds from the request until the page is on the screen again, for each round."""
         found = []
         for _ in range(rounds):
             desk.minimize(window)
@@ -164,10 +164,10 @@ def rest(desk):
         time.sleep(seconds)
         return switches(desk.daemon) - start[0], switches(desk.agent) - start[1]
 
-    # What follows the last suspension is done.
-    assert wait_for(lambda: sum(woken(2)) == 0, 60) is not None, "they do not come to rest"
+    # The work that follows the last suspension must be finished.
+    assert wait_for(lambda: sum(woken(2)) == 0, 60) is not None, "the daemon and the agent do not come to rest"
     quiet = woken(SECONDS)
-    # Calls to somebody else, as fast as they are answered.
+    # Calls to another service, as fast as it answers.
     callers = [desk.spawn(["sh", "-c", "while :; do gdbus call --session -d org.freedesktop.DBus -o / "
                            "-m org.freedesktop.DBus.ListNames; done"], "caller") for _ in range(2)]
     busy = woken(SECONDS)
@@ -191,7 +191,7 @@ def section(rows):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=20, help="of restoring Firefox")
+    parser.add_argument("--rounds", type=int, default=20, help="how often Firefox is restored")
     parser.add_argument("--table")
     arguments = parser.parse_args()
     if missing := [one for one in ("firefox-esr", "galculator", "xfwm4") if not shutil.which(one)]:

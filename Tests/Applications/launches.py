@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Real desktop entries, launched with `appstatectl launch`: with the real daemon, session agent and service manager.
+"""Tests `appstatectl launch` on real desktop entries, with the real daemon, session agent and service manager.
 
-Usage: launches.py [--table FILE] [CASE...]
-Each case is tried on X11 (Xvfb, xfwm4) and on Wayland (sway), where both are installed. Prints each finding as it comes; with --table,
-and all cases, writes them below "Launched" of a page. Entries that are not installed are named and left out. Exit status: 0, 1 a case failed.
+Usage: launches.py [--table FILE] [--desktop X11|sway] [CASE...]
+Tests each case on X11 (Xvfb, xfwm4) and on Wayland (sway), as far as they are installed. Prints each finding at once.
+--table writes the findings below "Launched" of a page, unless cases or a desktop are selected. Cases whose entry is not
+installed are skipped by name. Exit status: 0 success, 1 a case failed or nothing could be tested.
 
-scripts/test-apps --launches runs it where there is what it needs.
+Run it through scripts/test-apps --launches, which prepares the users, the bus and the environment variables.
 """
 import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, time
 import desktop
@@ -14,10 +15,12 @@ from desktop import BIN, UID, Desktop, OnSway, wait_for, stat, descendants, put
 ENTRIES = pathlib.Path("/usr/share/applications")
 MANAGER = "/usr/lib/systemd/systemd"
 
-# entry: its id. base: the installed entry that it is a copy of, with what `lines` says instead. opens: files to open. title: what the title
-# of its window says then. refusal: what the error says. wayland: it cannot do without Wayland. told: its entry has X11 desktops told of starts.
-# bus: the session bus starts it. unit: that it makes for itself. runs: what is in its terminal. argument: with what.
-# wait: for its window, in seconds.
+# The fields of a case:
+# entry: the id of the desktop entry. base: the installed entry that it is copied from, with `lines` changed. opens: the
+# files to open. title: what the window's title must contain. refusal: what the error must contain. wayland: the program
+# needs Wayland. told: the entry requests startup notification, which X11 desktops receive. bus: the session bus starts
+# it. unit: the prefix of the unit that it creates for itself. runs: the program in its terminal. argument: that
+# program's argument. wait: the time limit for its window, in seconds. absent: there is no such entry.
 CASES = {
     "xterm": dict(entry="debian-xterm", kind="terminal emulator"),
     "foot": dict(entry="foot", kind="terminal emulator of Wayland", wayland=True),
@@ -25,7 +28,7 @@ CASES = {
     "calculator": dict(entry="org.gnome.Calculator", kind="GTK 4, StartupNotify", told=True),
     "featherpad": dict(entry="featherpad", kind="Qt, %U", opens=["one.txt"], title="one.txt"),
     "chromium": dict(entry="chromium", kind="as Electron's, StartupNotify, %U", opens=["one.html"], title="one", told=True, wait=90,
-                     # It has the service manager move it.
+                     # Chromium asks the service manager to move it to a scope.
                      unit="app-org.chromium.Chromium-"),
     "dconf-editor": dict(entry="ca.desrt.dconf-editor", kind="DBusActivatable, StartupNotify", bus=True, told=True),
     "baobab": dict(entry="org.gnome.baobab", kind="DBusActivatable, StartupNotify", bus=True, told=True),
@@ -45,7 +48,7 @@ CASES = {
 
 
 class Session(Desktop):
-    """A desktop whose user has a service manager."""
+    """A desktop with a user service manager."""
 
     def start(self):
         super().start()
@@ -53,7 +56,11 @@ class Session(Desktop):
         assert wait_for(lambda: "no desktop entry" in says(), 20, 0.2), says()
 
     def start_bus(self):
-        """The service manager, and its bus. It believes that the machine was booted with systemd: in a mount namespace of its own, where that can be seen."""
+        """Starts the user's service manager and the session bus.
+
+        The manager runs only on a machine that was booted with systemd. In its mount namespace, /run/systemd/system
+        makes it take this machine for one.
+        """
         group = self.cgroup / "manager"
         group.mkdir(parents=True)
         for part in (group, group / "cgroup.procs", group / "cgroup.subtree_control", group / "cgroup.threads"):
@@ -65,11 +72,11 @@ class Session(Desktop):
             """
         mine = dict(self.environment)
         self.spawn(["unshare", "--mount", "--propagation", "private", "--", "sh", "-ec", script], "manager", user=False, **mine)
-        # It has a bus of its own where that is packaged (dbus-user-session).
+        # The manager starts the bus itself if dbus-user-session is installed.
         if wait_for(self.bus.exists, 10 if os.path.exists("/usr/lib/systemd/user/dbus.socket") else 0) is None:
             super().start_bus()
         assert wait_for(self.has_manager, 30, 0.2), (self.directory / "manager.log").read_text()
-        # Shows what applications are asked.
+        # Records the calls to org.freedesktop.Application.
         self.spawn(["stdbuf", "-oL", "dbus-monitor", "--session", "interface='org.freedesktop.Application'"], "calls")
         assert wait_for(lambda: "NameLost" in (self.directory / "calls.log").read_text(), 20), "no monitor"
 
@@ -78,7 +85,7 @@ class Session(Desktop):
             "dbus-send", "--session", "--print-reply", "--dest=org.freedesktop.DBus", "/", "org.freedesktop.DBus.ListNames")
 
     def tokens(self):
-        """How many calls to applications had a token."""
+        """Returns the number of calls to applications that carried an activation token."""
         return (self.directory / "calls.log").read_text(errors="replace").count('"activation-token"')
 
     def launch(self, *arguments):
@@ -95,11 +102,11 @@ class Session(Desktop):
 class X11(Session):
     def start_window_manager(self):
         super().start_window_manager()
-        # Shows what every client of the desktop is told.
+        # Records the messages to the root window, among them those of startup notification.
         self.spawn(["xev", "-root", "-event", "property"], "xev")
 
     def told(self):
-        """How many messages of startup notification there were."""
+        """Returns the number of startup notification messages so far."""
         return (self.directory / "xev.log").read_text(errors="replace").count("(_NET_STARTUP_INFO_BEGIN)")
 
 
@@ -128,7 +135,7 @@ class Trial:
         return ENTRIES / f"{self.what.get('base', self.what['entry'])}.desktop"
 
     def missing(self):
-        """Why it is left out; empty: it is not."""
+        """Returns why the case must be skipped; an empty string if it need not."""
         if self.what.get("absent"):
             return ""
         if not self.source.exists():
@@ -138,7 +145,7 @@ class Trial:
         return ""
 
     def write(self):
-        """The entry, in the user's own directory, where it is a changed copy."""
+        """Writes the changed copy of the base entry, if there is one, to the user's own directory."""
         if "lines" not in self.what:
             return
         values = dict(self.what["lines"])
@@ -220,7 +227,7 @@ class Trial:
             return self.tell("feedback", "new, remove" if ended else "not ended", ended)
         environment = pathlib.Path(f"/proc/{self.main}/environ").read_bytes()
         if self.what.get("bus"):
-            # The token is in the call, not in the environment of what the bus starts.
+            # The bus starts the program, so the token is in the call and not in the environment.
             seen = wait_for(lambda: self.desk.tokens() > before, 10, 0.1) is not None
             return self.tell("feedback", "token in the call" if seen else "no token in the call", seen)
         if b"PATH=" not in environment:
@@ -244,7 +251,7 @@ HEADING = "## Launched"
 
 
 def section(trials):
-    """What was seen, as a section of a page of the documentation."""
+    """Returns the results as a section of the documentation's page."""
     lines = [
         HEADING, "",
         "`appstatectl launch ID [FILE]` starts Debian's desktop entries with the real daemon, session agent, service",

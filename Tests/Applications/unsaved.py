@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Ten suspended applications, three with unsaved work, and memory that runs short for real: who is ended first.
+"""Tests that applications with unsaved work are ended last when memory really runs short.
 
 Usage: unsaved.py [--table FILE] [--unmarked]
-One of the three says so itself, of mousepad (GTK) and featherpad (Qt) the session agent reads the mark in the title, which
-is there because text was typed. They are the longest suspended and no smaller than the others: but for the unsaved work they would be the
-first. --unmarked shows that: nobody says it, and a rule has the mark not count. Prints what it finds; with --table, writes it
-below "Unsaved work" of a page. Exit status: 0, 1 the order is another, or not all came to that, 125 it cannot be tried here.
+Suspends ten applications. Three of them have unsaved work. One reports it itself. In mousepad (GTK) and featherpad
+(Qt), text is typed, and the session agent reads the mark in the title. These three have been suspended longest and are
+no smaller than the others, so without the unsaved work they would be ended first. --unmarked shows that: the first one
+reports nothing, and a rule makes the session agent ignore the mark. Prints each finding at once. --table also writes
+them below "Unsaved work" of a page. Exit status: 0 success, 1 the order is wrong or not all were ended, 125 it cannot
+be tested here.
 
-scripts/test-apps --unsaved runs it where there is what it needs.
+Run it through scripts/test-apps --unsaved, which prepares the users, the bus and the environment variables.
 """
 import argparse, json, os, pathlib, re, shutil, subprocess, sys, time
 from desktop import UID, Desktop, put, wait_for
@@ -17,7 +19,7 @@ PYTHON = "/usr/bin/python3"
 HEADING = "## Unsaved work"
 EDITORS = {"org.xfce.mousepad": "mousepad", "featherpad": "featherpad"}
 
-# Registers itself, says that it has unsaved work where it is told to, and holds memory.
+# Holds memory, registers itself, and reports unsaved work if the second argument is "unsaved".
 SPEAKER = """
 import sys
 from gi.repository import Gio, GLib
@@ -33,7 +35,7 @@ if sys.argv[2] == "unsaved":
 GLib.MainLoop().run()
 """
 HOLDER = "import sys, signal; held = bytearray(b'\\1') * (int(sys.argv[1]) << 20); print('held', flush=True); signal.pause()"
-# Takes a little more for each line, and says so.
+# For each line of input, allocates that many MiB and prints a line.
 FRONT = """
 import sys
 held = []
@@ -41,7 +43,7 @@ for line in sys.stdin:
     held.append(bytearray(b"\\1") * (int(line) << 20))
     print(len(held), flush=True)
 """
-# What it reads does not fit beside the others: they wait for memory.
+# Reads a file that does not fit into memory beside the other processes, so that they stall.
 READER = """
 import sys
 while True:
@@ -64,7 +66,7 @@ class Limited(Desktop):
             self.memory.mkdir()
             (self.memory / "memory.limit_in_bytes").write_text(str(LIMIT << 20))
             os.chown(self.memory / "cgroup.procs", UID, UID)
-        # The kernel takes windows of two seconds of anybody. All of one is never lost: the reader reads.
+        # Windows of 2 s need no privilege. The reader makes progress, so no window consists of full stall alone.
         (self.directory / "appstated.conf").write_text(
             f"[LifeCycle]\nBackgroundGraceSec=1\n[Pressure]\nSource={self.cgroup}/memory.pressure\n"
             "Warning=some 2ms 2s\nCritical=full 2s 2s\nCriticalAvailable=60M\n")
@@ -72,8 +74,8 @@ class Limited(Desktop):
             f"[Application *]\nSuspension=automatic\nReclaimable=yes\n{more}")
 
     def limited(self, argv, log, unit):
-        """Starts a process below the limit."""
-        # Of version 2 its scope is below the limit already.
+        """Starts a process in the memory cgroup with the limit, and returns it."""
+        # On cgroup v2, its scope is below the limit already.
         enter = "" if self.memory == self.cgroup else f"echo $$ >{self.memory}/cgroup.procs; "
         return self.spawn(["sh", "-c", enter + 'exec "$@"', "sh", *argv], log, unit=unit, QT_QPA_PLATFORM="xcb")
 
@@ -84,12 +86,12 @@ class Limited(Desktop):
             self.memory.rmdir()
 
     def kernel_kills(self):
-        """How often the kernel's killer came."""
+        """Returns the number of processes that the kernel's OOM killer has killed here."""
         name = "memory.events" if self.memory == self.cgroup else "memory.oom_control"
         return int(re.search(r"^oom_kill (\d+)", (self.memory / name).read_text(), re.M)[1])
 
     def told(self, signal_name):
-        """What a subscriber was told, in order."""
+        """Returns the signals of this name that a subscriber has received, in order."""
         found = []
         for line in (self.directory / "monitor.log").read_text().splitlines():
             if line.startswith("{") and (one := json.loads(line))["signal"] == signal_name:
@@ -117,7 +119,7 @@ class Trial:
         self.names[pid] = name
 
     def editor(self, name, program):
-        """A document with text that was typed and not saved; minimized."""
+        """Opens a document, types text without saving it, and minimizes the window."""
         document = self.desk.directory / "files" / f"{program}.txt"
         document.write_text("one\n")
         os.chown(document, UID, UID)
@@ -128,12 +130,12 @@ class Trial:
             return self.tell(f"{name} has a window", own(), False)
         window = next(w for w, (_, title) in own().items() if document.name in title)
         marked = lambda: own()[window][1].startswith("*")
-        # Until it takes keys.
+        # A new window may lose the first keys.
         def typed():
             self.desk.run("xdotool", "windowactivate", "--sync", window, "type", "--delay", "30", "unsaved ")
             return marked()
         wait_for(typed, 30, 0.5)
-        self.tell(f"{name}: the title shows it", own()[window][1], marked())
+        self.tell(f"{name}: the mark is in the title", own()[window][1], marked())
         self.desk.run("xdotool", "windowminimize", window)
         self.suspended(name, process.pid)
 
@@ -164,7 +166,7 @@ class Trial:
             self.plain(f"org.example.Plain{number}")
         for pid in self.names:
             one = self.one(pid)
-            self.tell(f"{self.names[pid]} before it", one.get("state"), one.get("state") == "suspended")
+            self.tell(f"{self.names[pid]} before the pressure", one.get("state"), one.get("state") == "suspended")
         self.pressure()
 
     def pressure(self):
@@ -178,7 +180,7 @@ class Trial:
         os.chown(file, UID, UID)
         desk.limited([PYTHON, "-c", READER, file], "reader", "org.example.Reader")
         seconds = wait_for(lambda: any(one["level"] == "warning" for one in desk.told("MemoryPressureChanged")), 60, 0.1)
-        self.tell("a warning", round(seconds, 1) if seconds is not None else "never", seconds is not None)
+        self.tell("a warning, after seconds", round(seconds, 1) if seconds is not None else "never", seconds is not None)
         front = self.front()
         for taken in range(0, LIMIT * 2, STEP):
             if len(desk.told("ApplicationReclaimed")) >= 10 or front.poll() is not None:
@@ -188,11 +190,14 @@ class Trial:
             front.stdout.readline()
             time.sleep(0.05)
         self.order = desk.told("ApplicationReclaimed")
-        self.tell("taken in front, MiB", taken, front.poll() is None)
+        self.tell("allocated by the process in front, in MiB", taken, front.poll() is None)
         front.kill()
 
     def front(self):
-        """Below the limit as well: of version 2 in a scope, since a cgroup with others below it takes no process."""
+        """Starts the process in front, also below the limit.
+
+        On cgroup v2 it gets a cgroup of its own, because a cgroup with children may not contain processes.
+        """
         place = self.desk.memory if self.desk.memory != self.desk.cgroup else self.desk.cgroup / "front"
         place.mkdir(exist_ok=True)
         process = subprocess.Popen(["sh", "-c", f'echo $$ >{place}/cgroup.procs; exec "$@"', "sh", PYTHON, "-c", FRONT],
@@ -202,7 +207,7 @@ class Trial:
 
     def judge(self):
         names = [self.names.get(one["pid"], one.get("app_id")) for one in self.order]
-        print("the order of the ends:", flush=True)
+        print("the applications were ended in this order:", flush=True)
         for one, name in zip(self.order, names):
             print(f"  {json.dumps({k: v for k, v in one.items() if k not in ('path', 'application')})}  {name}", flush=True)
         journal = [line for line in (self.desk.directory / "appstated.log").read_text(errors="replace").splitlines()
@@ -213,13 +218,13 @@ class Trial:
         if self.marked:
             self.tell("the first seven have no unsaved work", set(names[:7]) & set(self.unsaved) or "none",
                       len(set(names[:7]) - set(self.unsaved)) == 7)
-            self.tell("the journal says it of the others", len(journal), len(journal) == len(names) - 7)
+            self.tell("the journal has a line about each of the others", len(journal), len(journal) == len(names) - 7)
         else:
-            self.tell("without the marks the three are the first", names[:3], set(names[:3]) == set(self.unsaved))
-        self.tell("the kernel killed", self.desk.kernel_kills(), self.desk.kernel_kills() == 0)
+            self.tell("without the marks, these three are ended first", names[:3], set(names[:3]) == set(self.unsaved))
+        self.tell("processes that the kernel killed", self.desk.kernel_kills(), self.desk.kernel_kills() == 0)
 
     def section(self):
-        """What was seen, as a section of a page of the documentation."""
+        """Returns the results as a section of the documentation's page."""
         lines = [
             HEADING, "",
             f"Ten suspended applications share {LIMIT} MiB with a process that takes more and more memory. Three of",

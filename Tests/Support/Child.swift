@@ -3,7 +3,7 @@ public import Glibc
 
 /// A program that a test runs. Its output is captured, and it is killed when this object is released.
 public final class Child {
-    /// The failure of a child that did not do what the test waited for.
+    /// A child could not be started, or did not do what the test waited for.
     public struct Failure: Error, CustomStringConvertible {
         public let description: String
     }
@@ -21,7 +21,7 @@ public final class Child {
     public private(set) var errors = ""
     private let program: String
     private var ending: Ending?
-    /// Read ends, by what they carry; -1 once they have ended.
+    /// The read ends of standard output and standard error; -1 once they are closed.
     private var pipes: [Int32]
     /// Becomes readable when the process has ended.
     private let ended: Int32
@@ -35,6 +35,7 @@ public final class Child {
     ///   - uid: another user to run as, through setpriv(1), with a group of the same number; needs root. It runs as
     ///     that user when this returns.
     ///   - descriptors: further descriptors that it inherits, by their numbers in the child.
+    /// - Throws: `Failure` if it cannot be started.
     public init(
         _ program: String, _ arguments: [String] = [], environment: [String: String?] = [:],
         uid: UInt32? = nil,
@@ -58,7 +59,7 @@ public final class Child {
         posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
         posix_spawn_file_actions_adddup2(&actions, output.write, STDOUT_FILENO)
         posix_spawn_file_actions_adddup2(&actions, errors.write, STDERR_FILENO)
-        // Beyond the numbers that they get, so that no descriptor is overwritten before it is moved.
+        // The copies have higher numbers than the targets, so that no descriptor is overwritten before it is moved.
         let copies = descriptors.mapValues { fcntl($0, F_DUPFD_CLOEXEC, 64) }
         defer { for copy in copies.values where copy >= 0 { close(copy) } }
         for (number, copy) in copies { posix_spawn_file_actions_adddup2(&actions, copy, number) }
@@ -93,7 +94,7 @@ public final class Child {
         ended = try Self.watch(pid)
     }
 
-    /// Until the child has closed its copy.
+    /// Waits until the child has closed its copy of the write end.
     private static func waitForEnd(of pipe: PipeEnds) {
         close(pipe.takeWrite())
         var byte: UInt8 = 0
@@ -123,14 +124,14 @@ public final class Child {
         close(ended)
     }
 
-    /// Sends it a signal; does nothing when it has ended and was waited for.
+    /// Sends it a signal. Does nothing if it has ended and was waited for.
     public func kill(_ signal: Int32) {
         if ending == nil {
             Glibc.kill(pid, signal)
         }
     }
 
-    /// Asks it to end, and kills it if it does not: a foreign program may hang while it ends.
+    /// Sends SIGTERM, and kills the child if it does not end: a foreign program may hang while it ends.
     ///
     /// - Parameter patience: milliseconds until it is killed.
     public func end(patience: Int = 10_000) throws {
@@ -142,7 +143,8 @@ public final class Child {
 
     /// Waits until it has ended and all its output is read.
     ///
-    /// - Parameter timeout: milliseconds for all of it; an error after that.
+    /// - Parameter timeout: the milliseconds for both.
+    /// - Throws: `Failure` after the timeout.
     @discardableResult
     public func waitForExit(timeout: Int = 300_000) throws -> Ending {
         try pump(until: { self.ending != nil && self.pipes == [-1, -1] }, timeout, "end")
@@ -154,8 +156,9 @@ public final class Child {
     ///
     /// - Parameters:
     ///   - text: what the line must contain.
-    ///   - timeout: milliseconds; an error after that, or when the program ends before.
+    ///   - timeout: in milliseconds.
     /// - Returns: the line.
+    /// - Throws: `Failure` after the timeout, or if the program ends before.
     @discardableResult
     public func waitForLine(containing text: String, timeout: Int = 300_000) throws -> String {
         var line: String?
@@ -174,9 +177,9 @@ public final class Child {
     /// beside the child.
     public var descriptors: [Int32] { pipes.filter { $0 >= 0 } + (ending == nil ? [ended] : []) }
 
-    /// Reads what is there, without waiting.
+    /// Reads the output that is there, without waiting.
     ///
-    /// - Returns: how it ended, once it has and all its output is read.
+    /// - Returns: how the child ended; nil until it has ended and all its output is read.
     public func advance() -> Ending? {
         _ = step(milliseconds: 0)
         return pipes == [-1, -1] ? ending : nil
@@ -247,7 +250,7 @@ public final class Child {
     }
 }
 
-/// Lends an array of C strings, terminated by a null pointer.
+/// Passes an array of C strings, terminated by a null pointer, to `body`.
 private func withStrings<Result>(
     _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
 ) -> Result {
@@ -260,8 +263,8 @@ private func withStrings<Result>(
     return body(copies)
 }
 
-/// For a program that is started with POSIX_SPAWN_SETSIGDEF: the program that started the tests may ignore some
-/// signals, as nohup(1) does.
+/// Makes a program that is started with POSIX_SPAWN_SETSIGDEF begin with the default action of each signal. The program
+/// that started the tests may ignore some signals, as nohup(1) does.
 public func setDefaultSignals(_ attributes: inout posix_spawnattr_t) {
     var signals = sigset_t()
     sigfillset(&signals)

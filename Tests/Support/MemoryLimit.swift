@@ -8,9 +8,9 @@ extension Cgroup {
 
 /// A memory cgroup of version 1 or 2 with a limit. Its processes end, and it is removed, when this object is released.
 public final class MemoryLimit {
-    /// The cgroup of version 2, made in both cases.
+    /// The cgroup of version 2, which exists in both cases.
     public let own: TestCgroup
-    /// The cgroup of version 1, where that has the memory controller.
+    /// The cgroup of version 1, if that has the memory controller.
     private let old: String?
 
     /// Whether a limit can be set: this needs root, and a memory controller of version 1 or 2.
@@ -56,7 +56,7 @@ private func removeCgroup(_ directory: String) {
     while rmdir(directory) != 0, errno == EBUSY, ContinuousClock.now < deadline { sched_yield() }
 }
 
-/// A freezer of version 1, which SIGKILL does not thaw.
+/// A freezer of cgroup v1. It holds even processes that got SIGKILL.
 public final class OldFreezer {
     private let directory = "/sys/fs/cgroup/freezer/test-\(UUID().uuidString)"
 
@@ -70,7 +70,8 @@ public final class OldFreezer {
         try MemoryLimit.write("\(pid)", to: "\(directory)/cgroup.procs")
         try MemoryLimit.write("FROZEN", to: "\(directory)/freezer.state")
         let state = "\(directory)/freezer.state"
-        // It sends no notification. A process that the other freezer holds may miss the request, and get the next.
+        // The freezer sends no notification. A process that the other freezer holds may miss a request, so it is
+        // repeated.
         let deadline = ContinuousClock.now + .seconds(300)
         while ContinuousClock.now < deadline {
             try MemoryLimit.write("THAWED", to: state)

@@ -31,7 +31,10 @@ public final class NotifySocket {
 
     deinit { shutdown(inbox.socket, Int32(SHUT_RDWR)) }
 
-    /// Waits for a message with this line; fails when the sender ends before.
+    /// Waits for a message with this line.
+    ///
+    /// - Parameter timeout: the longest pause between two events, in milliseconds.
+    /// - Throws: `TestFailure` after the timeout, or if the child ends before.
     public func wait(for line: String, from child: Child, timeout: Int32 = 300_000) throws {
         while true {
             var ready = [pollfd(fd: inbox.arrivals.read, events: Int16(POLLIN), revents: 0)]
@@ -48,7 +51,7 @@ public final class NotifySocket {
     }
 }
 
-/// Messages that have arrived and were not read by the test yet.
+/// The messages that have arrived and that the test has not read yet.
 private final class Inbox: @unchecked Sendable {
     let socket: Int32
     /// One byte for each message.
@@ -73,7 +76,7 @@ private final class Inbox: @unchecked Sendable {
             if count < 0 && errno == EINTR { continue }
             guard count > 0 else { return }
             let text = String(decoding: buffer.prefix(count), as: UTF8.self)
-            // No test waits for what is kept for the next daemon.
+            // No test waits for the descriptors that the service manager stores for the next daemon.
             if text.hasPrefix("FDSTORE") { continue }
             lock.withLock { messages.append(text) }
             var mark: UInt8 = 1

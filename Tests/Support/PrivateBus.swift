@@ -75,7 +75,7 @@ public final class PrivateBus {
     /// The environment variable that makes this bus a program's system bus.
     public var environment: [String: String?] { ["DBUS_SYSTEM_BUS_ADDRESS": address] }
 
-    /// dbus-daemon prints its address once it listens, and ends if it cannot.
+    /// Reads the address that dbus-daemon prints once it listens. Throws if dbus-daemon ends, because it cannot listen.
     private static func line(from descriptor: Int32, of daemon: Child?, _ errors: String) throws -> String {
         var line: [UInt8] = []
         while true {

@@ -10,7 +10,8 @@ public final class TestCgroup {
     public static let isAvailable = (try? TestCgroup("test-probe")) != nil
     public static let whatIsMissing: String = "needs root and a writable mount of cgroup2"
 
-    /// Makes one below this process's cgroup, with a unique name that begins with `name`.
+    /// Makes a cgroup below this process's, with a unique name that begins with `name`. If there is an `owner`, the
+    /// directory belongs to that user.
     public convenience init(_ name: String = "test", owner: UInt32? = nil) throws {
         guard let base = Self.base else { throw TestFailure("no cgroup2") }
         try self.init("\(name)-\(UUID().uuidString)", below: base)
@@ -41,7 +42,7 @@ public final class TestCgroup {
     /// Sends SIGKILL to every process in it and below.
     public func kill() throws { try write("1", to: "cgroup.kill") }
 
-    /// Whether it is frozen although its own file does not request that.
+    /// Whether it is frozen although its own cgroup.freeze does not request that.
     public var isFrozenByAncestor: Bool { get throws { try cgroup.isFrozen() && !cgroup.wantsFrozen() } }
 
     private func write(_ text: String, to name: String) throws {

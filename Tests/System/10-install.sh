@@ -7,7 +7,7 @@ same 'the daemon runs as that user' appstated "$(stat -c %U "/proc/$(main_pid)")
 check 'the unit is enabled' systemctl is-enabled appstated
 session=$(login alice 1001 1)
 mkdir -p /etc/appstated/appstated.conf.d
-# Long enough to query the state before it ends.
+# The grace period must be long enough to query the state before it ends.
 grace=500ms
 [ "$where" = container ] || grace=10
 printf '[LifeCycle]\nBackgroundGraceSec=%s\nDrainEverySec=2s\n' "$grace" >/etc/appstated/appstated.conf.d/check.conf

@@ -28,19 +28,19 @@ if [ "$where" = vm ]; then
     same 'stops are detected by the tracepoint' events "$(property StopDetection)"
     same 'its memory is reserved' 16777216 "$(cat "/sys/fs/cgroup$(sed -n 's/^0:://p' "/proc/$daemon/cgroup")/memory.min")"
     check 'its memory is locked' test "$(status_of "$daemon" VmLck | tr -dc 0-9)" -gt 0
-    same 'it lacks nothing' '' "$(journalctl --no-pager -o cat -u appstated "_PID=$daemon" |
+    same 'it reports no missing feature' '' "$(journalctl --no-pager -o cat -u appstated "_PID=$daemon" |
         grep -E 'without|polling|cannot be distinguished|may have to|stalls alone')"
 else
     skip 'stops are detected by the tracepoint' 'a container has no tracepoints'
     skip 'its memory is reserved' 'the memory belongs to the host'
     skip 'its memory is locked' 'a container has no permission'
-    skip 'it lacks nothing' 'a container lacks something'
+    skip 'it reports no missing feature' 'a container lacks some features'
 fi
 
 online=/sys/devices/system/cpu/cpu1/online
 if [ "$where" = vm ] && [ -w "$online" ]; then
     systemctl restart appstated
-    # So soon after its start the daemon does not hand over to a successor, and it may not open the CPU's events itself.
+    # Soon after its start, the daemon does not hand over to a successor, and it may not open the CPU's events itself.
     echo 0 >"$online"
     echo 1 >"$online"
     for _ in $(seq 50); do

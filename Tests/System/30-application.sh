@@ -8,7 +8,7 @@ register org.example.Walker "$walker" suspension s automatic
 same 'its user registers an application' background "$(state "$app")"
 report SetFocus u "$walker"
 same 'with the focus it is active' active "$(state "$app")"
-# The distinct values of the cgroup and of each slice above it.
+# lows: prints the distinct values of memory.low in the cgroup and the slices above it.
 lows() {
     local place=$cgroup
     while [ "$place" != /sys/fs/cgroup ]; do
@@ -84,7 +84,7 @@ if [ -e "$cgroup/cpu.max" ]; then
     same 'a rule limits its processor time in the background' '20000 100000' "$(cat "$cgroup/cpu.max")"
     from=$(uptime) used=$(usage)
     sleep 3
-    # Hundredths of a second, and microseconds. The kernel may grant one period more.
+    # Uptime is in hundredths of a second, usage in microseconds. The kernel may grant one period more.
     share=$(((($(usage) - used) / 100) / ($(uptime) - from)))
     check "the limit is a fifth of a processor (it used $share %)" [ "$share" -le 25 ]
     same 'it is not suspended' background "$(state "$app")"
@@ -107,13 +107,13 @@ start org.example.Server "exec perl -MIO::Socket::UNIX -e '
 await "$scratch/alice/served" listening
 register org.example.Server "$pid" suspension s automatic
 check 'an application that listens on a socket is suspended' await "$told" 'org.example.Server .*background → suspended'
-# Without an agent: while it is allowed to run for a moment.
+# There is no session agent, so it answers while the daemon lets it run for a moment.
 same 'it answers a client that connects' answered \
     "$(alice timeout "$patience" perl -MIO::Socket::UNIX -e 'print readline(IO::Socket::UNIX->new(Peer => shift) or die)' "$scratch/alice/server")"
 kill -KILL "$pid"
 check 'its end is announced' await "$told" 'org.example.Server .*ApplicationRemoved'
 
-# It accepts while it runs; while it is suspended, it is allowed to run for a moment if a connection waits in its socket.
+# While it is suspended, the daemon lets it run for a moment if a connection waits in its socket.
 start org.example.Drained "exec perl -MIO::Socket::UNIX -e '
     \$socket = IO::Socket::UNIX->new(Local => q($scratch/alice/socket), Listen => 5);
     open(F, q(>), q($scratch/alice/told)); syswrite(F, qq(listening\n));
@@ -126,8 +126,8 @@ caller=$!
 check 'a connection in its socket lets it run for a moment' await "$scratch/alice/told" accepted
 same 'its state does not change' suspended "$(state "$app")"
 kill "$caller"
-# Its sockets are in the machine's network namespace and the daemon is not, but the daemon knows of them all the same. First
-# the moment for which it runs must end; the time is some DrainEverySec=.
+# The daemon sees its sockets although it is in another network namespace. The moment for which it runs must end first.
+# The second pause is several times DrainEverySec=.
 sleep 5
 switches=$(status_of "$pid" voluntary_ctxt_switches)
 sleep 20

@@ -1,7 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-# clock ID: an application with a delegate, which is notified of changes of the time.
+# clock ID: starts an application with a delegate, which is notified of changes of the time.
 clock() {
     : >"$scratch/clock-$1"
     chmod 666 "$scratch/clock-$1"
@@ -10,13 +10,13 @@ clock() {
     app=$(sed -n 's/^is //p' "$scratch/clock-$1")
 }
 
-# causes ID: the changes that its delegate was notified of, in order.
+# causes ID: prints the changes that its delegate was notified of, in order.
 causes() { sed -n 's/^SignificantTimeChange //p' "$scratch/clock-$1" | tr '\n' ' ' | sed 's/ $//'; }
 
-# told_causes ID: the changes that a subscriber was notified of.
+# told_causes ID: prints the changes of this application that a subscriber was notified of.
 told_causes() { sed -nE "s/.*org\.example\.$1 .*SignificantTimeChange.*cause=\"?([a-z-]+).*/\1/p" "$told" | tr '\n' ' ' | sed 's/ $//'; }
 
-# changes NAME CAUSE COMMAND...: the running delegate is notified once, and of nothing else.
+# changes NAME CAUSE COMMAND...: checks that the command notifies the running delegate once, and of nothing else.
 changes() {
     local name=$1 cause=$2
     shift 2
@@ -34,7 +34,7 @@ zone=$(readlink /etc/localtime || echo ../usr/share/zoneinfo/Etc/UTC)
 
 if [ ! -x "$delegate" ]; then
     for name in 'a change of the time zone is announced once' 'a set clock is announced once' \
-        'midnight is announced once' 'the begin of summer time is announced once' \
+        'midnight is announced once' 'the beginning of summer time is announced once' \
         'the end of summer time is announced once' 'a subscriber receives the same changes' \
         'a subscriber also receives the changes for a suspended application' 'the suspended application receives no changes' \
         'a resumed application receives the latest change once'; do
@@ -49,12 +49,12 @@ else
     ask "$app" Suspend
     same 'the second application is suspended' suspended "$(state "$app")"
     expected=''
-    # At noon neither midnight nor a change of summer time comes in between.
+    # Noon is far from midnight and from a change of summer time.
     [ "$where" = container ] || changes 'a set clock is announced once' clock-set date -s '2027-03-24 12:00:00 UTC'
     changes 'a change of the time zone is announced once' time-zone timedatectl set-timezone Europe/Berlin
     if [ "$where" = container ]; then
         for name in 'a set clock is announced once' 'a clock that is set back is announced once' \
-            'midnight is announced once' 'the begin of summer time is announced once' \
+            'midnight is announced once' 'the beginning of summer time is announced once' \
             'the end of summer time is announced once'; do
             skip "$name" 'the clock belongs to the host'
         done
@@ -63,7 +63,7 @@ else
         # Long enough that the first change is announced before the second comes.
         changes 'midnight is announced once' 'clock-set midnight' date -s '2027-03-26 23:59:55 +0100'
         same 'it is Saturday' 6 "$(TZ=Europe/Berlin date +%u)"
-        changes 'the begin of summer time is announced once' 'clock-set daylight-saving' date -s '2027-03-28 01:59:55 +0100'
+        changes 'the beginning of summer time is announced once' 'clock-set daylight-saving' date -s '2027-03-28 01:59:55 +0100'
         same 'it is past three' 03 "$(TZ=Europe/Berlin date +%H)"
         changes 'the end of summer time is announced once' 'clock-set daylight-saving' date -s '2027-10-31 02:59:55 +0200'
         same 'it is past two' 02 "$(TZ=Europe/Berlin date +%H)"
@@ -80,7 +80,7 @@ else
     kill -KILL "$awake" "$asleep"
     kill "$watcher"
 
-    # Back to the former time and zone.
+    # Restore the former time and zone.
     if [ "$where" = vm ]; then
         read -r up _ </proc/uptime
         date -s "@$((started + ${up%.*}))" >/dev/null

@@ -21,7 +21,7 @@ hint false
 check 'unlocking announces protected data' await "$told" 'org.example.Seen .*ProtectedDataDidBecomeAvailable'
 same 'it is active again' active "$(state "$app")"
 
-# What a desktop's screen locker does when logind tells it to.
+# Does what a desktop's screen locker does at logind's signals Lock and Unlock.
 dbus-monitor --system "type='signal',interface='org.freedesktop.login1.Session'" >"$scratch/locker" 2>&1 &
 listener=$!
 await "$scratch/locker" 'member=NameLost'

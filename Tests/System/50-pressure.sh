@@ -1,13 +1,13 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-# grow MIB: a shell command that allocates so much, 8 MiB at a time, and then prints a line.
+# grow MIB: prints a shell command that allocates this much, 8 MiB at a time, and then prints a line.
 grow() {
     echo "perl -e 'for (1 .. $1 / 8) { push @a, chr(1) x (8 << 20); select(undef, undef, undef, 0.1) }" \
         "print qq(grown), chr(10); close STDOUT; while (!@ARGV) { sleep }'"
 }
 
-# suspended ID MIB RECLAIMABLE: an application with so much memory.
+# suspended ID MIB RECLAIMABLE: starts an application with this much memory, and waits until it is suspended.
 suspended() {
     : >"$scratch/told-$1"
     chmod 666 "$scratch/told-$1"
@@ -38,8 +38,8 @@ else
         not_ok 'a suspended application that may not be ended is paged out' "$swapped: 0"
     fi
 
-    # Again, without a way to page anything out. MemAvailable does not include the pages on the CPUs' own lists, of which there
-    # are many after the swap was read back.
+    # The same without swap. MemAvailable does not include the pages on the CPUs' own lists, and reading the swap back
+    # leaves many pages there.
     swapoff -a
     suspended Spare 200 true
     need=$(($(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) + 160))

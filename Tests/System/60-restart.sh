@@ -15,7 +15,7 @@ done
 before=$(list)
 same 'there are thirty applications, ten of them suspended' 10 "$(grep -c 'Many.*suspended' <<<"$before")"
 
-# A client keeps calling; calls while no daemon runs wait or fail.
+# A client keeps calling. Its calls wait or fail while no daemon runs.
 while :; do report SetMinimized ub "$first" true; done >/dev/null 2>&1 &
 load=$!
 for _ in 1 2 3; do
@@ -38,7 +38,7 @@ same 'they stay frozen after the kill' 'frozen 1' "$(grep frozen "$frozen")"
 followed_journal=$scratch/journal
 journalctl --no-pager -f -n 0 -o cat -u appstated >"$followed_journal" &
 follower=$!
-# Not while it is starting: then the start would time out instead.
+# The daemon must have started: the watchdog does not supervise the start, which has its own timeout.
 systemctl start appstated
 kill -STOP "$(main_pid)"
 check 'the watchdog ends a daemon that hangs' await "$followed_journal" 'Watchdog timeout'

@@ -3,7 +3,7 @@
 
 profile=/etc/apparmor.d/usr.libexec.appstated
 
-# work NAME: the daemon's most frequent work, and what AppArmor logged about it meanwhile.
+# work MODE: checks the daemon's most frequent work, and that AppArmor logged no violation meanwhile.
 work() {
     local since said
     since=$(date +%s)

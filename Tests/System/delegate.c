@@ -1,9 +1,9 @@
-// delegate - an application with a delegate, for machines without python: registers itself, in the background, and
-// prints what it is told.
+// delegate - an application with a delegate, for machines without Python. It registers itself in the background and
+// prints the signals that it receives.
 //
 // Usage: delegate ID [save TEXT | load | keep]
-//   save  has TEXT saved as its state        load  prints the state that was saved
-//   keep  its text is what was saved, and each URL that it is to open; it saves it, and prints it
+//   save  saves TEXT as its state        load  prints the saved state
+//   keep  appends each URL that it must open to the saved text, then saves and prints the text
 // It runs until it is killed.
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static void acknowledge(uint64_t serial) {
     check(sd_bus_call_method(bus, service, path, application, "Acknowledge", NULL, NULL, "t", serial), "Acknowledge");
 }
 
-// Those launch options that tell of the run before: one line for each.
+// Prints the launch options that are strings or booleans, one on each line.
 static void print_options(sd_bus_message *message) {
     check(sd_bus_message_enter_container(message, 'a', "{sv}"), "options");
     while (sd_bus_message_enter_container(message, 'e', "sv") > 0) {
@@ -102,7 +102,7 @@ int main(int count, char **words) {
     if (count < 2) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     check(sd_bus_open_system(&bus), "the system bus");
-    // Matched before it registers: the first signals follow the answer at once.
+    // Match before registering, because the first signals follow the reply at once.
     check(sd_bus_match_signal(bus, NULL, service, NULL, application, NULL, on_signal, NULL), "the signals");
     sd_bus_message *answer;
     const char *own;

@@ -13,7 +13,7 @@ failures=0
 delegate=$PWD/extra/delegate
 # The number of this boot.
 boot=${VM_BOOT:-1}
-# Awaited events come within milliseconds, on an emulated processor within seconds.
+# The time limit for awaited events, in seconds. They come within milliseconds, on an emulated processor within seconds.
 patience=30
 [ "$where" = container ] || patience=120
 scratch=$(mktemp -d)
@@ -36,19 +36,19 @@ skip() {
     echo "ok $checks - $1 # SKIP $2"
 }
 
-# check NAME COMMAND...: its output is shown if it fails.
+# check NAME COMMAND...: checks that the command succeeds, and shows its output if it fails.
 check() {
     local name=$1 said
     shift
     if said=$("$@" 2>&1); then ok "$name"; else not_ok "$name" "$* : $said"; fi
 }
 
-# same NAME EXPECTED FOUND: the difference is shown.
+# same NAME EXPECTED FOUND: checks that both are equal, and shows the difference if they are not.
 same() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "$(diff <(echo "$2") <(echo "$3"))"; fi
 }
 
-# reboot_machine: the count of checks continues afterwards. Does not return.
+# reboot_machine: requests a reboot, after which the count of checks continues. Does not return.
 reboot_machine() {
     echo "checks=$checks failures=$failures" >/vm/checks
     : >/vm/reboot
@@ -84,7 +84,7 @@ status_of() { sed -n "s/^$2:\t*//p" "/proc/$1/status"; }
 
 property() { busctl get-property "$service" "$root" "$manager" "$1" | cut -d ' ' -f 2- | tr -d '"'; }
 
-# All applications: path, id, pid, uid, state.
+# list: prints all applications, one per line: path, id, pid, uid, state.
 list() {
     busctl --json=short call "$service" "$root" "$manager" ListApplications | tr '[' '\n' | grep -F '"/org' | sort
 }
@@ -152,7 +152,7 @@ monitor() {
     await "$told" '^listening'
 }
 
-# edges ID: the announced states that it went through.
+# edges ID: prints the states that its announced edges passed through, in order.
 edges() {
     sed -nE "s/^[^ ]+ +$1 +([a-z-]+) → ([a-z-]+) .*/\1 \2/p" "$told" | awk 'NR == 1 { printf $1 } { printf " " $2 }'
 }
@@ -161,7 +161,7 @@ edges() {
 
 letters=/var/tmp/letters
 
-# Its desktop entry, and an empty record of what it prints.
+# write_letters: installs its desktop entry, and makes an empty file for its output.
 write_letters() {
     : >"$letters"
     chmod 666 "$letters"
@@ -176,7 +176,7 @@ EOF
         >/usr/share/applications/mimeinfo.cache
 }
 
-# start_agent: the session agent, which starts launched programs. There are no windows here.
+# start_agent: starts the session agent, which launches programs. There are no windows that it could report.
 start_agent() {
     local agent=$PWD/extra/agent
     alice systemctl --user --quiet is-active launching ||
@@ -184,5 +184,5 @@ start_agent() {
             -E LD_LIBRARY_PATH="$agent" "$agent/appstate-session" --launch-only
 }
 
-# open_letter URL: by its desktop entry, through alice's agent and service manager.
+# open_letter URL: opens the URL by the desktop entry, through alice's agent and service manager.
 open_letter() { start_agent && alice appstatectl open "$1"; }

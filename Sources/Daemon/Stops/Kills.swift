@@ -28,7 +28,7 @@ final class Kills {
 
     private enum Means {
         /// The processes that are already stopped are being looked for: they are not ours to continue.
-        case mustered(Muster)
+        case searching(StoppedSearch)
         /// It is being stopped first.
         case stopped(StoppedExtent)
         /// It is stopped.
@@ -69,7 +69,7 @@ final class Kills {
             return finish(number)
         }
         underWay[number] = Kill(
-            application: application, means: .mustered(Muster(of: main)), completion: completion)
+            application: application, means: .searching(StoppedSearch(of: main)), completion: completion)
         if proceed(with: number) == .settled { return }
         retries.work(on: number, of: user, for: Self.patience, atMost: Self.mostPieces) { [weak self] in
             self?.proceed(with: number) ?? .settled
@@ -83,16 +83,16 @@ final class Kills {
         let progress: StoppedExtent.Progress
         switch kill.means {
         case .signalled: return .settled
-        case .mustered(var muster):
+        case .searching(var search):
             guard
-                muster.proceed(
+                search.proceed(
                     proc, budget, isForeign: table.isForeign,
                     isPassedOver: kill.application.suspender.holds)
             else {
-                underWay[number]?.means = .mustered(muster)
+                underWay[number]?.means = .searching(search)
                 return .soon
             }
-            guard prepareStop(of: kill.application, sparing: muster.standing) else {
+            guard prepareStop(of: kill.application, sparing: search.stopped) else {
                 finish(number)
                 return .settled
             }
@@ -157,7 +157,7 @@ final class Kills {
         guard let kill = underWay[number] else { return true }
         let killed: [ProcessIdentity]
         switch kill.means {
-        case .mustered:
+        case .searching:
             underWay[number]?.means = signals(to: kill.application)
             return isFinished(number, budget)
         case .stopped(let extent):

@@ -4,7 +4,7 @@ import AppStateContract
 ///
 /// | Before anything else | Then | Then |
 /// | --- | --- | --- |
-/// | `held`: suspended, and only policy or pressure wants that | the user furthest above an equal share of what all applications hold | the greatest weight: bytes × time suspended |
+/// | `held`: suspended, and only policy wants that | the user furthest above an equal share of what all applications hold | the greatest weight: bytes × time suspended |
 /// | `stopped`: suspended, because another process stopped it or a client requested that | the same | the same |
 /// | `background`: in the background, `automatic`, without a task, a mode or another exemption; notified before | the same | bytes × time in the background |
 ///

@@ -1,9 +1,9 @@
 /// Finds, piece by piece, which of an application's processes are already stopped, whoever stopped them.
-public struct Muster {
+public struct StoppedSearch {
     private var walk: ExtentWalk
     private var next = 0
     /// The processes that were found to be stopped.
-    public private(set) var standing: [ProcessIdentity] = []
+    public private(set) var stopped: [ProcessIdentity] = []
 
     /// - Parameter main: the process that the application begins with.
     public init(of main: ProcessIdentity) { walk = ExtentWalk(from: main) }
@@ -21,7 +21,7 @@ public struct Muster {
         guard walk.proceed(proc, budget, isForeign: isForeign) else { return false }
         while next < walk.found.count {
             let process = walk.found[next]
-            if (try? proc.isStopped(process)) == true, !isPassedOver(process) { standing.append(process) }
+            if (try? proc.isStopped(process)) == true, !isPassedOver(process) { stopped.append(process) }
             next += 1
             if budget.spend(), next < walk.found.count { return false }
         }

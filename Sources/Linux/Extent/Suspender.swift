@@ -57,7 +57,7 @@ public final class Suspender {
     /// a search for processes that are stopped before the first signal.
     private var search: Search?
     private var verification: CgroupLook?
-    private var muster: Muster?
+    private var stoppedSearch: StoppedSearch?
     private var hasBegun = false
     /// When the freezer was chosen, and for how many microseconds the choice counts without another check.
     private var chosenAt: UInt64 = 0
@@ -170,7 +170,7 @@ public final class Suspender {
             objection = nil
             unrecorded = nil
         }
-        if muster == nil {
+        if stoppedSearch == nil {
             switch ownCgroup(within: budget, isForeign) {
             case .interrupted: return false
             case .found(let cgroup):
@@ -215,14 +215,14 @@ public final class Suspender {
     }
 
     private func useSignals(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        var muster = muster ?? Muster(of: main)
+        var stoppedSearch = stoppedSearch ?? StoppedSearch(of: main)
         // Referenced only once, so that it is changed in place.
-        self.muster = nil
-        guard muster.proceed(proc, budget, isForeign: isForeign, isPassedOver: extent.holds) else {
-            self.muster = muster
+        self.stoppedSearch = nil
+        guard stoppedSearch.proceed(proc, budget, isForeign: isForeign, isPassedOver: extent.holds) else {
+            self.stoppedSearch = stoppedSearch
             return false
         }
-        standing = muster.standing
+        standing = stoppedSearch.stopped
         means = .signals
         hasBegun = false
         return true
@@ -415,7 +415,7 @@ public final class Suspender {
     public func release(
         sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
     ) -> Bool {
-        (search, verification, muster, hasBegun) = (nil, nil, nil, false)
+        (search, verification, stoppedSearch, hasBegun) = (nil, nil, nil, false)
         switch means {
         case .freezer(let cgroup, isOurs: true): if hasFrozen, !thaw(cgroup) { return true }
         case .none, .signals, .freezer(_, isOurs: false): break
