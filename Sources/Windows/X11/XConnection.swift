@@ -14,6 +14,8 @@ final class XConnection {
     var selectionNotify: Int32?
     /// The part of a resource's id that the client chooses (X Window System Protocol, "Connection Setup").
     private let resourceMask: UInt32
+    /// The first event that came while requests were sent.
+    private var firstEvent: UnsafeMutablePointer<xcb_generic_event_t>?
 
     /// Connects, and makes sure that the server reports which processes windows belong to.
     ///
@@ -49,7 +51,10 @@ final class XConnection {
         }
     }
 
-    deinit { xcb_disconnect(pointer) }
+    deinit {
+        free(firstEvent)
+        xcb_disconnect(pointer)
+    }
 
     /// The socket.
     var descriptor: Int32 { xcb_get_file_descriptor(pointer) }
@@ -57,8 +62,14 @@ final class XConnection {
     /// Whether the server is still there.
     var isAlive: Bool { xcb_connection_has_error(pointer) == 0 }
 
-    /// Sends what is only queued.
-    func flush() { xcb_flush(pointer) }
+    /// Sends what is only queued. libxcb also reads then, and events that it has read do not make the descriptor readable
+    /// again: if there are any, this makes it readable.
+    func flush() {
+        xcb_flush(pointer)
+        guard firstEvent == nil, let event = xcb_poll_for_queued_event(pointer) else { return }
+        firstEvent = event
+        wake()
+    }
 
     // MARK: Events
 
@@ -77,7 +88,8 @@ final class XConnection {
 
     /// The next event that has come; nil if there is none. Events of other kinds are skipped.
     func nextEvent() -> Event? {
-        while let event = xcb_poll_for_event(pointer) {
+        while let event = firstEvent ?? xcb_poll_for_event(pointer) {
+            firstEvent = nil
             defer { free(event) }
             let raw = UnsafeRawPointer(event)
             let type = Int32(cxcb_event_type(event))
@@ -159,7 +171,7 @@ final class XConnection {
     /// Waits for the answer to a request, which the caller must free; nil if there is an error instead, or the server
     /// is gone.
     func reply<Reply>(_ sequence: UInt32, as type: Reply.Type) -> UnsafeMutablePointer<Reply>? {
-        flush()
+        xcb_flush(pointer)
         var reply: UnsafeMutableRawPointer?
         var error: UnsafeMutablePointer<xcb_generic_error_t>?
         var stalls = 0
@@ -177,7 +189,7 @@ final class XConnection {
     /// Makes the descriptor readable soon: sends a request, and drops the answer.
     func wake() {
         xcb_discard_reply(pointer, xcb_get_input_focus(pointer).sequence)
-        flush()
+        xcb_flush(pointer)
     }
 
     // MARK: Atoms and properties
