@@ -23,6 +23,13 @@ function frame() {{
 }}
 frame()
 </script>"""
+# Calls a service on the session bus, as fast as it answers.
+CALLER = """
+from gi.repository import Gio
+bus = Gio.bus_get_sync(Gio.BusType.SESSION)
+while True:
+    bus.call_sync("org.freedesktop.DBus", "/", "org.freedesktop.DBus", "ListNames", None, None, 0, -1)
+"""
 HEADING = "## Figures"
 
 
@@ -73,13 +80,12 @@ def ticks(main):
 
 
 def switches(process):
-    """Returns the number of context switches of a process's threads."""
-    total = 0
+    """Returns the number of context switches of each of a process's threads."""
+    found = {}
     for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
-        for line in (task / "status").read_text().splitlines():
-            if "ctxt_switches" in line:
-                total += int(line.split()[1])
-    return total
+        counts = [line.split()[1] for line in (task / "status").read_text().splitlines() if "ctxt_switches" in line]
+        found[task.name] = sum(map(int, counts))
+    return found
 
 
 def own(desk, before):
@@ -160,20 +166,26 @@ def rest(desk):
     assert wait_for(lambda: suspended() >= RESTING, 60, 0.5) is not None, f"{suspended()} are suspended"
 
     def woken(seconds):
-        start = switches(desk.daemon), switches(desk.agent)
+        start = [switches(one) for one in (desk.daemon, desk.agent)]
         time.sleep(seconds)
-        return switches(desk.daemon) - start[0], switches(desk.agent) - start[1]
+        # A thread that has ended is not counted any more.
+        return tuple(sum(count - before.get(thread, 0) for thread, count in switches(one).items())
+                     for one, before in zip((desk.daemon, desk.agent), start))
+
+    def rests():
+        # Longer than an idle worker thread lives.
+        return wait_for(lambda: sum(woken(5)) == 0, 60) is not None
 
     # The work that follows the last suspension must be finished.
-    assert wait_for(lambda: sum(woken(2)) == 0, 60) is not None, "the daemon and the agent do not come to rest"
+    assert rests(), "the daemon and the agent do not come to rest"
     quiet = woken(SECONDS)
-    # Calls to another service, as fast as it answers.
-    callers = [desk.spawn(["sh", "-c", "while :; do gdbus call --session -d org.freedesktop.DBus -o / "
-                           "-m org.freedesktop.DBus.ListNames; done"], "caller") for _ in range(2)]
+    callers = [desk.spawn(["/usr/bin/python3", "-c", CALLER], "caller") for _ in range(2)]
+    # Their logs are new files beside the configuration, and the agent looks at that directory.
+    assert rests(), "the daemon and the agent do not come to rest beside the callers"
     busy = woken(SECONDS)
+    assert all(one.poll() is None for one in callers), "a caller has ended"
     for one in callers:
-        for pid in descendants(one.pid):
-            os.kill(pid, 9)
+        one.kill()
     rows = [
         (f"{RESTING} applications suspended: wake-ups of the daemon and of the agent in {SECONDS} s", "%d and %d" % quiet),
         ("the same while others use the session bus without a pause", "%d and %d" % busy),
