@@ -180,10 +180,9 @@ struct WorkInProgressTests {
         }
         for path in paths.dropFirst() { try client.wait(for: path, toBe: "suspended") }
         let found = "inhibitor: pid \(children[0].pid) inhibits idle:sleep"
-        var last: Variant?
-        while last != .string(found) {
+        try client.wait("the objection") {
             let entries = try answer(paths[0], BusNames.application, "Explain") { try $0.readDictionary() }
-            last = entries.first { $0.key == "last-objection" }?.value
+            return entries.contains { $0.key == "last-objection" && $0.value == .string(found) }
         }
         #expect(try client.state(paths[0]) == "background")
         let reasons = try answer(paths[0], BusNames.application, "CanSuspend") { try $0.readStrings() }

@@ -3,7 +3,7 @@ import Dispatch
 import Glibc
 
 /// An application for tests, written as any developer would write one: only with the library, and with a window on the
-/// display that DISPLAY names.
+/// display that DISPLAY names. Only its time limits are longer.
 ///
 /// Each callback prints a line `told NAME STATE WORD…`. A line on standard input is a command, and is answered by
 /// `answer WORD…`. Options: `--stateless` (the delegate of Stateless.swift), `--background`, `--poll` (its own loop),

@@ -8,6 +8,19 @@ struct KeptID: Hashable, Sendable {
     let application: ApplicationID
 }
 
+// MARK: Written down
+
+extension KeptID {
+    var fields: [String] { [String(user), application.rawValue] }
+
+    init?(_ fields: inout Fields) {
+        guard let user: UInt32 = fields.number(), let text = fields.text(),
+            let application = ApplicationID(text)
+        else { return nil }
+        self.init(user: user, application: application)
+    }
+}
+
 /// Where the files are kept. Every file is whole after a power cut (`DurableFile`), and accessible to the daemon's user
 /// only.
 ///

@@ -16,8 +16,6 @@ struct PendingEnds {
 
     private(set) var ends: [KeptID: [End]] = [:]
 
-    var isEmpty: Bool { ends.isEmpty }
-
     init() {}
 
     /// Returns false if the user has too many.
@@ -34,11 +32,7 @@ struct PendingEnds {
     var record: Record {
         var record = Record()
         for (kept, ends) in ends {
-            for end in ends {
-                record.add(
-                    "end",
-                    [String(kept.user), kept.application.rawValue, end.isLast.digit] + end.exit.fields)
-            }
+            for end in ends { record.add("end", kept.fields + [end.isLast.digit] + end.exit.fields) }
         }
         return record
     }
@@ -46,11 +40,10 @@ struct PendingEnds {
     /// Leaves out what cannot be read.
     init(_ record: Record) {
         let found = record.understood("end") { fields -> (KeptID, End)? in
-            guard let user: UInt32 = fields.number(), let text = fields.text(),
-                let application = ApplicationID(text), let isLast = fields.flag(),
+            guard let kept = KeptID(&fields), let isLast = fields.flag(),
                 let exit = KeptApplication.Exit(&fields)
             else { return nil }
-            return (KeptID(user: user, application: application), End(exit: exit, isLast: isLast))
+            return (kept, End(exit: exit, isLast: isLast))
         }
         for (kept, end) in found { _ = add(end, of: kept) }
     }

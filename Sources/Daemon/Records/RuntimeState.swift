@@ -207,19 +207,19 @@ final class RuntimeState {
 
     /// Writes down which applications' saved state must be removed.
     func writeDrops(_ drops: Set<KeptID>) {
-        attempt { () throws(KernelFailure) in
-            guard !drops.isEmpty else { return try WholeFile.remove(directory + "/drops") }
-            var record = Record()
-            for kept in drops { record.add("drop", String(kept.user), kept.application.rawValue) }
-            try WholeFile.write(RecordFile.bytes(record), to: directory + "/drops")
-        }
+        replace("drops", with: Record(drops.map { Record.Line("drop", $0.fields) }))
     }
 
     /// Writes down how applications ended.
     func writeEnds(_ ends: PendingEnds) {
+        replace("ends", with: ends.record)
+    }
+
+    /// An empty record leaves no file.
+    private func replace(_ name: String, with record: Record) {
         attempt { () throws(KernelFailure) in
-            guard !ends.isEmpty else { return try WholeFile.remove(directory + "/ends") }
-            try WholeFile.write(RecordFile.bytes(ends.record), to: directory + "/ends")
+            guard !record.lines.isEmpty else { return try WholeFile.remove("\(directory)/\(name)") }
+            try WholeFile.write(RecordFile.bytes(record), to: "\(directory)/\(name)")
         }
     }
 
@@ -256,12 +256,7 @@ final class RuntimeState {
     /// What `writeDrops` wrote.
     func drops() -> [KeptID] {
         guard let bytes = try? WholeFile.read(directory + "/drops") else { return [] }
-        return RecordFile.read(bytes).record.understood("drop") { fields -> KeptID? in
-            guard let user: UInt32 = fields.number(), let text = fields.text(),
-                let application = ApplicationID(text)
-            else { return nil }
-            return KeptID(user: user, application: application)
-        }
+        return RecordFile.read(bytes).record.understood("drop") { KeptID(&$0) }
     }
 
     /// What `writeEnds` wrote.

@@ -62,10 +62,11 @@ extension Client {
 
     /// On a busy machine the daemon may have no time to look at the application: it is asked again.
     func canSuspend(_ path: String) throws -> [String] {
-        var reasons: [String]
-        repeat {
+        var reasons: [String] = []
+        try wait("a look at \(path)") {
             reasons = try call(path, BusNames.application, "CanSuspend").readStrings()
-        } while reasons.contains { $0.contains("could not be looked at in time") }
+            return !reasons.contains { $0.contains("could not be looked at in time") }
+        }
         return reasons
     }
 

@@ -67,15 +67,17 @@ final class Client {
             try call(path, BusNames.application, member, body)
             return
         }
-        var isRepeated = true
-        while isRepeated {
+        let deadline = ContinuousClock.now + .seconds(60)
+        var isDone = false
+        while !isDone {
             do {
                 try call(path, BusNames.application, member, body)
-                isRepeated = false
-            } catch let failure as BusFailure where failure.message?.contains("was not frozen within") == true
-            {}
+                isDone = true
+            } catch let failure as BusFailure {
+                let isLate = failure.message?.contains("was not frozen within") == true
+                guard isLate, ContinuousClock.now < deadline else { throw failure }
+            }
         }
-        let deadline = ContinuousClock.now + .seconds(60)
         while let state = try? state(path), state != "suspended", ContinuousClock.now < deadline {
             try loop.runOnce(timeout: 100_000)
         }
