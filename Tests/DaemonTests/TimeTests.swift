@@ -60,7 +60,7 @@ struct TimeTests {
             rename(etc + "/new", etc + "/localtime")
         }
         try set("Europe/Berlin")
-        let daemon = try TestDaemon(etc: etc)
+        let daemon = try TestDaemon(environment: ["TZ": ":/etc/localtime"], etc: etc)
         let client = try daemon.subscriber()
         let app = try App(daemon.bus)
         let path = try app.register()

@@ -72,8 +72,17 @@ public final class PrivateBus {
         try? FileManager.default.removeItem(atPath: directory)
     }
 
-    /// The environment variable that makes this bus a program's system bus.
-    public var environment: [String: String?] { ["DBUS_SYSTEM_BUS_ADDRESS": address] }
+    /// The environment variables that make this bus a program's system bus, and keep midnight away from it: a daemon
+    /// announces midnight, and no test that compares signals expects that.
+    public var environment: [String: String?] {
+        ["DBUS_SYSTEM_BUS_ADDRESS": address, "TZ": Self.zoneAtNoon]
+    }
+
+    /// A time zone in which these tests began at noon (tzset(3): hours to add to the local time to get UTC).
+    private static let zoneAtNoon: String = {
+        let hour = Int(Date.now.timeIntervalSince1970) / 3_600 % 24
+        return "NOON\(hour - 12)"
+    }()
 
     /// Reads the address that dbus-daemon prints once it listens. Throws if dbus-daemon ends, because it cannot listen.
     private static func line(from descriptor: Int32, of daemon: Child?, _ errors: String) throws -> String {
