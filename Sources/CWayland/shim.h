@@ -2,6 +2,7 @@
 
 #include <wayland-client.h>
 
+#include "data-control.h"
 #include "foreign-toplevel.h"
 #include "plasma.h"
 #include "xdg-activation.h"

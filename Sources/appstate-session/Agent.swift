@@ -36,6 +36,7 @@ final class Agent {
     private var playback: Playback?
     private var inhibitors: SessionInhibitors?
     private var selections: Selections?
+    private var front = Front()
     private var requests: RequestWatch?
     private var registry: Registry?
     private var rules: RuleKeeper?
@@ -111,18 +112,22 @@ final class Agent {
         journal.log(.info, "watching \(subject)")
     }
 
-    /// What only an X server tells. Beside a Wayland compositor it is the compositor that owns what X11's clipboard has, and
-    /// asking might start an Xwayland that nobody needs.
+    /// Who has copied something, and what only an X server tells.
     private func watchDisplay() {
-        guard let system = observer?.system, [.x11, .i3].contains(system) else { return }
+        guard let system = observer?.system else { return }
         do {
-            let selections = try Selections(loop: loop) { [unowned self] in tell($0, $1) }
-            journal.log(.info, "watching \(selections.subject)")
-            selections.onStall { [unowned self] in unstall($0) }
-            self.selections = selections
+            selections = try Selections(loop: loop, journal: journal) {
+                [unowned self] () throws(ObserverFailure) in
+                try DisplayServer.selections(of: system) { [unowned self] in front.processes(at: loop.now) }
+            } stall: { [unowned self] in
+                unstall($0)
+            } tell: { [unowned self] in
+                tell($0, $1)
+            }
         } catch {
             journal.log(.notice, "\(error)")
         }
+        guard [.x11, .i3].contains(system) else { return }
         do {
             requests = try RequestWatch(loop: loop) { [unowned self] in demands?.report($0, $1, by: 0) }
             requests?.onStall { [unowned self] in unstall($0) }
@@ -251,6 +256,8 @@ final class Agent {
 
     private func report() {
         for notice in observer?.takeNotices() ?? [] { journal.log(.notice, notice) }
+        let focused = observer?.windows.filter(\.focused).compactMap(\.process) ?? []
+        front.note(Set(focused), at: loop.now)
         guard !isSilent else { return }
         let windows = observer.map { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }

@@ -96,6 +96,20 @@ enum DisplayServer {
         return try X11Observer(display: name)
     }
 
+    /// What watches the selections of the display server that a system of windows belongs to.
+    ///
+    /// - Parameter front: the processes of which one has the focus.
+    static func selections(
+        of system: WindowSystem, front: @escaping () -> Set<Int32>
+    ) throws(ObserverFailure) -> any SelectionObserver {
+        switch system {
+        case .x11, .i3: try X11SelectionObserver()
+        // Not the X11 selections beside a compositor: the compositor itself owns what its other clients have copied, and
+        // asking might start an Xwayland that nobody needs.
+        case .sway, .foreignToplevel, .plasma, .kwinScript, .gnome: try DataControlObserver(front: front)
+        }
+    }
+
     /// The address of the session bus. Nil: there is none.
     static var sessionBus: String? {
         Environment["DBUS_SESSION_BUS_ADDRESS"] ?? userBus

@@ -1,14 +1,19 @@
 import AppStateBus
 import AppStateContract
+import Systemd
 import Windows
 
 /// Reports which processes own data that others may paste: a program that pastes asks the owner, and waits for it.
 final class Selections {
     private let loop: EventLoop
-    private let observer: SelectionObserver
+    private let journal: Journal
+    private let make: () throws(ObserverFailure) -> any SelectionObserver
     private let tell: (ExemptionReason, Set<Int32>) -> Void
+    private let stall: (_ times: Int) -> Void
+    private var observer: any SelectionObserver
     private var source: Source?
     private var timer: Timer?
+    private var retry: Timer?
     /// How often text had been selected at the last check.
     private var marks: UInt64?
     /// Text was selected a short while ago.
@@ -17,36 +22,61 @@ final class Selections {
     /// How long selected text counts, in microseconds. Unlike a copy, a selection is often made in passing, and it
     /// lasts as long as the application lives.
     private static let longestMark: UInt64 = 120_000_000
+    /// If the display server has cut off this observer alone, another one takes its place after this time;
+    /// microseconds.
+    private static let pause: UInt64 = 10_000_000
 
-    /// - Parameter tell: gets a reason, and all processes that have it, whenever they may have changed.
+    /// - Parameters:
+    ///   - make: connects to the display server.
+    ///   - stall: as of `SelectionObserver.onStall`.
+    ///   - tell: gets a reason, and all processes that have it, whenever they may have changed.
     init(
-        loop: EventLoop, tell: @escaping (ExemptionReason, Set<Int32>) -> Void
+        loop: EventLoop, journal: Journal,
+        make: @escaping () throws(ObserverFailure) -> any SelectionObserver,
+        stall: @escaping (_ times: Int) -> Void, tell: @escaping (ExemptionReason, Set<Int32>) -> Void
     ) throws {
         self.loop = loop
+        self.journal = journal
+        self.make = make
         self.tell = tell
-        observer = try SelectionObserver()
+        self.stall = stall
+        observer = try make()
         timer = try loop.timer { [unowned self] in
             isFresh = false
             report()
         }
+        retry = try loop.timer { [unowned self] in connectAgain() }
+        try watch()
+    }
+
+    private func watch() throws(BusFailure) {
+        journal.log(.info, "watching \(observer.subject)")
+        observer.onStall(stall)
         source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatch() }
         report()
     }
 
-    func onStall(_ handler: @escaping (_ times: Int) -> Void) { observer.onStall(handler) }
-
-    /// What is watched, for users.
-    var subject: String { observer.subject }
+    private func connectAgain() {
+        do {
+            observer = try make()
+            marks = nil
+            try watch()
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
 
     private func dispatch() {
         do throws(ObserverFailure) {
             try observer.dispatch()
             report()
         } catch {
-            // The X server has ended; the observer of windows notices that, too.
+            // Usually the display server has ended, which the observer of windows notices, too. This object goes then.
+            journal.log(.notice, "\(error)")
             source?.cancel()
             tell(.clipboard, [])
             tell(.selection, [])
+            retry?.arm(at: loop.now + Self.pause)
         }
     }
 
@@ -57,10 +87,7 @@ final class Selections {
             isFresh = true
             timer?.arm(at: loop.now + Self.longestMark)
         }
-        func owner(of selection: SelectionObserver.Selection) -> Set<Int32> {
-            Set([observer.owners[selection]].compactMap(\.self))
-        }
-        tell(.clipboard, owner(of: .clipboard))
-        tell(.selection, isFresh ? owner(of: .primary) : [])
+        tell(.clipboard, observer.owners[.clipboard] ?? [])
+        tell(.selection, isFresh ? observer.owners[.primary] ?? [] : [])
     }
 }

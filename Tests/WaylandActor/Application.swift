@@ -20,6 +20,7 @@ final class Application {
     private let buffer: OpaquePointer
     private var taskbar: Taskbar?
     private var plasma: PlasmaBar?
+    private var clipboard: Clipboard?
     private var windows: [Int: Window] = [:]
     private var lastWindow = 0
     private var unread: [UInt8] = []
@@ -116,6 +117,7 @@ final class Application {
             close(Int(words[0]) ?? 0)
         case "bar": try bar(words) { $0 == rest }
         case "plasma": try plasma(words)
+        case "copy", "uncopy": try copy(words, isText: command == "copy")
         case "bar-each": try bar(words) { $0.hasPrefix(rest) }
         default: throw Mistake(text: "there is no command \(command)")
         }
@@ -130,6 +132,14 @@ final class Application {
         guard connection.synchronize() else { throw Mistake(text: "the compositor is gone") }
         let count = plasma?.perform(deed, where: matches) ?? taskbar?.perform(deed, where: matches) ?? 0
         guard count > 0 else { throw Mistake(text: "there is no such window") }
+    }
+
+    private func copy(_ words: [String], isText: Bool) throws {
+        if clipboard == nil { clipboard = Clipboard(connection) }
+        guard let clipboard, let selection = words.first else {
+            throw Mistake(text: "this compositor cannot do that")
+        }
+        clipboard.set(isPrimary: selection == "PRIMARY", toText: isText)
     }
 
     private func plasma(_ words: [String]) throws {

@@ -12,6 +12,7 @@ import Glibc
 ///     title WINDOW TEXT…
 ///     put-away WINDOW          asks to be minimized
 ///     close WINDOW             destroys it
+///     copy SELECTION           sets CLIPBOARD or PRIMARY; uncopy SELECTION takes it back
 ///     bar DEED TITLE…          as a taskbar: minimize, restore, activate or close the window of that title
 ///     bar-each DEED TITLE…     the same to all windows whose title begins so, in one message after the other
 ///     plasma show-desktop 0|1  with KWin: shows the desktop, or the windows again

@@ -7,9 +7,9 @@ import Windows
 /// Which process owns the clipboard of a real X server, and what the daemon concludes from it.
 @Suite("Selections, X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct SelectionTests {
-    private func wait(_ observer: SelectionObserver, for owners: Set<Int32>) throws {
+    private func wait(_ observer: some SelectionObserver, for owners: Set<Int32>) throws {
         let deadline = ContinuousClock.now + .seconds(300)
-        while Set(observer.owners.values) != owners {
+        while observer.owners.values.reduce([], { $0.union($1) }) != owners {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure("the owners are \(observer.owners), not \(owners)")
             }
@@ -24,8 +24,8 @@ struct SelectionTests {
         let (alpha, beta) = (try display.app(), try display.app())
         let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
         try alpha.ask("own \(first) CLIPBOARD")
-        let observer = try SelectionObserver(display: display.name)
-        #expect(observer.owners == [.clipboard: alpha.pid])
+        let observer = try X11SelectionObserver(display: display.name)
+        #expect(observer.owners == [.clipboard: [alpha.pid]])
         try beta.ask("own \(second) PRIMARY")
         try wait(observer, for: [alpha.pid, beta.pid])
         try beta.ask("own \(second) CLIPBOARD")
@@ -43,7 +43,7 @@ struct SelectionTests {
     @Test("of a thousand owners in a burst the last counts")
     func burst() throws {
         let display = try Display(try #require(WindowManager.present.first))
-        let observer = try SelectionObserver(display: display.name)
+        let observer = try X11SelectionObserver(display: display.name)
         let (alpha, beta) = (try display.app(), try display.app())
         let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
         try beta.ask("own \(second) PRIMARY")
@@ -58,7 +58,7 @@ struct SelectionTests {
     @Test("the end of the X server is reported")
     func end() throws {
         let display = try Display(try #require(WindowManager.present.first))
-        let observer = try SelectionObserver(display: display.name)
+        let observer = try X11SelectionObserver(display: display.name)
         try display.end()
         // Earlier events may arrive first.
         #expect(
@@ -70,7 +70,7 @@ struct SelectionTests {
                     return true
                 }
             })
-        #expect(throws: ObserverFailure.self) { _ = try SelectionObserver(display: display.name) }
+        #expect(throws: ObserverFailure.self) { _ = try X11SelectionObserver(display: display.name) }
     }
 
     @Test(
@@ -104,5 +104,93 @@ struct SelectionTests {
         try beta.ask("own \(second) CLIPBOARD")
         try station.wait(for: a, toBe: "suspended")
         #expect(try station.objections(to: a) == [])
+    }
+}
+
+/// To which process a copy on a real Wayland compositor is attributed, and what the daemon concludes from it.
+@Suite(
+    "Selections, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
+struct WaylandSelectionTests {
+    @Test(
+        "a copy belongs to the process in front at that moment, until another copy, or until it is taken back",
+        arguments: Compositor.Kind.present)
+    func attribution(_ kind: Compositor.Kind) throws {
+        let compositor = try Compositor(kind)
+        try check(compositor.app(), on: compositor.display) { try compositor.end() }
+    }
+
+    @Test(
+        "KWin lets us see copies, although it reserves its windows for others",
+        .enabled(if: KWin.isAvailable, KWin.whatIsMissing))
+    func kwin() throws {
+        let kwin = try KWin(checksPermissions: true)
+        try check(kwin.app(), on: kwin.display) { try kwin.end() }
+    }
+
+    private func check(_ app: WindowApp, on display: String, end: () throws -> Void) throws {
+        // What was copied before has an unknown owner.
+        try app.ask("copy CLIPBOARD")
+        var front: Set<Int32> = [1]
+        let observer = try DataControlObserver(display: display) { front }
+        #expect(observer.owners == [:])
+        #expect(observer.changes == [:])
+        func take(_ command: String) throws {
+            let before = observer.changes
+            try app.ask(command)
+            try wait(for: observer) { observer.changes != before }
+        }
+        try take("copy CLIPBOARD")
+        #expect(observer.owners == [.clipboard: [1]])
+        front = [2]
+        try take("copy PRIMARY")
+        #expect(observer.owners == [.clipboard: [1], .primary: [2]])
+        try take("copy CLIPBOARD")
+        #expect(observer.owners == [.clipboard: [2], .primary: [2]])
+        try take("uncopy PRIMARY")
+        #expect(observer.owners == [.clipboard: [2]])
+        // What a client has copied ends with it.
+        app.process.kill(SIGKILL)
+        try wait(for: observer) { observer.owners == [:] }
+        try end()
+        #expect(throws: ObserverFailure.self) { while true { try observer.dispatch() } }
+    }
+
+    private func wait(for observer: DataControlObserver, until isDone: () -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(300)
+        while !isDone() {
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure("the owners are \(observer.owners)")
+            }
+            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
+            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
+        }
+    }
+
+    @Test(
+        "policy does not suspend an application from which something was copied, until something else is copied",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func agent() throws {
+        let compositor = try Compositor(try #require(Compositor.Kind.present.first))
+        let station = try Station(configuration: "BackgroundGraceSec=0\n")
+        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
+        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
+        let a = try station.register("org.example.Alpha", alpha.pid, suspension: "automatic")
+        let b = try station.register("org.example.Beta", beta.pid)
+        let window = try alpha.open("org.example.Alpha", "first")
+        try station.wait(for: a, toBe: "active")
+        try alpha.ask("copy CLIPBOARD")
+        try station.agent?.waitForLine(containing: "clipboard pid \(alpha.pid)")
+        _ = try beta.open("org.example.Beta", "second")
+        try station.wait(for: b, toBe: "active")
+        // Without a window, nothing but the exemption prevents its suspension.
+        try alpha.ask("close \(window)")
+        try station.wait(for: a, toBe: "background")
+        #expect(try station.objections(to: a) == ["reported clipboard"])
+        // By then Alpha lost the focus long enough ago.
+        try station.wait("a copy of Beta's alone") {
+            try beta.ask("copy CLIPBOARD")
+            return try station.objections(to: a) == []
+        }
+        try station.wait(for: a, toBe: "suspended")
     }
 }

@@ -1,19 +1,9 @@
 import CXCB
 
-/// Watches which processes own the clipboard and the primary selection of an X server: a program that pastes asks the
-/// owner, and waits for it. XFixes reports each change, and owners that are gone.
-public final class SelectionObserver {
-    /// A selection (Inter-Client Communication Conventions Manual, "Selection Atoms").
-    public enum Selection: String, CaseIterable, Sendable {
-        /// What was copied.
-        case clipboard = "CLIPBOARD"
-        /// What is selected.
-        case primary = "PRIMARY"
-    }
-
-    /// The processes that own the selections, as of the last dispatch.
-    public private(set) var owners: [Selection: Int32] = [:]
-    /// How often a selection has been taken, also by its present owner.
+/// Watches which processes own the clipboard and the primary selection of an X server (Inter-Client Communication
+/// Conventions Manual, "Selection Atoms"). XFixes reports each change, and owners that are gone.
+public final class X11SelectionObserver: SelectionObserver {
+    public private(set) var owners: [Selection: Set<Int32>] = [:]
     public private(set) var changes: [Selection: UInt64] = [:]
     private let connection: XConnection
     private let selections: [xcb_atom_t: Selection]
@@ -25,27 +15,19 @@ public final class SelectionObserver {
     /// - Throws: `unreachable` if no server answers, or if it lacks XFixes.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
-        let all = Selection.allCases
-        let atoms = connection.atoms(all.map(\.rawValue))
-        selections = Dictionary(zip(atoms, all)) { first, _ in first }
+        let atoms = connection.atoms(["CLIPBOARD", "PRIMARY"])
+        selections = Dictionary(zip(atoms, [.clipboard, .primary])) { first, _ in first }
         // First the events, then the owners: a change in between is seen twice rather than never.
         try connection.watch(selections: atoms)
         windows = connection.owners(of: atoms)
         try dispatch(afresh: true)
     }
 
-    /// What is watched, for the user.
     public var subject: String { "selections of X11 display \(connection.display)" }
-    /// Readable when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { connection.descriptor }
 
-    /// Calls `handler` every 100 ms while the X server does not answer, with the number of calls so far for this
-    /// answer.
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
-    /// Takes in all that has come. It may wait for answers of the X server.
-    ///
-    /// - Throws: `ended` when the server is gone.
     public func dispatch() throws(ObserverFailure) { try dispatch(afresh: false) }
 
     private func dispatch(afresh: Bool) throws(ObserverFailure) {
@@ -90,7 +72,7 @@ public final class SelectionObserver {
         owners = [:]
         for (atom, window) in windows {
             if let selection = selections[atom] {
-                owners[selection] = processes[connection.client(of: window)]
+                owners[selection] = processes[connection.client(of: window)].map { [$0] }
             }
         }
     }
