@@ -227,8 +227,10 @@ final class Resources {
 
     /// What the configuration and the user's rule give an application in this state.
     private func row(of number: ApplicationNumber, in state: LifeCycleState) -> ResourceRow {
+        let application = core.application(number)
         var row = table[state]
-        row.cpuQuota = core.application(number)?.cpuQuota.map { Int32(clamping: $0) }
+        if state == .background, application?.isServing == true { row.takeTime(from: table.inactive) }
+        row.cpuQuota = application?.cpuQuota.map { Int32(clamping: $0) }
         return row
     }
 

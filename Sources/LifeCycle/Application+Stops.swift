@@ -35,6 +35,7 @@ extension Application {
     /// Something prevented a stop that policy wanted. It is tried again after a grace period.
     mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
+        isServing = isServing && isAnswering(at: step.now)
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.gaveWay, &step) }
         waitAgain(for: span, &step)
@@ -44,6 +45,7 @@ extension Application {
     /// a client that calls it again and again could otherwise keep it from being suspended.
     mutating func need(_ why: String, at now: Microseconds) {
         demand = why
+        isServing = true
         if isStopped || !isAnswering(at: now) { neededAt = now }
     }
 

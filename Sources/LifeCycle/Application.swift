@@ -50,6 +50,9 @@ public struct Application: Equatable, Sendable {
     public internal(set) var demand: String?
     /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
     var neededAt: Microseconds?
+    /// Somebody waits for it: it was needed, and policy has not decided about it since. It has the processor and the disk
+    /// like an application that is seen, so that a user in front does not wait for one that is slowed.
+    public internal(set) var isServing = false
     /// It is about to run because it is needed. Its grace period is then at least as long as this.
     var leastGrace: Microseconds = 0
     /// The last steps, oldest first; at most `traceLimit`.
@@ -181,7 +184,7 @@ public struct Application: Equatable, Sendable {
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
-            + (rule?.backgroundCPUQuota.map { ["slowed to \($0) % of a processor"] } ?? [])
+            + (rule?.backgroundCPUQuota.map { ["BackgroundCPUQuota=\($0)%"] } ?? [])
     }
 
     /// The highest level of its windows at which policy still suspends it.

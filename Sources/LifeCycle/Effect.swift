@@ -12,7 +12,7 @@ public enum Effect: Equatable, Sendable {
     case announce(ApplicationNumber, Announcement, to: Audience)
     /// Properties have changed.
     case changed(ApplicationNumber, Set<ApplicationProperty>)
-    /// The resources that it gets in its state have changed: `Rule.backgroundCPUQuota`.
+    /// The resources that it gets in its state have changed: `Rule.backgroundCPUQuota`, or `Application.isServing`.
     case resources(ApplicationNumber)
     /// `FocusedApplication` has changed for the clients in this session.
     case focusChanged(SessionKey)

@@ -99,6 +99,11 @@ extension Machine {
         walk(&next, reason)
         // Whoever sees it need not wait for an answer.
         if next.state == .active { next.neededAt = nil }
+        if next.state == .active || next.state == .inactive
+            || next.state == .suspended && before.state != .suspended
+        {
+            next.isServing = false
+        }
         // What arrived while it could not be delivered: the application was being launched, or had no delegate.
         if next.takesDeliveries, next.delegate != nil {
             for delivery in next.backlog.takeDeliveries() {
@@ -111,6 +116,9 @@ extension Machine {
 
         let changed = next.observed(since: before)
         if !changed.isEmpty { step.effects.append(.changed(next.number, changed)) }
+        if next.state == .background, before.state == .background, next.isServing != before.isServing {
+            step.effects.append(.resources(next.number))
+        }
         next.remember(reason, since: before, at: step.now)
     }
 

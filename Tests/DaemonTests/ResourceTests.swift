@@ -66,6 +66,31 @@ struct ResourceTests {
         #expect(try Values(child.pid).score == own.score + 900)
     }
 
+    @Test("an application that is needed has the time of an inactive one")
+    func needed() throws {
+        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=1h\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let path = try client.register(
+            "org.example.Editor", child.pid, [("suspension", .string("automatic"))])
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.reporter("ReportDemand") { message in
+            try message.append(UInt32(child.pid))
+            try message.append("call")
+            try message.append(UInt32(0))
+        }
+        try client.catchUp()
+        #expect(try Values(child.pid) == Values(own, score: 200))
+        try client.application(path, "Suspend")
+        try client.catchUp()
+        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        try client.application(path, "Resume")
+        try client.catchUp()
+        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+    }
+
     @Test("configured values apply, and an empty value leaves the resource alone")
     func table() throws {
         let daemon = try TestDaemon(
@@ -258,7 +283,7 @@ struct ResourceTests {
             try $0.appendDictionary([("background-cpu-quota", .uint32(20))])
         }
         let facts = try client.explain(path)
-        #expect(facts["exemptions"] == .strings(["slowed to 20 % of a processor"]))
+        #expect(facts["exemptions"] == .strings(["BackgroundCPUQuota=20%"]))
         guard case .strings(let lines)? = facts["resources"] else { throw TestFailure("\(facts)") }
         #expect(lines.contains { $0.hasPrefix("CPUQuota=20% cannot be set") })
         try client.setFocus(child.pid)

@@ -157,7 +157,7 @@ struct RuleTests {
         stage.pass(600 * Self.second)
         stage.settle()
         #expect(stage.state == .background && stage.application.cpuQuota == 20)
-        #expect(stage.application.exemptions == ["slowed to 20 % of a processor"])
+        #expect(stage.application.exemptions == ["BackgroundCPUQuota=20%"])
         try stage.perform(.configure(stage.number, nil))
         #expect(stage.application.cpuQuota == nil)
         stage.settle()

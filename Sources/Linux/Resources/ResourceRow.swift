@@ -30,6 +30,14 @@ public struct ResourceRow: Equatable, Sendable {
         self.ioClass = ioClass
     }
 
+    /// Takes over what another row says about the time of processors and disks.
+    public mutating func takeTime(from other: ResourceRow) {
+        cpuWeight = other.cpuWeight
+        ioWeight = other.ioWeight
+        nice = other.nice
+        ioClass = other.ioClass
+    }
+
     /// Whether it sets this knob. Adding 0 does not count.
     func says(_ knob: ResourceKnob) -> Bool {
         switch knob {
