@@ -16,7 +16,7 @@ struct RuleCommand: ParsableCommand {
 
               Suspension=automatic|manual|never
               BackgroundGraceSec=SPAN   time in the background before it is suspended
-              KeepWhile=WORD…           what keeps it from being suspended: audio, network, …; none
+              KeepWhile=WORD…           what keeps it from being suspended: \(Rule.knownReasons); none
               Reclaimable=yes|no        may be ended when memory is short
               DrainEverySec=SPAN        time between short runs while it stays suspended
               DrainForSec=SPAN          how long such a run lasts
@@ -60,6 +60,7 @@ struct RuleCommand: ParsableCommand {
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
         try UserFile.write(file.text, to: path)
+        Configuration(text: file.text, name: path).rules.first { $0.pattern == rule.pattern }?.warnOfReasons()
         // The user's agents notice the change of the file.
         if try SessionAgent.processes().isEmpty {
             Terminal.warn(
@@ -96,6 +97,7 @@ struct Rules: ParsableCommand {
     func run() throws {
         let configuration = Configuration(reading: .system)
         for complaint in configuration.complaints { Terminal.warn("\(complaint)") }
+        for rule in configuration.rules { rule.warnOfReasons() }
         guard !configuration.rules.isEmpty else {
             Terminal.warn("There are no rules; appstatectl help rule explains how to make one.")
             return
@@ -125,6 +127,24 @@ struct Rules: ParsableCommand {
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
         if try SessionAgent.processes().isEmpty {
             Terminal.warn("appstatectl: the rules are not applied: the session agent is not running")
+        }
+    }
+}
+
+extension Rule {
+    /// The words of `KeepWhile=` that the daemon and the session agent report.
+    fileprivate static let knownReasons = {
+        let reported = ExemptionReason.allCases.map(\.rawValue)
+        let found = ObjectionReason.allCases.map(\.rawValue).filter { !reported.contains($0) }
+        return (reported + found).joined(separator: ", ")
+    }()
+
+    /// Other reporters may have words of their own, so an unknown word is accepted.
+    fileprivate func warnOfReasons() {
+        for word in keepWhile ?? [] where !Self.knownReasons.components(by: ", ").contains(word) {
+            Terminal.warn(
+                "appstatectl: [\(section)] KeepWhile=: nothing here reports \"\(word)\"; known are "
+                    + Self.knownReasons)
         }
     }
 }

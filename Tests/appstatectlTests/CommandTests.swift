@@ -65,6 +65,12 @@ struct CommandTests {
         for wrong in ["Suspension=often", "Suspend=yes", "x", "KeepWhile=A"] {
             #expect(try run("rule", "sleep", wrong).status == .exited(64))
         }
+        // Other reporters may have words of their own.
+        let odd = try run("rule", "sleep", "KeepWhile=audio netwrok")
+        #expect(odd.status == .exited(0) && odd.errors.contains("nothing here reports \"netwrok\""))
+        #expect(!odd.errors.contains("\"audio\""))
+        #expect(try run("rules").errors.contains("netwrok"))
+        #expect(try !run("rule", "sleep", "KeepWhile=").errors.contains("netwrok"))
         #expect(try run("rule", "sleep", "BackgroundGraceSec=").status == .exited(0))
         #expect(try run("rule", "sleep").output == "Suspension=automatic\n")
         #expect(try run("rule", "--delete", "sleep").status == .exited(0))
