@@ -40,6 +40,18 @@ def stat(pid):
     return fields[0], int(fields[1]), int(fields[11]) + int(fields[12])
 
 
+def switches(pid):
+    """Returns how often each thread of a process was switched away from, which follows a wake-up each time."""
+    counts = {}
+    for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
+        try:
+            counts[status.parent.name] = sum(
+                int(line.split()[1]) for line in status.read_text().splitlines() if "ctxt_switches" in line)
+        except OSError:
+            pass
+    return counts
+
+
 def descendants(pid):
     """Returns the ids of a process and of its descendants; none if the process is gone."""
     children = {}
@@ -69,16 +81,21 @@ class Desktop:
         (self.directory / "run").mkdir()
         (self.directory / "state").mkdir()
         (self.directory / "appstated.conf").write_text(f"[LifeCycle]\nBackgroundGraceSec={grace}\n")
-        # The same as: appstatectl rule '*' Suspension=automatic
-        (self.directory / "session.conf").write_text("[Application *]\nSuspension=automatic\n")
+        self.rule("automatic")
         home = str(self.directory / "home")
         self.environment = {
-            "HOME": home, "USER": "tester", "LOGNAME": "tester", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
+            "HOME": home, "USER": f"tester{UID}", "LOGNAME": f"tester{UID}", "SHELL": "/bin/bash", "LANG": "C.UTF-8",
             "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/games", "XDG_RUNTIME_DIR": str(self.directory / "runtime"),
             "XDG_CURRENT_DESKTOP": "XFCE",
             "DBUS_SYSTEM_BUS_ADDRESS": os.environ["DBUS_SYSTEM_BUS_ADDRESS"],
             "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self.bus}",
         }
+
+    def rule(self, suspension):
+        """Sets one rule for all applications, at once: the same as appstatectl rule '*' Suspension=…"""
+        new = self.directory / "session.conf.new"
+        new.write_text(f"[Application *]\nSuspension={suspension}\n")
+        new.rename(self.directory / "session.conf")
 
     # ---- processes
 
@@ -144,7 +161,10 @@ class Desktop:
         with open(ours) as answer:
             self.display = f":{answer.readline().strip()}"
         self.environment["DISPLAY"] = self.display
-        assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), "no Xvfb"
+        self.await_display()
+
+    def await_display(self):
+        assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), f"no X server at {self.environment['DISPLAY']}"
 
     def start_window_manager(self):
         self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
@@ -298,6 +318,7 @@ class OnSway:
             (self.directory / "sway.log").read_text()
         # The display of sway's Xwayland.
         self.environment["DISPLAY"] = display.read_text().strip()
+        self.await_display()
         self.environment["WAYLAND_DISPLAY"] = next(runtime.glob("wayland-?")).name
         # Many clients take no keys if there was no keyboard at their start. This keyboard types nothing for a day.
         self.spawn(["wtype", "-s", "86400000", "-k", "Shift_L"], "keyboard")
