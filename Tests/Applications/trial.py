@@ -7,15 +7,16 @@ from desktop import wait_for, stat, switches, descendants, difference, colours
 class Trial:
     """The test of one application: `run` does all steps, `result` has what they gave, `failures` which of them failed."""
 
-    def __init__(self, desk, name, what, rounds):
-        """what: the fields of the application, which applications.py describes."""
+    def __init__(self, desk, name, what, rounds, seconds):
+        """what: the fields of the application, which applications.py describes. seconds: for what it uses at rest."""
         self.desk, self.name, self.what = desk, name, what
         self.main = 0
         self.failures = []
         self.result = {"application": name, "desktop": desk.name, "mode": desk.mode, "rounds": rounds,
                        "failures": self.failures}
-        self.rounds = rounds
+        self.rounds, self.seconds = rounds, seconds
         self.starts = {"(1) served": [], "(0) served": []}
+        self.closes = []
 
     # ---- reporting
 
@@ -79,10 +80,10 @@ class Trial:
             found |= {int(pid) for pid in one.read_text().split()}
         return {pid for pid in found if stat(pid)}
 
-    def cost(self, seconds=20):
-        """Returns the clock ticks and the wake-ups of its processes in some seconds, and who used ticks."""
+    def cost(self):
+        """Returns the clock ticks and the wake-ups of its processes in a while, and who used ticks."""
         first = {pid: (stat(pid) or (0, 0, 0), switches(pid)) for pid in self.processes()}
-        time.sleep(seconds)
+        time.sleep(self.seconds)
         ticks, wakes = {}, 0
         for pid, (before, woken) in first.items():
             if now := stat(pid):
@@ -150,7 +151,7 @@ class Trial:
         self.tell("cost", f"{ticks} / {wakes} {who or ''}".strip(), ticks == 0 and wakes == 0)
         self.objects()
         self.call()
-        if self.what.get("tray"):
+        if self.desk.name in self.what.get("tray", ""):
             self.tray()
         self.restore()
         self.key()
@@ -386,14 +387,17 @@ class Trial:
         time.sleep(0.5)
         self.desk.type("ctrl+a", "ctrl+c")
         time.sleep(0.5)
-        self.freeze(5)
+        self.minimize()
+        reported = lambda: "reported clipboard" in self.desk.control("explain", f"pid:{self.main}")
+        wait_for(lambda: reported() or self.state() == "suspended", 5, 0.1)
+        time.sleep(self.desk.grace + 1)
         state = self.state()
         start = time.monotonic()
         try:
             text = self.desk.run(services.PYTHON, "-c", services.PASTE, limit=15)
         except subprocess.TimeoutExpired:
             text = ""
-        good = "one" in text
+        good = "one" in text and state == "background" and reported()
         self.tell("(11) pasted", f"{time.monotonic() - start:.2f} ({state})" if good else f"no ({state}): {text.strip()[-80:]}",
                   good)
 
@@ -405,6 +409,7 @@ class Trial:
                 self.minimize()
                 time.sleep(3)
                 self.second(turn, "(0)")
+                self.shut("(0)")
             self.stop()
         self.desk.rule("automatic")
 
@@ -471,7 +476,7 @@ class Trial:
             except Exception:
                 process.kill()
 
-    def shut(self):
+    def shut(self, step="(3)"):
         """Closes all its windows as a taskbar does."""
         windows = list(self.own())
         start = time.monotonic()
@@ -489,8 +494,11 @@ class Trial:
             if asks or not set(windows) & set(left):
                 gone = now
             time.sleep(0.05)
+        if step == "(0)":
+            self.closes.append(gone or 8)
+            return self.tell("(0) closed or asks", gone if gone is not None else "never")
         self.tell("(3) thawed by close", thawed if thawed is not None else "never", thawed is not None)
-        self.timed("(3) closed or asks", gone, 2)
+        self.timed("(3) closed or asks", gone, max(2, max(self.closes, default=0) + 1))
         self.tell("(3) windows then", [t for _, t in self.own().values()])
         if not asks and not self.what.get("stays"):
             self.timed("(3) process gone", wait_for(lambda: not stat(self.main), 5), 5)
