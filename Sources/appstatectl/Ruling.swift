@@ -16,7 +16,7 @@ struct RuleCommand: ParsableCommand {
 
               Suspension=automatic|manual|never
               BackgroundGraceSec=SPAN   time in the background before it is suspended
-              KeepWhile=WORD…           what keeps it from being suspended: \(Rule.knownReasons); none
+              KeepWhile=WORD…           what keeps it from being suspended: \(Rule.knownReasons.joined(separator: ", ")); none
               Reclaimable=yes|no        may be ended when memory is short
               DrainEverySec=SPAN        time between short runs while it stays suspended
               DrainForSec=SPAN          how long such a run lasts
@@ -136,15 +136,15 @@ extension Rule {
     fileprivate static let knownReasons = {
         let reported = ExemptionReason.allCases.map(\.rawValue)
         let found = ObjectionReason.allCases.map(\.rawValue).filter { !reported.contains($0) }
-        return (reported + found).joined(separator: ", ")
+        return reported + found
     }()
 
     /// Other reporters may have words of their own, so an unknown word is accepted.
     fileprivate func warnOfReasons() {
-        for word in keepWhile ?? [] where !Self.knownReasons.components(by: ", ").contains(word) {
+        for word in keepWhile ?? [] where !Self.knownReasons.contains(word) {
             Terminal.warn(
                 "appstatectl: [\(section)] KeepWhile=: nothing here reports \"\(word)\"; known are "
-                    + Self.knownReasons)
+                    + Self.knownReasons.joined(separator: ", "))
         }
     }
 }

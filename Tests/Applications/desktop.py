@@ -65,6 +65,16 @@ def descendants(pid):
     return line
 
 
+def kill(pids):
+    """Kills processes, stopped or not. Some may be gone already."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 class Desktop:
     def __init__(self, mode, grace=2):
         self.mode = mode  # "freezer": each application has its own cgroup; "signals": none has one
@@ -197,20 +207,10 @@ class Desktop:
             self.daemon.terminate()
             self.daemon.wait(20)
         for process in reversed(self.running):
-            for pid in reversed(descendants(process.pid)):
-                try:
-                    os.kill(pid, signal.SIGCONT)
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            kill(reversed(descendants(process.pid)))
             process.wait(20)
         # Orphans are no descendants any more, but have our session bus in their environment.
-        for pid in self.own_processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                pass
+        kill(self.own_processes())
         for name in (f"/tmp/.X{self.display[1:]}-lock", f"/tmp/.X11-unix/X{self.display[1:]}"):
             if self.display and os.path.exists(name):
                 os.unlink(name)

@@ -37,6 +37,9 @@ class Trial:
         good = seconds is not None and seconds < limit * desktop.patience
         self.tell(key, seconds if seconds is not None else "never", good)
 
+    def happens(self, key, seconds):
+        self.tell(key, seconds if seconds is not None else "never", seconds is not None)
+
     # ---- its windows and processes
 
     def own(self):
@@ -65,6 +68,12 @@ class Trial:
         one = self.desk.state(self.main)
         return one["state"] if one else "none"
 
+    def to_front(self):
+        """Activates its windows. Returns the seconds until it is active, or None after 5 s."""
+        for window in self.own():
+            self.desk.activate(window)
+        return wait_for(lambda: self.state() == "active", 5)
+
     def minimize(self):
         for window in self.own():
             self.desk.minimize(window)
@@ -72,6 +81,10 @@ class Trial:
     def freeze(self, limit=12):
         """Minimizes it. Returns the seconds until it is suspended, or None after the limit."""
         self.minimize()
+        return self.suspends(limit)
+
+    def suspends(self, limit=12):
+        """Returns the seconds until it is suspended, or None after the limit."""
         return wait_for(lambda: self.state() == "suspended", limit, 0.05)
 
     def processes(self):
@@ -116,7 +129,7 @@ class Trial:
 
     def appears(self):
         seconds = self.launch()
-        self.tell("window", seconds if seconds is not None else "never", seconds is not None)
+        self.happens("window", seconds)
         if seconds is None:
             return False
         one = self.adopted()
@@ -134,11 +147,9 @@ class Trial:
 
     def suspended(self):
         # The rule applies to it at once.
-        seconds = wait_for(lambda: self.state() == "suspended", 12, 0.2)
-        self.tell("rule applies", seconds if seconds is not None else "never", seconds is not None)
-        for window in self.own():
-            self.desk.activate(window)
-        wait_for(lambda: self.state() == "active", 5)
+        seconds = self.suspends()
+        self.happens("rule applies", seconds)
+        self.to_front()
         seconds = self.freeze()
         self.timed("suspended", seconds, 6)
         if seconds is None:
@@ -222,16 +233,14 @@ class Trial:
         self.tell("names", ", ".join(names) or "none")
         for name in names[:1]:
             start = time.monotonic()
-            reply = self.desk.run("gdbus", "call", "--session", "--timeout", "10", "-d", name, "-o", "/", "-m",
-                                  "org.freedesktop.DBus.Introspectable.Introspect", limit=20)
+            reply = self.session(name, "/", "org.freedesktop.DBus.Introspectable.Introspect")
             seconds = time.monotonic() - start
             good = "node" in reply
             if not good:
                 print(reply.strip()[:300])
             self.timed("(2) call", seconds if good else None, 1)
             self.tell("(2) last-demand", self.demand())
-            self.timed("(7) again suspended after call",
-                       wait_for(lambda: self.state() == "suspended", 12, 0.05), 6)
+            self.timed("(7) again suspended after call", self.suspends(), 6)
 
     def demand(self):
         for line in self.desk.control("explain", f"pid:{self.main}").splitlines():
@@ -305,7 +314,7 @@ class Trial:
         self.tell("(8) key", (time.monotonic() - start) * 1000 if "is suspended" in said else said,
                   "is suspended" in said and self.state() == "suspended")
         hidden = wait_for(lambda: all(map(self.desk.is_hidden, windows)), 3)
-        self.tell("(8) put away", hidden if hidden is not None else "never", hidden is not None)
+        self.happens("(8) put away", hidden)
         self.desk.activate(windows[-1])
         self.timed("(8) runs in front", wait_for(lambda: self.state() == "active", 5), 1)
 
@@ -329,7 +338,7 @@ class Trial:
         time.sleep(1)
         if not all(map(self.desk.is_hidden, self.own())):
             self.minimize()
-        wait_for(lambda: self.state() == "suspended", 12, 0.2)
+        self.suspends()
 
     def session(self, service, path, member, *arguments):
         """Calls a method on the session bus. Returns what gdbus prints."""
@@ -344,7 +353,7 @@ class Trial:
         self.desk.daemon.kill()
         self.desk.daemon.wait()
         self.desk.start_daemon()
-        held = wait_for(lambda: self.state() == "suspended", 10, 0.1)
+        held = self.suspends(10)
         self.tell("(9) daemon killed", "suspended again" if held is not None else self.state(), held is not None)
         self.desk.agent.kill()
         self.desk.agent.wait()
@@ -352,11 +361,9 @@ class Trial:
         runs = wait_for(lambda: self.state() != "suspended", 10, 0.1)
         self.tell("(9) agent killed", "runs" if runs is not None else "stays suspended", runs is not None)
         self.desk.start_agent()
-        again = wait_for(lambda: self.state() == "suspended", 20, 0.2)
+        again = self.suspends(20)
         self.tell("(9) agent back", "suspended again" if again is not None else self.state(), again is not None)
-        for window in self.own():
-            self.desk.activate(window)
-        active = wait_for(lambda: self.state() == "active", 5)
+        active = self.to_front()
         lost = [pid for pid in pids if not stat(pid)]
         good = held is not None and runs is not None and again is not None and active is not None and bool(stat(self.main))
         self.tell("(9) killed", "yes" if good else f"no: {len(lost)} processes are lost, it is {self.state()}", good)
@@ -376,8 +383,8 @@ class Trial:
                       f"suspended after {suspended}, reason {reason}, {server.open} connections", good)
         finally:
             server.end()
-        after = wait_for(lambda: self.state() == "suspended", 20, 0.2)
-        self.tell("(10) suspended after", after if after is not None else "never", after is not None)
+        after = self.suspends(20)
+        self.happens("(10) suspended after", after)
 
     def copy(self):
         """Copies its text, minimizes it, and pastes into another application."""
@@ -425,8 +432,7 @@ class Trial:
             self.minimize()
         # An application that computes all the time may run for half a minute after a demand.
         limit = 45 if self.what.get("moves") else 6
-        self.timed("(7) again suspended after start",
-                   wait_for(lambda: self.state() == "suspended", max(limit, 12), 0.1), limit)
+        self.timed("(7) again suspended after start", self.suspends(max(limit, 12)), limit)
 
     def second(self, turn, step):
         """Starts it a second time, and waits until the first instance shows what the second was started with."""
@@ -497,7 +503,7 @@ class Trial:
         if step == "(0)":
             self.closes.append(gone or 8)
             return self.tell("(0) closed or asks", gone if gone is not None else "never")
-        self.tell("(3) thawed by close", thawed if thawed is not None else "never", thawed is not None)
+        self.happens("(3) thawed by close", thawed)
         self.timed("(3) closed or asks", gone, max(2, max(self.closes, default=0) + 1))
         self.tell("(3) windows then", [t for _, t in self.own().values()])
         if not asks and not self.what.get("stays"):
@@ -505,12 +511,7 @@ class Trial:
 
     def stop(self):
         """Kills its processes, so that it cannot ask whether to save."""
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        desktop.kill(self.processes())
         wait_for(lambda: not self.own(), 5)
 
     def terminate(self):

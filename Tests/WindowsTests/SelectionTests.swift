@@ -8,13 +8,8 @@ import Windows
 @Suite("Selections, X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct SelectionTests {
     private func wait(_ observer: some SelectionObserver, for owners: Set<Int32>) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while observer.owners.values.reduce([], { $0.union($1) }) != owners {
-            guard ContinuousClock.now < deadline else {
-                throw TestFailure("the owners are \(observer.owners), not \(owners)")
-            }
-            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
+        try observer.wait("the owners \(owners)") {
+            observer.owners.values.reduce([], { $0.union($1) }) == owners
         }
     }
 
@@ -60,16 +55,7 @@ struct SelectionTests {
         let display = try Display(try #require(WindowManager.present.first))
         let observer = try X11SelectionObserver(display: display.name)
         try display.end()
-        // Earlier events may arrive first.
-        #expect(
-            eventually {
-                do {
-                    try observer.dispatch()
-                    return false
-                } catch {
-                    return true
-                }
-            })
+        #expect(observer.reportsItsEnd())
         #expect(throws: ObserverFailure.self) { _ = try X11SelectionObserver(display: display.name) }
     }
 
@@ -137,7 +123,7 @@ struct WaylandSelectionTests {
         func take(_ command: String) throws {
             let before = observer.changes
             try app.ask(command)
-            try wait(for: observer) { observer.changes != before }
+            try observer.wait("the effect of \(command)") { observer.changes != before }
         }
         try take("copy CLIPBOARD")
         #expect(observer.owners == [.clipboard: [1]])
@@ -150,20 +136,9 @@ struct WaylandSelectionTests {
         #expect(observer.owners == [.clipboard: [2]])
         // What a client has copied ends with it.
         app.process.kill(SIGKILL)
-        try wait(for: observer) { observer.owners == [:] }
+        try observer.wait("the end of the owner") { observer.owners == [:] }
         try end()
-        #expect(throws: ObserverFailure.self) { while true { try observer.dispatch() } }
-    }
-
-    private func wait(for observer: DataControlObserver, until isDone: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while !isDone() {
-            guard ContinuousClock.now < deadline else {
-                throw TestFailure("the owners are \(observer.owners)")
-            }
-            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
-        }
+        #expect(observer.reportsItsEnd())
     }
 
     @Test(
@@ -192,5 +167,31 @@ struct WaylandSelectionTests {
             return try station.objections(to: a) == []
         }
         try station.wait(for: a, toBe: "suspended")
+    }
+}
+
+extension SelectionObserver {
+    /// Dispatches until the condition holds.
+    fileprivate func wait(_ what: String, until isDone: () -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(300)
+        while !isDone() {
+            guard ContinuousClock.now < deadline else {
+                throw TestFailure("\(what) did not come; the owners are \(owners)")
+            }
+            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            if poll(&ready, 1, 1_000) == 1 { try dispatch() }
+        }
+    }
+
+    /// Whether the end of the display server is reported. Earlier events may arrive first.
+    fileprivate func reportsItsEnd() -> Bool {
+        eventually {
+            do {
+                try dispatch()
+                return false
+            } catch {
+                return true
+            }
+        }
     }
 }
