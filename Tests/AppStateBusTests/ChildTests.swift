@@ -36,6 +36,17 @@ import Testing
         #expect(kill(pid, 0) == -1)
     }
 
+    @Test func whatItHasLeftBehindIsKilledWithIt() throws {
+        let child = try Child(
+            "sh", ["-c", "trap '' TERM; sleep 1000 & echo \"left $!\"; exec true"], leadsGroup: true)
+        let line = try child.waitForLine(containing: "left ")
+        let pid = try #require(Int32(line.dropFirst("left ".count)))
+        #expect(throws: Child.Failure.self) { try child.waitForExit(timeout: 100) }
+        #expect(kill(pid, 0) == 0)
+        // Returns once nobody keeps its output open.
+        try child.end(patience: 100)
+    }
+
     @Test(.enabled(if: isRoot, "only root can be another user")) func aChildMayBeAnotherUser() throws {
         let child = try Child("id", ["-u"], uid: 65_534)
         #expect(try child.waitForExit() == .exited(0))

@@ -20,6 +20,7 @@ public final class Child {
     /// What it has written to standard error, as far as that has been read.
     public private(set) var errors = ""
     private let program: String
+    private let leadsGroup: Bool
     private var ending: Ending?
     /// The read ends of standard output and standard error; -1 once they are closed.
     private var pipes: [Int32]
@@ -35,11 +36,11 @@ public final class Child {
     ///   - uid: another user to run as, through setpriv(1), with a group of the same number; needs root. It runs as
     ///     that user when this returns.
     ///   - descriptors: further descriptors that it inherits, by their numbers in the child.
+    ///   - leadsGroup: it leads a process group of its own, so that what it has started can be killed with it.
     /// - Throws: `Failure` if it cannot be started.
     public init(
         _ program: String, _ arguments: [String] = [], environment: [String: String?] = [:],
-        uid: UInt32? = nil,
-        descriptors: [Int32: Int32] = [:]
+        uid: UInt32? = nil, descriptors: [Int32: Int32] = [:], leadsGroup: Bool = false
     ) throws {
         var command = [program] + arguments
         let firstFree = (descriptors.keys.max() ?? 0).advanced(by: 1)
@@ -75,7 +76,8 @@ public final class Child {
         sigemptyset(&signals)
         posix_spawnattr_setsigmask(&attributes, &signals)
         setDefaultSignals(&attributes)
-        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        let group = leadsGroup ? POSIX_SPAWN_SETPGROUP : 0
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group))
         var pid: pid_t = 0
         let name = command[0]
         let list = variables.compactMap { name, value in value.map { "\(name)=\($0)" } }
@@ -89,6 +91,7 @@ public final class Child {
         }
         if let become { Self.waitForEnd(of: become) }
         self.program = program
+        self.leadsGroup = leadsGroup
         self.pid = pid
         pipes = [output.takeRead(), errors.takeRead()]
         ended = try Self.watch(pid)
@@ -131,13 +134,21 @@ public final class Child {
         }
     }
 
-    /// Sends SIGTERM, and kills the child if it does not end: a foreign program may hang while it ends.
+    /// Sends a signal that ends the child, and waits as `waitOrKill` does.
+    public func end(_ signal: Int32 = SIGTERM, patience: Int = 10_000) throws {
+        kill(signal)
+        try waitOrKill(patience: patience)
+    }
+
+    /// Waits until it has ended and all its output is read, and kills it with its process group if that takes too long.
+    /// A foreign program may hang while it ends. So may one that it has started, which then keeps its output open:
+    /// an Xwayland that was stopped outlived its compositor.
     ///
     /// - Parameter patience: milliseconds until it is killed.
-    public func end(patience: Int = 10_000) throws {
-        kill(SIGTERM)
+    public func waitOrKill(patience: Int = 10_000) throws {
         if (try? waitForExit(timeout: patience)) != nil { return }
         kill(SIGKILL)
+        if leadsGroup { Glibc.kill(-pid, SIGKILL) }
         try waitForExit()
     }
 

@@ -21,14 +21,13 @@ final class Cage {
         directory = try TestDesktop.directory(for: uid)
         process = try Child(
             "cage", ["--", "sh", "-c", "echo STARTED $WAYLAND_DISPLAY; exec tail --pid=$PPID -f /dev/null"],
-            environment: TestDesktop.headless(in: directory), uid: uid)
+            environment: TestDesktop.headless(in: directory), uid: uid, leadsGroup: true)
         let names = try process.waitForLine(containing: "STARTED ").split(separator: " ")
         display = "\(directory)/\(names.last ?? "")"
     }
 
     deinit {
-        process.kill(SIGTERM)
-        _ = try? process.waitForExit()
+        try? process.end()
         try? FileManager.default.removeItem(atPath: directory)
     }
 }

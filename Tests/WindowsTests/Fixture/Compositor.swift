@@ -73,9 +73,5 @@ final class Compositor {
     }
 
     /// Ends it.
-    func end(_ signal: Int32 = SIGTERM) throws {
-        if signal == SIGTERM { return try process.end() }
-        process.kill(signal)
-        try process.waitForExit()
-    }
+    func end(_ signal: Int32 = SIGTERM) throws { try process.end(signal) }
 }

@@ -35,7 +35,7 @@ final class Display {
     deinit {
         // The window manager ends with the server, and so does everything started for it.
         try? end()
-        _ = try? managerProcess.waitForExit()
+        try? managerProcess.waitOrKill()
     }
 
     var environment: [String: String?] {
@@ -84,10 +84,7 @@ final class Display {
     }
 
     /// Ends the X server.
-    func end() throws {
-        server.kill(SIGTERM)
-        try server.waitForExit()
-    }
+    func end() throws { try server.end() }
 
     /// A bare X server and its display.
     static func startServer() throws -> (Child, String) {

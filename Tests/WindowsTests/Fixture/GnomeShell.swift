@@ -60,7 +60,7 @@ final class GnomeShell {
                     "GSETTINGS_BACKEND": "keyfile", "LIBGL_ALWAYS_SOFTWARE": "1", "NO_AT_BRIDGE": "1",
                     "DBUS_SESSION_BUS_ADDRESS": bus.address, "DBUS_SYSTEM_BUS_ADDRESS": bus.address,
                     "DISPLAY": nil, "WAYLAND_DISPLAY": nil,
-                ]) { $1 })
+                ]) { $1 }, leadsGroup: true)
         try process.waitForLine(containing: "GNOME Shell started at")
         connection = try Bus.open(address: bus.address)
         try leaveOverview()
@@ -68,8 +68,7 @@ final class GnomeShell {
     }
 
     deinit {
-        process.kill(SIGKILL)
-        _ = try? process.waitForExit()
+        try? process.end(SIGKILL)
         try? FileManager.default.removeItem(atPath: directory)
     }
 
@@ -209,8 +208,5 @@ final class GnomeShell {
     }
 
     /// Ends it.
-    func end(_ signal: Int32 = SIGTERM) throws {
-        process.kill(signal)
-        try process.waitForExit()
-    }
+    func end(_ signal: Int32 = SIGTERM) throws { try process.end(signal, patience: 60_000) }
 }

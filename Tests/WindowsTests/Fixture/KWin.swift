@@ -82,7 +82,8 @@ final class KWin {
         _ command: [String], _ variables: [String: String?], _ started: String, patience: Int
     ) throws -> (process: Child, display: String?) {
         let sign = try Child("cat", [started])
-        let process = try Child(command[0], Array(command.dropFirst()), environment: variables)
+        let process = try Child(
+            command[0], Array(command.dropFirst()), environment: variables, leadsGroup: true)
         let line = try? sign.waitForLine(containing: "STARTED :", timeout: patience)
         return (process, line.map { String($0.dropFirst("STARTED ".count)) })
     }
@@ -192,6 +193,6 @@ final class KWin {
         where (try? String(contentsOfFile: "/proc/\(pid)/comm", encoding: .utf8)) == "kwin_wayland\n" {
             kill(pid, signal)
         }
-        try process.waitForExit()
+        try process.waitOrKill(patience: 60_000)
     }
 }

@@ -52,8 +52,7 @@ final class SoundServer {
     }
 
     func end() throws {
-        process?.kill(SIGTERM)
-        _ = try process?.waitForExit()
+        try process?.end()
         process = nil
     }
 

@@ -71,7 +71,8 @@ enum TestDesktop: String, CaseIterable, Sendable {
             arguments = ["-c", file]
         }
         let process = try Child(
-            rawValue, arguments, environment: Self.headless(in: directory).merging(more) { $1 }, uid: uid)
+            rawValue, arguments, environment: Self.headless(in: directory).merging(more) { $1 }, uid: uid,
+            leadsGroup: true)
         let names = try process.waitForLine(containing: "STARTED ").split(separator: " ")
         guard names.count == 3 else { throw TestFailure("\(self) printed \(names)") }
         return (process, "\(directory)/\(names[1])", String(names[2]))
