@@ -204,6 +204,9 @@ final class Resources {
             if awaited[application.number] != nil { update(application) }
         }
         strangers = []
+        // The earlier daemon may have put everything back before it ended, or had another configuration.
+        changed.formUnion(applications.all.map(\.number))
+        if !changed.isEmpty { timer?.arm(at: now()) }
     }
 
     /// Gives an application what its present state requires.

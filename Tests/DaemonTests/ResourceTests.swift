@@ -221,6 +221,28 @@ struct ResourceTests {
         #expect(try Values(other.pid) == own)
     }
 
+    @Test("the next daemon gives every application what its state requires", arguments: [SIGTERM, SIGKILL])
+    func nextDaemon(_ signal: Int32) throws {
+        let daemon = try TestDaemon()
+        let child = try Child("sleep", ["1000"])
+        let own = try Values(child.pid)
+        let slowed = Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        var client = try daemon.subscriber()
+        let path = try client.register("org.example.Editor", child.pid)
+        try wait(for: path, toBe: "background", client)
+        #expect(try Values(child.pid) == slowed)
+        try daemon.end(signal)
+        try daemon.start()
+        client = try daemon.subscriber()
+        try client.wait("the values of its state") { try Values(child.pid) == slowed }
+        try daemon.end(signal)
+        try daemon.configure("[Daemon]\nMode=observe\n")
+        try daemon.start()
+        client = try daemon.subscriber()
+        try client.wait("its own values") { try Values(child.pid) == own }
+        #expect(try client.state(path) == "background")
+    }
+
     @Test("Mode=observe sets no values, and a change to it restores the own values")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
