@@ -35,7 +35,6 @@ extension Application {
     /// Something prevented a stop that policy wanted. It is tried again after a grace period.
     mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
-        isServing = isServing && isAnswering(at: step.now)
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.gaveWay, &step) }
         waitAgain(for: span, &step)
@@ -45,7 +44,9 @@ extension Application {
     /// a client that calls it again and again could otherwise keep it from being suspended.
     mutating func need(_ why: String, at now: Microseconds) {
         demand = why
-        isServing = true
+        if isStopped || service == .none {
+            service = .until(now.advanced(saturatingBy: Self.mostAnswering))
+        }
         if isStopped || !isAnswering(at: now) { neededAt = now }
     }
 

@@ -50,9 +50,7 @@ public struct Application: Equatable, Sendable {
     public internal(set) var demand: String?
     /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
     var neededAt: Microseconds?
-    /// Somebody waits for it: it was needed, and policy has not decided about it since. It has the processor and the disk
-    /// like an application that is seen, so that a user in front does not wait for one that is slowed.
-    public internal(set) var isServing = false
+    var service: Service = .none
     /// It is about to run because it is needed. Its grace period is then at least as long as this.
     var leastGrace: Microseconds = 0
     /// The last steps, oldest first; at most `traceLimit`.
@@ -113,6 +111,16 @@ public struct Application: Equatable, Sendable {
     enum Grace: Equatable, Sendable {
         case none
         case running(serial: UInt64?, Countdown)
+        case over
+    }
+
+    /// Whether somebody waits for an application that was needed.
+    enum Service: Equatable, Sendable {
+        case none
+        /// CLOCK_MONOTONIC.
+        case until(Microseconds)
+        /// That time is over. Further needs give it no other, until it is suspended or seen: a client that calls it
+        /// again and again could otherwise keep it fast.
         case over
     }
 
@@ -214,6 +222,12 @@ public struct Application: Equatable, Sendable {
 
     static let mostAnswering: Microseconds = 30_000_000
 
+    /// Somebody waits for it. It has the processor and the disk like an application that is seen, so that a user in front
+    /// does not wait for one that is slowed.
+    public var isServing: Bool {
+        if case .until = service { true } else { false }
+    }
+
     /// The percentage of one processor that it gets now, if its user's rule limits it; nil: it is not limited.
     public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
 
@@ -246,11 +260,15 @@ public struct Application: Equatable, Sendable {
     /// CLOCK_MONOTONIC of SIGKILL; nil if no end was requested.
     public var killDeadline: Microseconds? { termination?.dueKill }
 
+    private var serviceDeadline: Microseconds? {
+        if case .until(let deadline) = service { deadline } else { nil }
+    }
+
     /// The earliest of all times that its timers wait for.
     var nextDeadline: Microseconds? {
         let others = [
             launchDeadline, graceDeadline, termination?.nextDue, stop.breathDeadline,
-            protection?.limit.deadline,
+            protection?.limit.deadline, serviceDeadline,
         ]
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }

@@ -337,6 +337,9 @@ extension Machine {
         if applications[number]?.protection?.limit.isOver(at: step.now) == true {
             update(number, .policy) { $0.protection = nil }
         }
+        if case .until(let deadline)? = applications[number]?.service, deadline <= step.now {
+            update(number, .policy) { $0.service = .over }
+        }
         breathe(number)
         while var termination = applications[number]?.termination,
             let order = termination.takeDue(at: step.now)

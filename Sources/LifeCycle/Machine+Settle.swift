@@ -51,7 +51,7 @@ extension Machine {
     /// - Parameter isToEnd: it is asked to end, or to close a window. It then has as much time as `Terminate` gives.
     mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
         let grace = settings.backgroundGrace
-        let least = max(Application.leastRetry, isToEnd ? settings.terminateGrace ?? 0 : 0)
+        let least = max(Application.leastRetry, isToEnd ? settings.terminateGrace ?? .max : 0)
         guard let application = applications[number], application.isHeldByDecision else {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
@@ -102,7 +102,7 @@ extension Machine {
         if next.state == .active || next.state == .inactive
             || next.state == .suspended && before.state != .suspended
         {
-            next.isServing = false
+            next.service = .none
         }
         // What arrived while it could not be delivered: the application was being launched, or had no delegate.
         if next.takesDeliveries, next.delegate != nil {

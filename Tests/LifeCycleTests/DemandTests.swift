@@ -71,6 +71,30 @@ struct DemandTests {
         #expect(stage.effects.contains(.resources(stage.number)))
     }
 
+    @Test("who calls an application again and again does not keep it fast for more than 30 s")
+    func servingAgain() throws {
+        var stage = try suspended()
+        for _ in 0..<7 {
+            stage.take(.needed(stage.number, "call"))
+            stage.settle()
+            #expect(stage.state == .background && stage.application.isServing)
+            stage.pass(4 * Self.second)
+        }
+        stage.take(.needed(stage.number, "call"))
+        stage.pass(2 * Self.second - 1)
+        #expect(stage.application.isServing)
+        stage.forget()
+        stage.pass(1)
+        #expect(!stage.application.isServing && stage.effects.contains(.resources(stage.number)))
+        stage.take(.needed(stage.number, "call"))
+        #expect(stage.state == .background && !stage.application.isServing)
+        stage.pass(5 * Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.take(.needed(stage.number, "call"))
+        #expect(stage.application.isServing)
+    }
+
     @Test("a needed application counts as answering for 30 s, also after a restart of the daemon")
     func answering() throws {
         var stage = try suspended()
