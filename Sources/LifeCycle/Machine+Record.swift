@@ -80,10 +80,11 @@ extension Machine {
 
     /// Brings a restored application to rest: what its holds want is ordered again.
     ///
-    /// - Parameter isSignalled: whether its process has a SIGSTOP. If not, no process wants it stopped by signal any
-    ///   more.
+    /// - Parameters:
+    ///   - isSignalled: whether its process has a SIGSTOP. If not, no process wants it stopped by signal any more.
+    ///   - isDying: whether SIGKILL was sent to any of its processes.
     public mutating func reassert(
-        _ number: ApplicationNumber, isSignalled: Bool = true, at now: Microseconds
+        _ number: ApplicationNumber, isSignalled: Bool = true, isDying: Bool = false, at now: Microseconds
     ) -> [Effect] {
         step.now = now
         step.isReasserting = true
@@ -93,15 +94,23 @@ extension Machine {
         let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
         if application.stop.isLifting { step.effects.append(.continueForeign(number)) }
-        // It is not known whether the kill was carried out. An end for lack of memory is decided anew, while memory is
-        // short.
-        let isReclaimed = application.isBeingReclaimed
+        // It is not known whether all of it was killed. Where nothing was, an end for lack of memory is decided anew,
+        // while memory is short.
         let reason = application.stop.cause ?? .signal
         let isKilledAtOnce = application.termination?.isAtOnce == true
-        if isKilledAtOnce, !isReclaimed { step.effects.append(.kill(number)) }
+        let isSpared = isKilledAtOnce && application.isBeingReclaimed && !isDying
+        if !isSpared { awaitReclaim(of: number) }
+        if isKilledAtOnce, !isSpared {
+            let isUnresponsive = application.termination?.verdict == .unresponsive
+            step.effects.append(isUnresponsive ? .killUnresponsive(number) : .kill(number))
+        }
+        // Nor is it known whether SIGTERM was sent. A second one does less harm than none.
+        if application.termination?.isExitRequested(at: now) == true {
+            step.effects.append(.requestExit(number))
+        }
         update(number, reason) {
             $0.apply(settings)
-            if isKilledAtOnce, isReclaimed { $0.termination = nil }
+            if isSpared { $0.termination = nil }
             $0.show(view)
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)

@@ -89,6 +89,19 @@ struct EndTests {
         #expect(effects.filter { $0 == .kill(stage.number) }.count == 1)
     }
 
+    @Test("the next daemon repeats a SIGTERM that was perhaps not sent")
+    func exitRequestBeforeRestart() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: false))
+        let deadline = try #require(stage.application.killDeadline)
+        stage.pass(deadline - stage.now - 1)
+        #expect(stage.effects.contains(.requestExit(stage.number)))
+        var (machine, effects) = try next(after: stage)
+        #expect(effects == [.requestExit(stage.number)])
+        effects = machine.handle(.timePassed, at: deadline)
+        #expect(effects.contains(.kill(stage.number)) && !effects.contains(.requestExit(stage.number)))
+    }
+
     @Test("a kill at once remains ordered even if the daemon's own earlier stop is seen first")
     func stoppedToBeKilled() throws {
         var stage = try Stage.launched()

@@ -59,6 +59,23 @@ struct ReclaimTests {
         #expect(next.applications[held]?.state == .suspended)
     }
 
+    @Test("the next daemon finishes a reclaim that has begun, and announces it as one")
+    func restartWhileDying() throws {
+        var desk = PressureDesk()
+        let held = try desk.held(60 << 20)
+        desk.runShort()
+        #expect(desk.reclaimed == [held])
+        let process = try #require(desk.machine.applications[held]).process
+        var next = Machine(settings: desk.machine.settings)
+        let number = try next.restore(#require(desk.machine.record(of: held)))
+        let orders = next.reassert(number, isDying: true, at: desk.now)
+        #expect(orders.prefix(2) == [.willReclaim(number), .kill(number)])
+        #expect(next.pressure.victim?.number == number)
+        let effects = next.handle(.exited(process, .killed), at: desk.now)
+        #expect(effects.contains(.removed(number, .reclaimed)))
+        #expect(next.pressure.victim == nil)
+    }
+
     @Test("the next application is ended only after the last is gone and memory was sampled again")
     func oneAtATime() throws {
         var desk = PressureDesk()

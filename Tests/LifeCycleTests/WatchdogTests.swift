@@ -47,6 +47,17 @@ struct WatchdogTests {
         #expect(!isKilled(stage))
     }
 
+    @Test("the next daemon kills an unresponsive application only where no debugger holds it up")
+    func killedAfterRestart() throws {
+        var stage = Stage(settings { $0.launchTimeoutAction = .terminate })
+        try stage.register()
+        stage.pass(20 * Self.second)
+        #expect(isKilled(stage))
+        var next = Machine(settings: stage.machine.settings)
+        let number = try next.restore(#require(stage.machine.record(of: stage.number)))
+        #expect(next.reassert(number, at: stage.now) == [.killUnresponsive(number)])
+    }
+
     @Test("LaunchTimeoutAction=terminate: a slow launch never counts as launched and ends as unresponsive")
     func launchTerminated() throws {
         var stage = Stage(settings { $0.launchTimeoutAction = .terminate })

@@ -55,6 +55,7 @@ struct ProcTests {
         #expect(failure { _ = try proc.status(pid) }?.isNoSuchProcess == true)
         #expect(failure { _ = try proc.identity(of: pid) }?.isNoSuchProcess == true)
         #expect(failure { _ = try proc.isStopped(identity) }?.isNoSuchProcess == true)
+        #expect(try proc.isDying(identity))
         #expect(failure { _ = try proc.residentBytes(pid) }?.isNoSuchProcess == true)
         #expect(failure { _ = try proc.unifiedCgroup(of: pid) }?.isNoSuchProcess == true)
         #expect(proc.lineage(of: pid) == [])
@@ -64,7 +65,7 @@ struct ProcTests {
     func stopped() throws {
         let child = try Child.idle()
         let identity = try proc.identity(of: child.pid)
-        #expect(try !proc.isStopped(identity))
+        #expect(try !proc.isStopped(identity) && !proc.isDying(identity))
         kill(child.pid, SIGSTOP)
         try child.waitUntilStopped()
         #expect(try proc.isStopped(identity))
@@ -100,7 +101,8 @@ struct ProcTests {
         let child = try Child(["true"])
         try child.waitUntilZombie()
         #expect(try proc.stat(child.pid).state == .zombie)
-        #expect(try !proc.isStopped(proc.identity(of: child.pid)))
+        let identity = try proc.identity(of: child.pid)
+        #expect(try !proc.isStopped(identity) && proc.isDying(identity))
     }
 
     @Test(
@@ -114,7 +116,7 @@ struct ProcTests {
         #expect(pidfd.hasExited == false)
         #expect(try pidfd.pid() == child.pid)
         #expect(pidfd.exitStatus() == .unknown)
-        #expect(try !proc.isStopped(identity))
+        #expect(try !proc.isStopped(identity) && !proc.isDying(identity))
         try pidfd.send(SIGSTOP)
         #expect(try eventually { try proc.isStopped(identity) })
         try pidfd.send(SIGCONT)

@@ -79,9 +79,12 @@ extension Daemon {
         for name in machine.connections where !isSameBus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
-        for (number, _) in adopted {
+        for (number, entry) in adopted {
+            // The main process is killed last.
+            let processes = entry.heldFurther.stopped.map(\.process) + (entry.owner.map { [$0.main] } ?? [])
+            let isDying = processes.contains { (try? proc.isDying($0)) == true }
             let effects = core.machine.reassert(
-                number, isSignalled: stops.isSignalled(number), at: Self.now)
+                number, isSignalled: stops.isSignalled(number), isDying: isDying, at: Self.now)
             executor.carryOut(effects)
             stops.releaseUnheld(number)
         }

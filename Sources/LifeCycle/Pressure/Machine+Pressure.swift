@@ -137,11 +137,23 @@ extension Machine {
     mutating func calledOff(_ number: ApplicationNumber) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
-            if let victim = pressure.victim, victim.number == number {
-                pressure.kills[victim.source, default: 1] -= 1
+            if let victim = pressure.victim, victim.number == number, let source = victim.source {
+                pressure.kills[source, default: 1] -= 1
             }
         }
         ended(number)
+    }
+
+    /// An earlier daemon has begun to end the application for its memory: no other is ended meanwhile.
+    mutating func awaitReclaim(of number: ApplicationNumber) {
+        guard let termination = applications[number]?.termination, termination.verdict == .reclaimed else {
+            return
+        }
+        step.effects.append(.willReclaim(number))
+        guard pressure.victim == nil else { return }
+        let due = termination.dueKill ?? step.now
+        pressure.victim = Pressure.Victim(
+            number: number, source: nil, deadline: due.advanced(saturatingBy: settings.pressure.killWait))
     }
 
     /// An application is no longer being ended: it is gone, was unregistered, or was spared.

@@ -64,6 +64,9 @@ extension Proc {
         /// `PF_KTHREAD` (0x00200000) is set.
         public var isKernelThread: Bool { flags & 0x0020_0000 != 0 }
 
+        /// It has ended, or ends: `PF_EXITING` (0x4) is set.
+        public var isExiting: Bool { flags & 0x4 != 0 || state == .zombie || state == .dead }
+
         /// The identity of the process or thread that these values belong to.
         public var identity: ProcessIdentity { ProcessIdentity(pid: pid, startTime: startTime) }
 

@@ -67,6 +67,22 @@ extension Proc {
         return signals.first { pending & (1 << UInt64($0 - 1)) != 0 }
     }
 
+    /// Whether nothing can save the process any more: SIGKILL is pending, or it exits, or it is gone.
+    public func isDying(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
+        do throws(KernelFailure) {
+            // The pending signals are read first: one that takes effect in between is seen in the state.
+            if try pendingSignal(of: [SIGKILL], identity.pid) != nil { return true }
+            let leader = try stat(identity.pid)
+            guard leader.state == .zombie else { return leader.identity != identity || leader.isExiting }
+            // Other threads may live on without it.
+            let state = try state(of: identity)
+            return state == .zombie || state == .dead
+        } catch {
+            if error.isNoSuchProcess { return true }
+            throw error
+        }
+    }
+
     /// Whether and how a process is stopped by a signal.
     public enum SignalStop: Equatable, Sendable {
         case none

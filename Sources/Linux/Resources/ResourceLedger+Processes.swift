@@ -227,9 +227,7 @@ extension ResourceLedger {
     private func mayLive(_ target: ProcessIdentity) -> Bool {
         do throws(KernelFailure) {
             let stat = try proc.stat(target.pid)
-            guard stat.startTime == target.startTime else { return false }
-            // PF_EXITING (include/linux/sched.h).
-            return stat.flags & 0x4 == 0 && stat.state != .zombie && stat.state != .dead
+            return stat.startTime == target.startTime && !stat.isExiting
         } catch {
             return !error.isNoSuchProcess
         }
