@@ -3,11 +3,13 @@ import Linux
 
 /// Sockets of servers on this machine: unix(7).
 enum LocalSocket {
-    /// How long a server may take to accept, in seconds: a server that hangs lets its queue fill.
-    private static let patience = 5
-
     /// A connection to the socket at `path`.
-    static func connect(to path: String) throws(ObserverFailure) -> Descriptor {
+    ///
+    /// - Parameter patience: how long the server may take to accept, in microseconds: a server that hangs lets its queue
+    ///   fill.
+    static func connect(
+        to path: String, patience: UInt64 = 5_000_000
+    ) throws(ObserverFailure) -> Descriptor {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
         let room = MemoryLayout.size(ofValue: address.sun_path) - 1
@@ -17,7 +19,7 @@ enum LocalSocket {
         guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
         let connection = Descriptor(owning: number)
         // It applies to connect(2) too: socket(7), "SO_SNDTIMEO".
-        var time = timeval(tv_sec: patience, tv_usec: 0)
+        var time = timeval(tv_sec: Int(patience / 1_000_000), tv_usec: Int(patience % 1_000_000))
         setsockopt(number, SOL_SOCKET, SO_SNDTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
         let size = socklen_t(MemoryLayout<sockaddr_un>.size)
         let result = withUnsafePointer(to: &address) { pointer in
@@ -56,7 +58,7 @@ enum LocalSocket {
 /// How long observers wait at their start.
 enum Patience {
     /// How long a server may take for its first answer, in microseconds. While a session begins, the machine is busy.
-    private static let span: UInt64 = 20_000_000
+    static let span: UInt64 = 20_000_000
 
     /// When this time is over.
     static var deadline: UInt64 { Clock.monotonicMicroseconds + span }

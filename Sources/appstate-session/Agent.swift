@@ -117,8 +117,10 @@ final class Agent {
         guard let system = observer?.system else { return }
         do {
             selections = try Selections(loop: loop, journal: journal) {
-                [unowned self] () throws(ObserverFailure) in
-                try DisplayServer.selections(of: system) { [unowned self] in front.processes(at: loop.now) }
+                [unowned self] isAgain throws(ObserverFailure) in
+                try DisplayServer.selections(of: system, isAgain: isAgain) { [unowned self] in
+                    front.processes(at: loop.now)
+                }
             } stall: { [unowned self] in
                 unstall($0)
             } tell: { [unowned self] in

@@ -96,17 +96,25 @@ enum DisplayServer {
         return try X11Observer(display: name)
     }
 
+    /// How long a compositor may take for an answer after the begin of the session, in microseconds.
+    private static let shortPatience: UInt64 = 100_000
+
     /// What watches the selections of the display server that a system of windows belongs to.
     ///
-    /// - Parameter front: the processes of which one has the focus.
+    /// - Parameters:
+    ///   - isAgain: the one before was cut off. Suspended applications that somebody needs wait meanwhile.
+    ///   - front: the processes of which one has the focus.
     static func selections(
-        of system: WindowSystem, front: @escaping () -> Set<Int32>
+        of system: WindowSystem, isAgain: Bool, front: @escaping () -> Set<Int32>
     ) throws(ObserverFailure) -> any SelectionObserver {
         switch system {
+        // Nobody would wake an application that was suspended while it has the server to itself.
+        case .x11 where isAgain, .i3 where isAgain: throw .unsupported("selections are no longer watched")
         case .x11, .i3: try X11SelectionObserver()
         // Not the X11 selections beside a compositor: the compositor itself owns what its other clients have copied, and
         // asking might start an Xwayland that nobody needs.
-        case .sway, .foreignToplevel, .plasma, .kwinScript, .gnome: try DataControlObserver(front: front)
+        case .sway, .foreignToplevel, .plasma, .kwinScript, .gnome:
+            try DataControlObserver(patience: isAgain ? shortPatience : nil, front: front)
         }
     }
 

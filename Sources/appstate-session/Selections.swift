@@ -7,7 +7,7 @@ import Windows
 final class Selections {
     private let loop: EventLoop
     private let journal: Journal
-    private let make: () throws(ObserverFailure) -> any SelectionObserver
+    private let make: (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver
     private let tell: (ExemptionReason, Set<Int32>) -> Void
     private let stall: (_ times: Int) -> Void
     private var observer: any SelectionObserver
@@ -27,12 +27,12 @@ final class Selections {
     private static let pause: UInt64 = 10_000_000
 
     /// - Parameters:
-    ///   - make: connects to the display server.
+    ///   - make: connects to the display server, for the first time or again. The agent waits for it.
     ///   - stall: as of `SelectionObserver.onStall`.
     ///   - tell: gets a reason, and all processes that have it, whenever they may have changed.
     init(
         loop: EventLoop, journal: Journal,
-        make: @escaping () throws(ObserverFailure) -> any SelectionObserver,
+        make: @escaping (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver,
         stall: @escaping (_ times: Int) -> Void, tell: @escaping (ExemptionReason, Set<Int32>) -> Void
     ) throws {
         self.loop = loop
@@ -40,7 +40,7 @@ final class Selections {
         self.make = make
         self.tell = tell
         self.stall = stall
-        observer = try make()
+        observer = try make(false)
         timer = try loop.timer { [unowned self] in
             isFresh = false
             report()
@@ -58,11 +58,13 @@ final class Selections {
 
     private func connectAgain() {
         do {
-            observer = try make()
+            observer = try make(true)
             marks = nil
             try watch()
         } catch {
-            journal.log(.notice, "\(error)")
+            journal.log(.debug, "\(error)")
+            if case .unsupported? = error as? ObserverFailure { return }
+            retry?.arm(at: loop.now + Self.pause)
         }
     }
 
@@ -74,6 +76,7 @@ final class Selections {
             // Usually the display server has ended, which the observer of windows notices, too. This object goes then.
             journal.log(.notice, "\(error)")
             source?.cancel()
+            timer?.disarm()
             tell(.clipboard, [])
             tell(.selection, [])
             retry?.arm(at: loop.now + Self.pause)

@@ -19,11 +19,15 @@ public final class DataControlObserver: SelectionObserver {
     ///
     /// - Parameters:
     ///   - display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
+    ///   - patience: how long the compositor may take for each answer, in microseconds; nil: as long as at the begin of
+    ///     a session.
     ///   - front: the processes of which one has the keyboard focus.
     /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocols.
-    public init(display: String? = nil, front: @escaping () -> Set<Int32>) throws(ObserverFailure) {
+    public init(
+        display: String? = nil, patience: UInt64? = nil, front: @escaping () -> Set<Int32>
+    ) throws(ObserverFailure) {
         self.front = front
-        connection = try WaylandConnection(display: display)
+        connection = try WaylandConnection(display: display, patience: patience ?? Patience.span)
         let families = [CWAYLAND_DATA_CONTROL_EXT, CWAYLAND_DATA_CONTROL_WLR].map { Int32($0.rawValue) }
         var found: (family: Int32, manager: OpaquePointer)?
         for family in families where found == nil {

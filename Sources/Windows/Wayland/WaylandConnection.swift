@@ -22,6 +22,7 @@ final class WaylandConnection {
     /// The first global of each interface.
     private(set) var globals: [String: Global] = [:]
     private let display: OpaquePointer
+    private let patience: UInt64
     private var registry: OpaquePointer?
     private var listeners: [OpaquePointer: Listener] = [:]
 
@@ -33,9 +34,10 @@ final class WaylandConnection {
 
     /// Connects, and learns the globals.
     ///
-    /// - Parameter display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY
-    ///   itself.
-    init(display name: String?) throws(ObserverFailure) {
+    /// - Parameters:
+    ///   - display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY itself.
+    ///   - patience: how long each answer may take, in microseconds.
+    init(display name: String?, patience: UInt64 = Patience.span) throws(ObserverFailure) {
         guard let name = name ?? Environment["WAYLAND_DISPLAY"], !name.isEmpty else {
             throw .unreachable("WAYLAND_DISPLAY is not set")
         }
@@ -43,11 +45,12 @@ final class WaylandConnection {
         guard let path = name.hasPrefix("/") ? name : directory.map({ "\($0)/\(name)" }) else {
             throw .unreachable("WAYLAND_DISPLAY=\(name) is relative to XDG_RUNTIME_DIR, which is not set")
         }
-        let socket = try LocalSocket.connect(to: path).release()
+        let socket = try LocalSocket.connect(to: path, patience: min(patience, 5_000_000)).release()
         // It belongs to libwayland from here on.
         guard let display = wl_display_connect_to_fd(socket) else { throw .unreachable("out of memory") }
         self.name = name
         self.display = display
+        self.patience = patience
         descriptor = socket
         service = LocalSocket.service(of: socket) ?? path
         guard let registry = wl_display_get_registry(display) else { throw .unreachable("out of memory") }
@@ -155,7 +158,7 @@ final class WaylandConnection {
         defer { drop(callback) }
         var isDone = false
         listen(to: callback) { _, _ in isDone = true }
-        let deadline = Patience.deadline
+        let deadline = Clock.monotonicMicroseconds + patience
         try receive()
         while !isDone {
             guard Patience.wait(for: descriptor, until: deadline) else {
