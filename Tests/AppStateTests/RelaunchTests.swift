@@ -67,6 +67,14 @@ struct RelaunchTests {
             try RelaunchTests.write(mebibytes: 200, to: file)
             environment = theatre.bus.environment.merging(directories) { $1 }
         }
+
+        /// Runs `appstatectl open`; returns the application's object, or nil if it has failed.
+        func open(_ url: String) throws -> String? {
+            let command = try Child(
+                Programs.built("appstatectl") ?? "appstatectl", ["open", url], environment: environment)
+            guard try command.waitForExit() == .exited(0) else { return nil }
+            return command.output.split(separator: "\n").last.map(String.init)
+        }
     }
 
     @Test("the text is restored in each round, whenever the daemon is killed")
@@ -88,14 +96,7 @@ struct RelaunchTests {
                     "sleep \(Double.random(in: 0...1.5, using: &generator)); kill -KILL \(theatre.daemon.pid)",
                 ])
             let url = "note:\(round)"
-            let path = try Self.steadily(theatre, "round \(round): appstatectl open") {
-                () throws -> String? in
-                let command = try Child(
-                    Programs.built("appstatectl") ?? "appstatectl", ["open", url],
-                    environment: stage.environment)
-                guard try command.waitForExit() == .exited(0) else { return nil }
-                return command.output.split(separator: "\n").last.map(String.init)
-            }
+            let path = try Self.steadily(theatre, "round \(round): appstatectl open") { try stage.open(url) }
             let before = expected
             expected += (expected.isEmpty ? "" : "+") + url
             try Self.steadily(theatre, "round \(round): the text \(expected) in \(record.lines.suffix(8))") {
@@ -138,11 +139,7 @@ struct RelaunchTests {
             grace: "100ms", available: "60M",
             rules: "[Application org.example.LibraryActor]\nRelaunchReclaimed=yes\n")
         let (limit, theatre, record) = (stage.limit, stage.theatre, stage.record)
-        let command = try Child(
-            Programs.built("appstatectl") ?? "appstatectl", ["open", "note:1"],
-            environment: stage.environment)
-        #expect(try command.waitForExit() == .exited(0), "\(command.errors)")
-        let path = try #require(command.output.split(separator: "\n").last.map(String.init))
+        let path = try Self.steadily(theatre, "appstatectl open") { try stage.open("note:1") }
         try theatre.wait("its text") { record.lines.contains("text note:1") }
         let pid = try theatre.pid(of: path)
         try limit.take(pid)

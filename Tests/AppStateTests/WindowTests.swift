@@ -16,8 +16,7 @@ struct WindowTests {
         let screen = try Screen(theatre)
         // Another test that starts the same file would count as a demand for the suspended application and resume it.
         let program = theatre.bus.directory + "/LibraryActor"
-        try FileManager.default.copyItem(
-            atPath: try #require(Programs.built("LibraryActor")), toPath: program)
+        try Programs.copy(#require(Programs.built("LibraryActor")), to: program)
         let player = try Player(theatre, ["--window"], environment: screen.environment, program: program)
         try player.wait(for: "didBecomeActive")
         let path = try #require(try theatre.path(of: player.pid))

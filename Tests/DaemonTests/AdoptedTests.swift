@@ -264,7 +264,7 @@ struct AdoptedTests {
         let file = "\(daemon.runtimeDirectory)/applications/\(former.split(separator: "/").last ?? "")"
         let text = try String(contentsOfFile: file, encoding: .utf8)
         try client.application(former, "Resume")
-        let path = try app.register("org.example.Actor", "launch-mode=s:background")
+        let path = try app.register("org.example.Actor", "launch-mode=s:background,suspension=s:manual")
         try app.application(path, "FinishLaunching")
         let inner = try client.register("org.example.Viewer", child)
         let (stopped, its) = isMain ? (app.pid, path) : (child, inner)

@@ -45,7 +45,7 @@ struct DescentTests {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let app = try App(daemon.bus)
-        let path = try app.register()
+        let path = try app.register("org.example.Actor", "suspension=s:manual")
         try app.application(path, "FinishLaunching")
         let child = try app.make("fork")
         try client.setFocus(child)

@@ -242,7 +242,7 @@ private struct SetUserID {
     init(in directory: String) throws {
         path = directory + "/sleep-as-root"
         guard let sleep = Programs.inPath("sleep") else { throw TestFailure("no sleep") }
-        try FileManager.default.copyItem(atPath: sleep, toPath: path)
+        try Programs.copy(sleep, to: path)
         guard chmod(path, 0o4755) == 0 else { throw TestFailure("chmod \(path): \(errno)") }
     }
 }

@@ -76,7 +76,7 @@ struct HoldTests {
         let name = try scene.nobody.ask("name")
         try scene.nobody.application(scene.path, "Suspend")
         try scene.root.waitForDeparture(of: name) { scene.nobody.tell("exit 0") }
-        #expect(try scene.root.state(scene.path) == "suspended")
+        try scene.root.wait("its suspension") { try scene.root.state(scene.path) == "suspended" }
         #expect(try scene.root.holds(scene.path) == ["request uid:\(App.nobody)"])
     }
 }

@@ -11,21 +11,30 @@ import Testing
 struct LaunchingTests {
     private static let id = "org.example.Editor"
 
-    /// A daemon, and an agent that starts an `App` for each launch.
+    /// A daemon, and an agent that gives an `App` to each launch.
     private final class Scene {
         let daemon: TestDaemon
         let agent: AgentStandIn
         var client: Client { agent.client }
+        /// Those that were launched.
         private(set) var apps: [App] = []
+        /// For the next launch: it may take longer to start than the daemon waits for the agent.
+        private var spare: App?
 
         init(_ configuration: String = "") throws {
             daemon = try TestDaemon(configuration: configuration, keeps: true)
             agent = try AgentStandIn(try daemon.subscriber())
             agent.start = { [unowned self] _, _ in
-                apps.append(try App(daemon.bus))
-                return apps[apps.count - 1].pid
+                let app = try spare ?? App(daemon.bus)
+                spare = nil
+                apps.append(app)
+                return app.pid
             }
+            try prepare()
         }
+
+        /// Starts the `App` for the next launch.
+        func prepare() throws { spare = try App(daemon.bus) }
 
         /// A launched application whose process has registered itself and finished its launch.
         func launched(_ options: [(String, Variant)] = []) throws -> (app: App, path: String) {
@@ -188,7 +197,8 @@ struct LaunchingTests {
 
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
     func runningUnaware() throws {
-        let scene = try Scene()
+        // Open waits for the end of the launch, and this one has no other.
+        let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
         let path = try scene.agent.launch(Self.id)
         try scene.agent.open(path, ["note:1"])
         #expect(scene.agent.presented.map(\.options) == [["urls": .strings(["note:1"])]])
@@ -206,7 +216,8 @@ struct LaunchingTests {
 
     @Test("a program without a delegate that is suspended on request is given no URLs")
     func suspendedUnaware() throws {
-        let scene = try Scene()
+        // As in `runningUnaware`.
+        let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
         let path = try scene.agent.launch(Self.id)
         try scene.client.application(path, "Suspend")
         for open in [
@@ -477,6 +488,7 @@ struct LaunchingTests {
         let path = try scene.agent.launch(Self.id)
         _ = try scene.apps[0].register(Self.id, "delegate=b:false")
         try scene.client.wait(for: path, toBe: "inactive")
+        try scene.prepare()
         let other = try scene.agent.launch("org.example.Other")
         try scene.apps[1].application(other, "BecomeDelegate")
         try scene.client.wait(for: other, toBe: "inactive")

@@ -114,26 +114,33 @@ struct LooksTests {
     @Test(
         "a look's processor time is charged to its user, whose looks wait once the share is used up")
     func charged() throws {
-        let bench = try Bench()
-        let begin = Clock.monotonicMicroseconds
-        bench.share.charge(WorkShare.allowance, to: 1, at: begin)
-        bench.ask(10, of: 1) {
-            let end = Clock.threadMicroseconds + 20_000
-            while Clock.threadMicroseconds < end {}
-            return 10
+        // A pause of this thread may make up for the debt before the looks are asked for.
+        for _ in 0..<20 {
+            let bench = try Bench()
+            let begin = Clock.monotonicMicroseconds
+            bench.share.charge(WorkShare.allowance, to: 1, at: begin)
+            bench.ask(10, of: 1) {
+                let end = Clock.threadMicroseconds + 20_000
+                while Clock.threadMicroseconds < end {}
+                return 10
+            }
+            try bench.wait(for: 1)
+            // A fifth of the time.
+            #expect(bench.share.due(of: 1) >= begin + 5 * 20_000)
+            while bench.share.due(of: 1) < Clock.monotonicMicroseconds + 3_000_000 {
+                bench.share.charge(50_000, to: 1, at: Clock.monotonicMicroseconds)
+            }
+            bench.ask(11, of: 1)
+            bench.ask(12, of: 1, isUrgent: true)
+            bench.ask(20, of: 2)
+            let isInDebt = bench.share.due(of: 1) > Clock.monotonicMicroseconds
+            try bench.wait(for: 4)
+            guard isInDebt else { continue }
+            #expect(bench.begun == [10, 20, 12, 11])
+            #expect(bench.share.due(of: 2) <= Clock.monotonicMicroseconds)
+            return
         }
-        try bench.wait(for: 1)
-        // A fifth of the time.
-        #expect(bench.share.due(of: 1) >= begin + 5 * 20_000)
-        while bench.share.due(of: 1) < Clock.monotonicMicroseconds + 3_000_000 {
-            bench.share.charge(50_000, to: 1, at: Clock.monotonicMicroseconds)
-        }
-        bench.ask(11, of: 1)
-        bench.ask(12, of: 1, isUrgent: true)
-        bench.ask(20, of: 2)
-        try bench.wait(for: 4)
-        #expect(bench.begun == [10, 20, 12, 11])
-        #expect(bench.share.due(of: 2) <= Clock.monotonicMicroseconds)
+        Issue.record("the debt was over too early each time")
     }
 
     @Test("a subject that has ended when its turn comes delays no other")

@@ -193,7 +193,7 @@ struct ManageTests {
         let next = try app.begin(suspend)
         try scene.question(6).answer(.yes)
         #expect(try scene.answer(app, next) == "ok")
-        #expect(try scene.client.state(scene.path) == "suspended")
+        try scene.client.wait("its suspension") { try scene.client.state(scene.path) == "suspended" }
     }
 
     @Test(

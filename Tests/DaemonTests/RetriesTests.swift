@@ -12,6 +12,7 @@ import Testing
 struct RetriesTests {
     private final class Bench {
         let loop: EventLoop
+        let share = WorkShare()
         let retries: Retries<Int>
         /// The work that was continued, in order.
         private(set) var pieces: [Int] = []
@@ -19,7 +20,7 @@ struct RetriesTests {
 
         init() throws {
             loop = try EventLoop()
-            retries = try Retries(loop: loop, now: { Clock.monotonicMicroseconds }, share: WorkShare())
+            retries = try Retries(loop: loop, now: { Clock.monotonicMicroseconds }, share: share)
         }
 
         /// Work of this many pieces, each of which takes a turn.
@@ -105,12 +106,14 @@ struct RetriesTests {
     func share() throws {
         let bench = try Bench()
         bench.work(0, of: 1, pieces: .max)
-        // First the allowance is used up, with the fifth of it that comes back meanwhile.
-        let allowance = Int(WorkShare.allowance * 14 / 10 / Turn.length)
-        try bench.run { bench.pieces.count >= allowance }
-        let begin = Clock.monotonicMicroseconds
-        // Many, because a pause of this thread before the first leaves a part of the share unused.
-        try bench.run { bench.pieces.count >= allowance + 400 }
+        // First the allowance is used up, and what a pause of this thread has added to it.
+        var begin = Clock.monotonicMicroseconds
+        try bench.run {
+            begin = Clock.monotonicMicroseconds
+            return bench.share.due(of: 1) > begin
+        }
+        let count = bench.pieces.count
+        try bench.run { bench.pieces.count >= count + 400 }
         #expect(Clock.monotonicMicroseconds - begin >= 400 * Turn.length * 3)
     }
 }

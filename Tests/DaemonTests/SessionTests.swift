@@ -232,8 +232,12 @@ struct SessionTests {
         try scene.client.wait(for: path, toBe: "background")
         try scene.forget()
         let before = scene.logind.reads(of: "c2")
+        // The daemon learns of both at once: a restart must take less than three seconds.
+        scene.daemon.process.kill(SIGSTOP)
+        scene.daemon.process.waitUntilStopped()
         try scene.logind.leave()
         try scene.logind.come()
+        scene.daemon.process.kill(SIGCONT)
         try scene.logind.waitUntilAsked(about: "c2", after: before)
         try scene.client.settle()
         #expect(scene.client.story(of: path) == [], "a restart is no unlocking")

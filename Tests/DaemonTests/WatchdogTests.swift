@@ -50,7 +50,15 @@ struct WatchdogTests {
 
         let second = try App(daemon.bus)
         try daemon.reconfigure(configuration("500ms"))
-        let path = try second.register(Self.id)
+        // It may be killed before it has printed an answer.
+        second.tell("call \(BusNames.root) \(BusNames.manager) Register s:\(Self.id) u:0 {}")
+        func registration() -> Client.Received? {
+            client.received.last {
+                $0.member == "ApplicationAdded" && $0.arguments.last == "\(second.pid)"
+            }
+        }
+        try client.wait("the registration") { registration() != nil }
+        let path = try #require(registration()?.arguments.first)
         #expect(try client.waitForRemoval(of: path) == "unresponsive")
         #expect(try second.process.waitForExit() == .signalled(SIGKILL))
         #expect(missed(client, path) == ["launch"])

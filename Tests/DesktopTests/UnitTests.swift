@@ -56,7 +56,7 @@ struct UnitTests {
                     interface: "org.freedesktop.systemd1.Manager", member: "ListUnitsByPatterns")
                 try call.append(strings: [])
                 try call.append(strings: ["app-appstate-*"])
-                let reply = try bus.call(call)
+                let reply = try bus.call(call, timeout: 300_000_000)
                 var names: [String] = []
                 let contents = "ssssssouso"
                 guard try reply.enter(.array, "(\(contents))") else { return [] }

@@ -24,6 +24,13 @@ public enum Programs {
         return access(path, X_OK) == 0 ? path : nil
     }
 
+    /// Copies a program with its permissions. Not by this process: one that it starts meanwhile would inherit
+    /// the file open for writing, and then the file could not be executed.
+    public static func copy(_ source: String, to path: String) throws {
+        let copy = try Child("cp", ["--", source, path])
+        guard try copy.waitForExit() == .exited(0) else { throw TestFailure(copy.errors) }
+    }
+
     /// The path of a product that was built beside the running program.
     public static func beside(_ product: String) -> String? {
         let own = URL(fileURLWithPath: "/proc/self/exe").resolvingSymlinksInPath()

@@ -167,7 +167,7 @@ struct AdoptionOwnerTests {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
         defer { try? FileManager.default.removeItem(atPath: directory) }
         let program = directory + "/helper-dialog"
-        try FileManager.default.copyItem(atPath: #require(Programs.inPath("sleep")), toPath: program)
+        try Programs.copy(#require(Programs.inPath("sleep")), to: program)
         let manager = try Child("sh", ["-c", "\"$0\" 1000 & echo dialog $!; wait", program])
         let dialog = try #require(
             Int32(try manager.waitForLine(containing: "dialog ").dropFirst("dialog ".count)))

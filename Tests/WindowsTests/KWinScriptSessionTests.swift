@@ -59,7 +59,8 @@ extension PlasmaTests {
     private static func script(of station: Station, on bus: Bus) throws -> String {
         var found: String?
         try station.wait("the agent's script in KWin") {
-            let names = try bus.call(try bus.newDriverCall("ListNames")).readStrings()
+            let list = try bus.newDriverCall("ListNames")
+            let names = try bus.call(list, timeout: 300_000_000).readStrings()
             found = try names.filter { $0.hasPrefix(":") }.map { "appstate-session" + $0 }
                 .first { try isLoaded($0, on: bus) }
             return found != nil
@@ -72,6 +73,6 @@ extension PlasmaTests {
             destination: "org.kde.KWin", path: "/Scripting", interface: "org.kde.kwin.Scripting",
             member: "isScriptLoaded")
         try message.append(script)
-        return try bus.call(message).readBool()
+        return try bus.call(message, timeout: 300_000_000).readBool()
     }
 }

@@ -47,7 +47,7 @@ struct ToggleTests {
 
         let key = try toggle(station, ["--minimize"])
         #expect(key.output == "\(path) is suspended until it gets the focus\n", "\(key.errors)")
-        #expect(try station.state(of: path) == "suspended")
+        try station.wait(for: path, toBe: "suspended")
         try station.wait("it is minimized") {
             try station.property("Minimized", of: path) == .bool(true)
         }
@@ -67,7 +67,7 @@ struct ToggleTests {
         let (station, path) = (front.station, front.path)
         for _ in 0..<3 {
             #expect(try toggle(station).output.hasSuffix("is suspended until it gets the focus\n"))
-            #expect(try station.state(of: path) == "suspended")
+            try station.wait(for: path, toBe: "suspended")
             #expect(try toggle(station).output == "\(path) runs\n")
             try station.wait(for: path, toBe: "active")
         }

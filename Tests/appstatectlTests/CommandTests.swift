@@ -26,7 +26,7 @@ struct CommandTests {
         #expect(try stage.run("minimize", "--undo", "\(child.pid)").status == .exited(0))
         #expect(try stage.state("/org/appstate1/application/1") == "inactive")
         #expect(try stage.run("suspend", "pid:\(child.pid)").status == .exited(0))
-        #expect(try stage.state("1") == "suspended")
+        #expect(try eventually { try stage.state("1") == "suspended" })
         let explained = try stage.run("explain", "1").output
         #expect(explained.contains("suspended") && explained.contains("request uid:\(getuid())"))
         #expect(try stage.run("resume", "1").status == .exited(0))
@@ -301,8 +301,8 @@ struct CommandTests {
         #expect(ended.errors.contains("org.example.None: no application"), "\(ended.errors)")
         #expect(ended.errors.contains("appstatectl: 77: "), "\(ended.errors)")
         #expect(ended.errors.split(separator: "\n").count == 2, "\(ended.errors)")
-        #expect(try stage.state("1") == "suspended")
-        #expect(try stage.state("2") == "suspended")
+        #expect(try eventually { try stage.state("1") == "suspended" })
+        #expect(try eventually { try stage.state("2") == "suspended" })
         // Among failures with different statuses, the first one counts.
         let third = try Child("sleep", ["1000"])
         let fourth = try Child("sleep", ["1000"])
@@ -343,7 +343,7 @@ struct CommandTests {
         // Without such a conflict, digits can be an id.
         try stage.run("unregister", "/org/appstate1/application/1")
         #expect(try stage.run("suspend", "1").status == .exited(0))
-        #expect(try stage.state("2") == "suspended")
+        #expect(try eventually { try stage.state("2") == "suspended" })
     }
 
     @Test("digits that are both a PID and another application's id are refused as ambiguous")

@@ -170,10 +170,13 @@ final class TestDaemon {
     private static func configurationFile(on bus: PrivateBus) -> String { bus.directory + "/appstated.conf" }
 
     /// Pressure of the machine that runs the tests is switched off unless a test configures it: what runs beside the
-    /// tests must not cause warnings or ends of applications.
+    /// tests must not cause warnings or ends of applications. Likewise a launch may take an hour: a busy
+    /// machine may stall for longer than the default.
     private static func write(_ configuration: String, on bus: PrivateBus) throws {
         let quiet = configuration.contains("[Pressure]") ? "" : "\n[Pressure]\nSource=/nonexistent\n"
-        try (configuration + quiet).write(
+        let isTimed = configuration.contains("LaunchTimeoutSec")
+        let patient = isTimed ? "" : "\n[LifeCycle]\nLaunchTimeoutSec=1h\n"
+        try (configuration + quiet + patient).write(
             toFile: configurationFile(on: bus), atomically: true, encoding: .utf8)
     }
 

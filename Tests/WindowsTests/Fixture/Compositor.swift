@@ -69,7 +69,7 @@ final class Compositor {
 
     /// An observer of its windows.
     func watch() throws -> Watch {
-        Watch(try ForeignToplevelObserver(display: display, x11Display: x11Display))
+        try Watch.patiently { try ForeignToplevelObserver(display: display, x11Display: x11Display) }
     }
 
     /// Ends it.

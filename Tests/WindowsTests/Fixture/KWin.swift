@@ -40,10 +40,7 @@ final class KWin {
         let started = directory + "/started"
         // A copy without the file's capability, which the machine may lack. It is recognised by its name.
         let program = directory + "/kwin_wayland"
-        // Not copied by this process: a process started meanwhile would hold the file open for writing, and it could
-        // not be executed.
-        let copy = try Child("cp", [Programs.inPath("kwin_wayland") ?? "", program])
-        guard try copy.waitForExit() == .exited(0) else { throw TestFailure("cp: \(copy.errors)") }
+        try Programs.copy(Programs.inPath("kwin_wayland") ?? "", to: program)
         let script = directory + "/application"
         try "#!/bin/sh\necho STARTED $DISPLAY >\(started)\n".write(
             toFile: script, atomically: true, encoding: .utf8)
@@ -109,7 +106,7 @@ final class KWin {
     func x11App() throws -> WindowApp { try WindowApp(environment: environment) }
 
     /// An observer of its windows.
-    func watch() throws -> Watch { Watch(try PlasmaObserver(display: display)) }
+    func watch() throws -> Watch { try Watch.patiently { try PlasmaObserver(display: display) } }
 
     /// A KWin that restricts its protocol to WaylandActor, on a private bus, with our script installed by
     /// `make install-kwin`.
@@ -154,10 +151,11 @@ final class KWin {
 
     /// An observer of its windows that uses the script.
     func scriptWatch(directories: [String]? = nil) throws -> Watch {
-        Watch(
+        try Watch.patiently {
             try KWinScriptObserver(
                 address: bus?.address ?? "", display: display,
-                directories: directories ?? [directory + "/data"], runtime: directory))
+                directories: directories ?? [directory + "/data"], runtime: directory)
+        }
     }
 
     /// Runs a script in it.
@@ -169,12 +167,12 @@ final class KWin {
             destination: "org.kde.KWin", path: "/Scripting", interface: "org.kde.kwin.Scripting",
             member: "loadScript")
         try loading.append(path)
-        let number = try connection.call(loading).readInt32()
+        let number = try connection.call(loading, timeout: 300_000_000).readInt32()
         // The paths of KWin 6 and of KWin 5.
         let ran = ["/Scripting/Script\(number)", "/\(number)"].contains { path in
             let run = try? connection.newCall(
                 destination: "org.kde.KWin", path: path, interface: "org.kde.kwin.Script", member: "run")
-            guard let run, (try? connection.call(run)) != nil else { return false }
+            guard let run, (try? connection.call(run, timeout: 300_000_000)) != nil else { return false }
             return true
         }
         guard ran else { throw TestFailure("KWin runs no script") }

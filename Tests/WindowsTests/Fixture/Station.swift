@@ -118,7 +118,22 @@ final class Station {
     func startAgent(
         _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
     ) throws {
-        agent = try start("appstate-session", arguments, in: "agent", environment, uid: uid)
+        let deadline = ContinuousClock.now + .seconds(300)
+        while true {
+            do {
+                agent = try start("appstate-session", arguments, in: "agent", environment, uid: uid)
+                return
+            } catch let failure as TestFailure
+                where Self.endsWithoutAnswer(failure) && ContinuousClock.now < deadline
+            {
+                // The service manager would start it again, too.
+            }
+        }
+    }
+
+    /// Whether an agent has ended because a compositor did not answer in time.
+    private static func endsWithoutAnswer(_ failure: TestFailure) -> Bool {
+        failure.description.contains("(exited(1))") && failure.description.contains("does not answer")
     }
 
     /// Starts another agent.

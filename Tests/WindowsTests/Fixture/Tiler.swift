@@ -82,8 +82,8 @@ final class Tiler {
     /// An observer of its windows.
     func watch() throws -> Watch {
         switch kind {
-        case .sway: Watch(try SwayObserver(sway: socket))
-        case .i3: Watch(try SwayObserver(i3: socket, display: display))
+        case .sway: try Watch.patiently { try SwayObserver(sway: socket) }
+        case .i3: try Watch.patiently { try SwayObserver(i3: socket, display: display) }
         }
     }
 

@@ -11,6 +11,19 @@ final class Watch {
 
     init(_ observer: any WindowObserver) { self.observer = observer }
 
+    /// Makes an observer, and tries for five minutes: on a busy machine a compositor may stall for longer than
+    /// an observer waits.
+    static func patiently(_ make: () throws -> any WindowObserver) throws -> Watch {
+        let deadline = ContinuousClock.now + .seconds(300)
+        while true {
+            do {
+                return Watch(try make())
+            } catch ObserverFailure.unreachable where ContinuousClock.now < deadline {
+                poll(nil, 0, 100)
+            }
+        }
+    }
+
     /// Dispatches until `done`; fails after five minutes.
     func wait(_ what: String, until done: ([ObservedWindow]) -> Bool) throws {
         let deadline = ContinuousClock.now + .seconds(300)
