@@ -112,7 +112,7 @@ let package = Package(
                 "appstated", "appstate-session",
                 "WindowActor", "WaylandActor",
             ],
-            swiftSettings: settings),
+            exclude: ["Scripts"], swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport"], swiftSettings: settings),
         .testTarget(

@@ -145,13 +145,14 @@ final class Agent {
         tell(.selection, [])
     }
 
-    /// Who calls a suspended application has it run. On a bus that does not show calls, whoever may be called is never
+    /// Who calls a suspended application has it run. While the bus does not show calls, whoever may be called is never
     /// suspended.
     private func watchCalls() {
         guard let address = DisplayServer.sessionBus else { return }
         do {
             calls = try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
-                if !isSeen { watchSessionNames(at: address) }
+                sessionNames = nil
+                if isSeen { tell(.busName, []) } else { watchSessionNames(at: address) }
             } needed: { [unowned self] pid, reason, caller in
                 demands?.report(pid, reason, by: caller)
             }

@@ -14,28 +14,25 @@ import Windows
 struct DemandTests {
     private static let journal = Journal(identifier: "test")
 
-    private static func sessionBus(_ more: String = "") throws -> PrivateBus {
-        try PrivateBus(
-            policy:
-                "<policy user=\"\(getuid())\"><allow own=\"*\"/><allow send_type=\"method_call\"/>\(more)</policy>"
-        )
-    }
-
     /// Watches for calls to this process.
     private final class Calls {
         let loop: EventLoop
-        let bus: PrivateBus
+        let bus: SessionBus
         private(set) var seen: [[Int32]] = []
         private(set) var reasons: [DemandReason] = []
-        private(set) var isSeen: Bool?
+        private(set) var answers: [Bool] = []
         private var watch: CallWatch?
 
-        init(_ bus: PrivateBus) throws {
+        /// The last answer to whether calls are seen.
+        var isSeen: Bool? { answers.last }
+
+        init(_ bus: SessionBus, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()) throws {
             self.bus = bus
             loop = try EventLoop()
-            watch = try CallWatch(address: bus.address, loop: loop, journal: DemandTests.journal) {
-                [unowned self] in
-                isSeen = $0
+            watch = try CallWatch(
+                address: bus.address, loop: loop, journal: DemandTests.journal, tolerance: tolerance
+            ) { [unowned self] in
+                answers.append($0)
             } needed: { [unowned self] in
                 seen.append([$0, $2])
                 reasons.append($1)
@@ -67,9 +64,10 @@ struct DemandTests {
 
     @Test(
         "a call to a connection or to a name that it owns is seen, with the caller",
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: [false, true])
-    func calls(byName: Bool) throws {
-        let calls = try Calls(Self.sessionBus())
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: SessionBus.Kind.present,
+        [false, true])
+    func calls(on kind: SessionBus.Kind, byName: Bool) throws {
+        let calls = try Calls(SessionBus(kind))
         #expect(calls.isSeen == true)
         let callee = try Bus.open(address: calls.bus.address)
         try callee.requestName("org.example.Files")
@@ -86,9 +84,9 @@ struct DemandTests {
         #expect(calls.seen.count == before)
     }
 
-    @Test("each of many calls in quick succession is seen")
-    func callsInARow() throws {
-        let calls = try Calls(Self.sessionBus())
+    @Test("each of many calls in quick succession is seen", arguments: SessionBus.Kind.present)
+    func callsInARow(on kind: SessionBus.Kind) throws {
+        let calls = try Calls(SessionBus(kind))
         let (callee, caller) = (
             try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
         )
@@ -113,9 +111,11 @@ struct DemandTests {
         }
     }
 
-    @Test("a session manager's question to one client is seen, and no other signal")
-    func sessionEnd() throws {
-        let calls = try Calls(Self.sessionBus())
+    @Test(
+        "a session manager's question to one client is seen, and no other signal",
+        arguments: SessionBus.Kind.present)
+    func sessionEnd(on kind: SessionBus.Kind) throws {
+        let calls = try Calls(SessionBus(kind))
         let (client, manager) = (
             try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
         )
@@ -136,9 +136,11 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.sessionEnd])
     }
 
-    @Test("calls to other connections are not seen; only the last of many requested sets counts")
-    func others() throws {
-        let calls = try Calls(Self.sessionBus())
+    @Test(
+        "calls to other connections are not seen; only the last of many requested sets counts",
+        arguments: SessionBus.Kind.present)
+    func others(on kind: SessionBus.Kind) throws {
+        let calls = try Calls(SessionBus(kind))
         let sleeper = try Child("sleep", ["1000"])
         for turn in 0..<50 {
             calls.follow(turn % 2 == 0 ? [getpid()] : [sleeper.pid])
@@ -170,8 +172,44 @@ struct DemandTests {
     @Test("a bus that lets no client monitor calls is reported as such")
     func refused() throws {
         let calls = try Calls(
-            Self.sessionBus("<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>"))
+            SessionBus(policy: "<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>"))
         #expect(calls.isSeen == false)
+    }
+
+    @Test(
+        "a bus that shows all calls is watched while these are few, and again after a pause",
+        .enabled(if: SessionBus.Kind.broker.isPresent, SessionBus.whatBrokerNeeds))
+    func flood() throws {
+        var tolerance = CallWatch.Tolerance()
+        tolerance.calls = 200
+        tolerance.pause = 1_000
+        let calls = try Calls(SessionBus(.broker), tolerance: tolerance)
+        #expect(calls.answers == [true])
+        let callee = try Bus.open(address: calls.bus.address)
+        let name = callee.uniqueName
+        calls.follow([getpid()])
+        let caller = try Bus.open(address: calls.bus.address)
+        func ping() throws {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            try caller.send(call)
+            try caller.flush()
+        }
+        try calls.wait("a call") {
+            try ping()
+            return !calls.seen.isEmpty
+        }
+        try calls.wait("too many calls") {
+            for _ in 0..<20 { _ = try caller.call(caller.newDriverCall("GetId")) }
+            return calls.answers.count > 1
+        }
+        try calls.wait("the end of the pause") { calls.answers.count > 2 }
+        #expect(calls.answers.prefix(3) == [true, false, true])
+        let before = calls.seen.count
+        try calls.wait("another call") {
+            try ping()
+            return calls.seen.count > before
+        }
     }
 
     /// Watches for programs that are started again.
@@ -215,7 +253,7 @@ struct DemandTests {
 
     @Test("a script is recognised by its own file, not by its interpreter's")
     func scripts() throws {
-        let bus = try Self.sessionBus()
+        let bus = try SessionBus()
         let paths = ["one", "two"].map { bus.directory + "/" + $0 }
         let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
         // Not written by this process: a process that another test forks meanwhile would hold it open for writing.
@@ -236,7 +274,7 @@ struct DemandTests {
 
     @Test("the search for a script opens neither the script nor files named in other processes' arguments")
     func opensNothing() throws {
-        let bus = try Self.sessionBus()
+        let bus = try SessionBus()
         let (script, fifo) = (bus.directory + "/script", bus.directory + "/fifo")
         try Child(
             "sh", ["-c", "printf '#!/bin/sh\necho on\nsleep 1000\n' >\"$0\" && chmod 755 \"$0\"", script]
@@ -436,10 +474,10 @@ struct DemandTests {
         "a call makes a suspended application answer, and a second start resumes it",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
-    func agent() throws {
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: SessionBus.Kind.present)
+    func agent(on kind: SessionBus.Kind) throws {
         let display = try Display(try #require(WindowManager.present.first))
-        let session = try Self.sessionBus()
+        let session = try SessionBus(kind)
         let station = try Station(configuration: Self.impatient)
         try station.startAgent(
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })

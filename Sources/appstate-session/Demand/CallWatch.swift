@@ -9,14 +9,26 @@ import Systemd
 /// that let nothing else through. A monitor's rules are for good and it can ask nothing, so each set of suspended
 /// applications has a monitor of its own; questions go through another connection. It is there before an application is
 /// suspended, and stays when that runs again because it is needed: a call that was not answered in time is seen, too.
+///
+/// dbus-broker takes rules with a destination, and shows a monitor all calls nevertheless. They are borne as long as they
+/// are few.
 final class CallWatch {
     private let address: String
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     private let proc = Proc()
-    private var settled: ((Bool) -> Void)?
+    private let tolerance: Tolerance
+    private let isSeen: (Bool) -> Void
+    private var isSettled = false
     private var isRefused = false
+    private var flood = Flood.none
+    /// Calls to others that were shown since a time.
+    private var calls = (since: UInt64(0), count: 0)
+    /// The processes of names that were called, where the bus shows all calls; 0: a name has none.
+    private var owners: [String: Int32] = [:]
+    /// A name's owner has changed.
+    private var changes: Slot?
     /// For questions; while there is something to ask.
     private var bus: Bus?
     /// The processes of connections. No name of a connection is given twice.
@@ -32,8 +44,8 @@ final class CallWatch {
     private var next: Monitor?
     /// It has changed whom to watch while a monitor was being made.
     private var isStale = false
-    /// The first monitor has seen a call that no rule of it lets through.
-    private var isDeluged = false
+    /// A monitor has seen a call that no rule of it lets through.
+    private var showsAll = false
     private var retry: Timer?
     private var delay = shortestDelay
 
@@ -47,6 +59,23 @@ final class CallWatch {
     /// Until a monitor that was lost, or could not be made, is made again; microseconds, doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
     private static let longestDelay: UInt64 = 60_000_000
+    /// A session has a few dozen names.
+    private static let mostOwners = 512
+
+    /// What is borne where the bus shows all calls: each wakes the agent.
+    struct Tolerance {
+        /// The most calls to others within `span`.
+        var calls = 1_200
+        /// In microseconds.
+        var span: UInt64 = 60_000_000
+        /// For how long no calls are watched after more than these; microseconds.
+        var pause: UInt64 = 600_000_000
+    }
+
+    /// More calls to others were shown than are borne.
+    private enum Flood {
+        case none, begins, lasts
+    }
 
     private final class Monitor {
         let bus: Bus
@@ -62,18 +91,20 @@ final class CallWatch {
 
     /// - Parameters:
     ///   - address: of the session bus.
-    ///   - settled: called once: whether the bus lets us see calls.
+    ///   - isSeen: gets whether calls are seen, first and whenever that changes.
     ///   - needed: gets the process that was called, why, and the caller's, 0 where that is not known.
     init(
-        address: String, loop: EventLoop, journal: Journal, settled: @escaping (Bool) -> Void,
+        address: String, loop: EventLoop, journal: Journal, tolerance: Tolerance = Tolerance(),
+        isSeen: @escaping (Bool) -> Void,
         needed: @escaping (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     ) throws {
         self.address = address
         self.loop = loop
         self.journal = journal
-        self.settled = settled
+        self.tolerance = tolerance
+        self.isSeen = isSeen
         self.needed = needed
-        retry = try loop.timer { [unowned self] in proceed() }
+        retry = try loop.timer { [unowned self] in goOn() }
         // Of nobody: only whether we may.
         become([:])
     }
@@ -90,9 +121,25 @@ final class CallWatch {
 
     // MARK: Who is connected
 
+    private func goOn() {
+        switch flood {
+        case .none: proceed()
+        case .begins:
+            monitor = nil
+            flood = .lasts
+            retry?.arm(at: loop.now + tolerance.pause)
+            isSeen(false)
+        case .lasts:
+            flood = .none
+            calls = (loop.now, 0)
+            isSeen(true)
+            proceed()
+        }
+    }
+
     private func proceed() {
-        // The bus shows its calls to nobody: names are watched instead.
-        if settled == nil, isRefused { return }
+        // The bus shows its calls to nobody, or too many of them: names are watched instead.
+        if isSettled, isRefused || flood != .none { return }
         guard next == nil, listing == nil, questions.isEmpty else {
             isStale = true
             return
@@ -119,6 +166,7 @@ final class CallWatch {
     }
 
     private func tryAgain() {
+        guard flood == .none else { return }
         retry?.arm(at: loop.now + delay)
         delay = min(2 * delay, Self.longestDelay)
     }
@@ -130,11 +178,22 @@ final class CallWatch {
         // The session ends, or its bus is restarted: what was known of it is of no use.
         try bus.onDisconnect { [unowned self] in
             (processes, questions, listing, names) = ([:], [:], nil, [:])
+            (owners, changes) = ([:], nil)
             (monitor, next) = (nil, nil)
             tryAgain()
         }
         self.bus = bus
+        if showsAll { watchOwners(by: bus) }
         return bus
+    }
+
+    /// Calls to names come in any number there, and a question about each would double it.
+    private func watchOwners(by bus: Bus) {
+        changes = try? bus.watchOwner(
+            failed: { [unowned self] in
+                journal.log(.debug, "\($0)")
+                (owners, changes) = ([:], nil)
+            }, handler: { [unowned self] name, _ in owners[name] = nil })
     }
 
     private func ask(_ bus: Bus, _ name: String) {
@@ -189,10 +248,10 @@ final class CallWatch {
                 try bus.callAsync(bus.newMonitorCall(rules)) { [unowned self, unowned monitor] reply in
                     if let error = reply.error {
                         haveBecome(monitor, "\(error)")
-                    } else if settled != nil {
-                        probe(monitor)
-                    } else {
+                    } else if isSettled {
                         haveBecome(monitor)
+                    } else {
+                        probe(monitor)
                     }
                 })
         } catch {
@@ -201,7 +260,7 @@ final class CallWatch {
         }
     }
 
-    /// dbus-broker takes rules with a destination, and shows a monitor all calls nevertheless.
+    /// Whether the bus shows a call that no rule lets through.
     private func probe(_ monitor: Monitor) {
         func ask(_ times: Int) throws(BusFailure) {
             let bus = try connection()
@@ -210,8 +269,12 @@ final class CallWatch {
                 // By the second answer the bus has written what the first call had it show.
                 if times > 1, (try? ask(times - 1)) != nil { return }
                 while (try? monitor.bus.process()) == true {}
-                haveBecome(
-                    monitor, isDeluged ? "the bus shows a monitor all calls, whatever it asks for" : nil)
+                if showsAll {
+                    let most = tolerance.calls
+                    journal.log(.info, "the session bus shows all calls: up to \(most) a minute are borne")
+                    watchOwners(by: bus)
+                }
+                haveBecome(monitor)
             }
         }
         do throws(BusFailure) {
@@ -226,10 +289,12 @@ final class CallWatch {
         guard next === made else { return }
         next = nil
         if let why { journal.log(.notice, "calls on the session bus are not watched: \(why)") }
-        if let settled {
-            self.settled = nil
+        if !isSettled {
+            isSettled = true
             isRefused = why != nil
-            settled(why == nil)
+            isSeen(why == nil)
+        } else if flood != .none {
+            return
         } else if why == nil {
             monitor = made
             delay = Self.shortestDelay
@@ -255,15 +320,29 @@ final class CallWatch {
         }
         if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
         // Not one that is watched: the bus itself, say.
-        guard !destination.hasPrefix(":"), destination != Bus.driver else {
-            isDeluged = true
-            return
-        }
+        let isOfOthers = destination.hasPrefix(":") || destination == Bus.driver
+        if isOfOthers { showsAll = true }
+        if showsAll { bear() }
+        if isOfOthers { return }
         identify(destination) { [unowned self] owner in
             // Where it cannot be asked whose the name is, any of them may be the one that is needed.
             let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
             for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
         }
+    }
+
+    /// Counts a call that the bus shows although it may be to anybody.
+    private func bear() {
+        if loop.now >= calls.since + tolerance.span { calls = (loop.now, 0) }
+        calls.count += 1
+        guard calls.count > tolerance.calls, flood == .none, isSettled else { return }
+        journal.log(
+            .notice,
+            "calls on the session bus are not watched for \(tolerance.pause / 1_000_000) s: "
+                + "the bus shows all of them, and there were \(tolerance.calls) within a minute")
+        // Not here: this is a handler of the connection that is given up.
+        flood = .begins
+        retry?.arm(at: loop.now)
     }
 
     private func need(_ pid: Int32, _ reason: DemandReason, _ caller: String?) {
@@ -291,13 +370,17 @@ final class CallWatch {
     /// - Parameter answered: gets its pid, 0: it has none; nil: too much is being asked already. A call is never lost to
     ///   that.
     private func identify(_ name: String, _ answered: @escaping (_ pid: Int32?) -> Void) {
-        if let known = processes[name] { return answered(known) }
+        if let known = processes[name] ?? owners[name] { return answered(known) }
         guard let bus, names.count < Self.mostNames else { return answered(nil) }
         lastName += 1
         let number = lastName
         do throws(BusFailure) {
             names[number] = try bus.askProcess(of: name) { [unowned self] pid in
                 names[number] = nil
+                if changes != nil, !name.hasPrefix(":") {
+                    if owners.count >= Self.mostOwners { owners = [:] }
+                    owners[name] = pid ?? 0
+                }
                 answered(pid ?? 0)
             }
         } catch {
