@@ -390,8 +390,9 @@ public final class Daemon {
 
     /// The loop's exit code when the program is to be run again in the same process.
     public static let anew: Int32 = 256
-    /// A bus that hangs counts as gone. In microseconds.
-    private static let patienceWithBus: UInt64 = 10_000_000
+    /// A bus that hangs counts as gone. In microseconds. Within a quarter of `WatchdogSec=`: the service manager may not
+    /// have heard from us for the other three.
+    private static let patienceWithBus: UInt64 = 7_000_000
 
     /// If the bus disconnects the daemon and goes on, for example because of a message that it rejects, nothing needs
     /// to be given up: the next connection takes everything up as it is written down. This is not a start to the

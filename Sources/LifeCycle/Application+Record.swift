@@ -89,6 +89,9 @@ extension Application {
         objection = try record.optional("objection") { $0.text() }
         demand = try record.optional("demand") { $0.text() }
         neededAt = try record.optional("needed") { $0.number() }
+        if state == .background, let neededAt {
+            service = .until(neededAt.advanced(saturatingBy: Self.mostAnswering))
+        }
     }
 }
 

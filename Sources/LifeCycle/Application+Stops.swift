@@ -44,10 +44,17 @@ extension Application {
     /// a client that calls it again and again could otherwise keep it from being suspended.
     mutating func need(_ why: String, at now: Microseconds) {
         demand = why
-        if isStopped || service == .none {
-            service = .until(now.advanced(saturatingBy: Self.mostAnswering))
-        }
+        serve(at: now)
         if isStopped || !isAnswering(at: now) { neededAt = now }
+    }
+
+    private mutating func serve(at now: Microseconds) {
+        switch service {
+        case .until where !isStopped: break
+        case .over(let last) where !isStopped && now < last.advanced(saturatingBy: Self.mostAnswering):
+            service = .over(lastNeed: now)
+        case .none, .until, .over: service = .until(now.advanced(saturatingBy: Self.mostAnswering))
+        }
     }
 
     /// Policy tries again after a grace period.

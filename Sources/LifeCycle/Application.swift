@@ -119,9 +119,9 @@ public struct Application: Equatable, Sendable {
         case none
         /// CLOCK_MONOTONIC.
         case until(Microseconds)
-        /// That time is over. Further needs give it no other, until it is suspended or seen: a client that calls it
-        /// again and again could otherwise keep it fast.
-        case over
+        /// That time is over, and it was last needed then. A client that calls it again and again cannot keep it
+        /// fast: only its suspension, its user's look, or a time without needs makes room for another.
+        case over(lastNeed: Microseconds)
     }
 
     /// It was notified that its protected data becomes unavailable. Policy waits for its acknowledgement.

@@ -82,7 +82,7 @@ extension Machine {
     ///
     /// - Parameters:
     ///   - isSignalled: whether its process has a SIGSTOP. If not, no process wants it stopped by signal any more.
-    ///   - isDying: whether SIGKILL was sent to any of its processes.
+    ///   - isDying: whether SIGKILL is known to have been sent to any of its processes.
     public mutating func reassert(
         _ number: ApplicationNumber, isSignalled: Bool = true, isDying: Bool = false, at now: Microseconds
     ) -> [Effect] {
@@ -94,26 +94,24 @@ extension Machine {
         let settings = settings
         let reasons = (reportedReasons()[number] ?? []).sorted()
         if application.stop.isLifting { step.effects.append(.continueForeign(number)) }
-        // It is not known whether all of it was killed. Where nothing was, an end for lack of memory is decided anew,
-        // while memory is short.
+        // It is not known whether all of it was killed. Where nothing is known to have been, an end for lack of memory is
+        // decided anew, while memory is short.
         let reason = application.stop.cause ?? .signal
         let isKilledAtOnce = application.termination?.isAtOnce == true
         let isSpared = isKilledAtOnce && application.isBeingReclaimed && !isDying
-        if !isSpared { awaitReclaim(of: number) }
-        if isKilledAtOnce, !isSpared {
-            let isUnresponsive = application.termination?.verdict == .unresponsive
-            step.effects.append(isUnresponsive ? .killUnresponsive(number) : .kill(number))
-        }
-        // Nor is it known whether SIGTERM was sent. A second one does less harm than none.
-        if application.termination?.isExitRequested(at: now) == true {
-            step.effects.append(.requestExit(number))
-        }
         update(number, reason) {
             $0.apply(settings)
             if isSpared { $0.termination = nil }
             $0.show(view)
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
+        }
+        if let termination = applications[number]?.termination {
+            awaitReclaim(of: number, termination)
+            if termination.isAtOnce {
+                let isUnresponsive = termination.verdict == .unresponsive
+                step.effects.append(isUnresponsive ? .killUnresponsive(number) : .kill(number))
+            }
         }
         // Its holds no longer apply, for example because policy has another configuration.
         if !application.holds.isEmpty, let next = applications[number], next.holds.isEmpty {

@@ -338,7 +338,8 @@ extension Machine {
             update(number, .policy) { $0.protection = nil }
         }
         if case .until(let deadline)? = applications[number]?.service, deadline <= step.now {
-            update(number, .policy) { $0.service = .over }
+            let now = step.now
+            update(number, .policy) { $0.service = .over(lastNeed: now) }
         }
         breathe(number)
         while var termination = applications[number]?.termination,

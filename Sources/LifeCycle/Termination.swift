@@ -38,11 +38,6 @@ struct Termination: Equatable, Sendable {
 
     var isAtOnce: Bool { phase == .killedAtOnce }
 
-    /// SIGTERM was ordered, and SIGKILL was not due by `now`.
-    func isExitRequested(at now: Microseconds) -> Bool {
-        if case .exitRequested(let kill) = phase { kill.map { $0 > now } ?? true } else { false }
-    }
-
     /// When SIGKILL is due; nil: it was already ordered, or never will be.
     var dueKill: Microseconds? {
         switch phase {

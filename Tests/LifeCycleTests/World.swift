@@ -72,6 +72,8 @@ struct World {
     /// Processes whose pidfd the shell holds.
     var held: Set<ProcessID> = []
     var pending: [Fact] = []
+    /// The shell takes over from one that was killed.
+    private var isTakingOver = false
     /// What is left of the machine's memory.
     var memory = MemorySample(available: 800 << 20, total: 1_000 << 20, swapTotal: 0)
     static let sources = [PressureSource(path: "/machine"), PressureSource(path: "/slice", user: 1000)]
@@ -236,7 +238,8 @@ struct World {
             try require(machine.settings.mode == .enforce, "\(number) is paged out in observe mode")
             pending.append(.pagedOut(number, bytes: UInt64(number.rawValue % 3) << 22))
         case .willReclaim(let number):
-            try allowReclaim(number, in: .background)
+            // What the shell before has begun goes on.
+            if !isTakingOver { try allowReclaim(number, in: .background) }
         case .reclaim(let number):
             try allowReclaim(number, in: .suspended)
             guard let process = told[number]?.process else { return }
@@ -351,6 +354,8 @@ struct World {
             // A SIGCONT that no sensor saw may have ended it.
             if generator.chance(50), !unseen.contains(id) { processes[id]?.stop() }
         }
+        isTakingOver = true
+        defer { isTakingOver = false }
         for number in told.keys.sorted() {
             let isSignalled = standing(of: number).map { $0.signal != .none } ?? true
             try carryOut(machine.reassert(number, isSignalled: isSignalled, at: now))

@@ -145,10 +145,8 @@ extension Machine {
     }
 
     /// An earlier daemon has begun to end the application for its memory: no other is ended meanwhile.
-    mutating func awaitReclaim(of number: ApplicationNumber) {
-        guard let termination = applications[number]?.termination, termination.verdict == .reclaimed else {
-            return
-        }
+    mutating func awaitReclaim(of number: ApplicationNumber, _ termination: Termination) {
+        guard termination.verdict == .reclaimed else { return }
         step.effects.append(.willReclaim(number))
         guard pressure.victim == nil else { return }
         let due = termination.dueKill ?? step.now
