@@ -145,7 +145,7 @@ final class Agent {
         tell(.selection, [])
     }
 
-    /// Who calls a suspended application has it run. While the bus does not show calls, whoever may be called is never
+    /// Who calls a suspended application has it run. While calls are not seen, owners of services on the bus are not
     /// suspended.
     private func watchCalls() {
         guard let address = DisplayServer.sessionBus else { return }

@@ -96,7 +96,7 @@ enum DisplayServer {
         return try X11Observer(display: name)
     }
 
-    /// How long a compositor may take for an answer after the begin of the session, in microseconds.
+    /// How long a compositor may take for an answer after the beginning of the session, in microseconds.
     private static let shortPatience: UInt64 = 100_000
 
     /// What watches the selections of the display server that a system of windows belongs to.
@@ -108,7 +108,7 @@ enum DisplayServer {
         of system: WindowSystem, isAgain: Bool, front: @escaping () -> Set<Int32>
     ) throws(ObserverFailure) -> any SelectionObserver {
         switch system {
-        // Nobody would wake an application that was suspended while it has the server to itself.
+        // While we wait for the server, nobody wakes the suspended application that has grabbed it.
         case .x11 where isAgain, .i3 where isAgain: throw .unsupported("selections are no longer watched")
         case .x11, .i3: try X11SelectionObserver()
         // Not the X11 selections beside a compositor: the compositor itself owns what its other clients have copied, and

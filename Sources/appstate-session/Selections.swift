@@ -62,8 +62,8 @@ final class Selections {
             marks = nil
             try watch()
         } catch {
+            if case .unsupported? = error as? ObserverFailure { return journal.log(.notice, "\(error)") }
             journal.log(.debug, "\(error)")
-            if case .unsupported? = error as? ObserverFailure { return }
             retry?.arm(at: loop.now + Self.pause)
         }
     }

@@ -25,9 +25,14 @@ struct WorkInProgressTests {
     /// Waits until policy has tried to suspend, and this objection has prevented it.
     private func wait(for reason: ObjectionReason, at path: String) throws {
         // If the machine pauses it while its work is measured, it is suspended.
+        var resumes = 0
         try client.wait("the objection of \(reason)") {
             let facts = try client.explain(path)
-            if facts["state"] == .string("suspended") { try client.application(path, "Resume") }
+            if facts["state"] == .string("suspended") {
+                resumes += 1
+                guard resumes <= 5 else { throw TestFailure("it is suspended again and again") }
+                try client.application(path, "Resume")
+            }
             guard facts["state"] == .string("background"), case .string(let why)? = facts["last-objection"]
             else { return false }
             return why.hasPrefix(reason.rawValue + ": ")

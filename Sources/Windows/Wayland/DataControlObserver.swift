@@ -19,8 +19,8 @@ public final class DataControlObserver: SelectionObserver {
     ///
     /// - Parameters:
     ///   - display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
-    ///   - patience: how long the compositor may take for each answer, in microseconds; nil: as long as at the begin of
-    ///     a session.
+    ///   - patience: how long the compositor may take for each answer, in microseconds; nil: as long as at the
+    ///     beginning of a session.
     ///   - front: the processes of which one has the keyboard focus.
     /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocols.
     public init(

@@ -10,8 +10,8 @@ import Systemd
 /// applications has a monitor of its own; questions go through another connection. It is there before an application is
 /// suspended, and stays when that runs again because it is needed: a call that was not answered in time is seen, too.
 ///
-/// dbus-broker takes rules with a destination, and shows a monitor all calls nevertheless. They are borne as long as they
-/// are few.
+/// dbus-broker takes rules with a destination, and shows a monitor all calls nevertheless. They are tolerated as long as
+/// they are few.
 final class CallWatch {
     private let address: String
     private let loop: EventLoop
@@ -23,6 +23,8 @@ final class CallWatch {
     private var isSettled = false
     private var isRefused = false
     private var flood = Flood.none
+    /// Names are watched instead of calls.
+    private var isBlind = false
     /// Calls to others that were shown since a time.
     private var calls = (since: UInt64(0), count: 0)
     /// The processes of names that were called, where the bus shows all calls; 0: a name has none.
@@ -35,9 +37,9 @@ final class CallWatch {
     private var processes: [String: Int32] = [:]
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
-    /// Questions whose a name in a call is, by their number.
-    private var names: [UInt64: Slot] = [:]
-    private var lastName: UInt64 = 0
+    /// Questions whose a name in a call is, and who waits for the answer.
+    private var names: [String: Slot] = [:]
+    private var waiting: [String: [(Int32?) -> Void]] = [:]
     private var resting: Set<Int32> = []
     private var registered: Set<Int32> = []
     private var monitor: Monitor?
@@ -54,15 +56,16 @@ final class CallWatch {
     /// By this GNOME's session manager asks each client, with signals to it alone, whether the session may end, and
     /// tells it that it does.
     private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
-    /// Questions whose a name in a call is, at once.
+    /// Questions whose a name in a call is, at once, and calls that wait for their answers.
     private static let mostNames = 64
+    private static let mostWaiting = 1_024
     /// Until a monitor that was lost, or could not be made, is made again; microseconds, doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
     private static let longestDelay: UInt64 = 60_000_000
     /// A session has a few dozen names.
     private static let mostOwners = 512
 
-    /// What is borne where the bus shows all calls: each wakes the agent.
+    /// What is tolerated where the bus shows all calls: each wakes the agent.
     struct Tolerance {
         /// The most calls to others within `span`.
         var calls = 1_200
@@ -72,7 +75,7 @@ final class CallWatch {
         var pause: UInt64 = 600_000_000
     }
 
-    /// More calls to others were shown than are borne.
+    /// More calls to others were shown than are tolerated.
     private enum Flood {
         case none, begins, lasts
     }
@@ -128,13 +131,20 @@ final class CallWatch {
             monitor = nil
             flood = .lasts
             retry?.arm(at: loop.now + tolerance.pause)
+            isBlind = true
             isSeen(false)
         case .lasts:
             flood = .none
             calls = (loop.now, 0)
-            isSeen(true)
             proceed()
         }
+    }
+
+    /// Whoever was kept awake for its names may rest again.
+    private func seeAgain() {
+        guard isBlind else { return }
+        isBlind = false
+        isSeen(true)
     }
 
     private func proceed() {
@@ -147,7 +157,7 @@ final class CallWatch {
         isStale = false
         guard !resting.isEmpty else {
             monitor = nil
-            return
+            return seeAgain()
         }
         do throws(BusFailure) {
             let bus = try connection()
@@ -177,8 +187,8 @@ final class CallWatch {
         try bus.attach(to: loop)
         // The session ends, or its bus is restarted: what was known of it is of no use.
         try bus.onDisconnect { [unowned self] in
-            (processes, questions, listing, names) = ([:], [:], nil, [:])
-            (owners, changes) = ([:], nil)
+            (processes, questions, listing) = ([:], [:], nil)
+            (names, waiting, owners, changes) = ([:], [:], [:], nil)
             (monitor, next) = (nil, nil)
             tryAgain()
         }
@@ -216,6 +226,7 @@ final class CallWatch {
         }
         if targets.isEmpty {
             monitor = nil
+            seeAgain()
         } else if targets != monitor?.targets {
             become(targets)
         }
@@ -271,7 +282,9 @@ final class CallWatch {
                 while (try? monitor.bus.process()) == true {}
                 if showsAll {
                     let most = tolerance.calls
-                    journal.log(.info, "the session bus shows all calls: up to \(most) a minute are borne")
+                    journal.log(
+                        .info,
+                        "the session bus shows all calls: up to \(most) a minute to others are tolerated")
                     watchOwners(by: bus)
                 }
                 haveBecome(monitor)
@@ -298,6 +311,7 @@ final class CallWatch {
         } else if why == nil {
             monitor = made
             delay = Self.shortestDelay
+            seeAgain()
         } else {
             tryAgain()
         }
@@ -320,19 +334,21 @@ final class CallWatch {
         }
         if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
         // Not one that is watched: the bus itself, say.
-        let isOfOthers = destination.hasPrefix(":") || destination == Bus.driver
-        if isOfOthers { showsAll = true }
-        if showsAll { bear() }
-        if isOfOthers { return }
+        if destination.hasPrefix(":") || destination == Bus.driver {
+            if !isSettled { showsAll = true }
+            return tolerate()
+        }
         identify(destination) { [unowned self] owner in
             // Where it cannot be asked whose the name is, any of them may be the one that is needed.
             let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
+            if needed?.isEmpty == true { tolerate() }
             for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
         }
     }
 
-    /// Counts a call that the bus shows although it may be to anybody.
-    private func bear() {
+    /// Counts a call to others, where the bus shows them all.
+    private func tolerate() {
+        guard showsAll else { return }
         if loop.now >= calls.since + tolerance.span { calls = (loop.now, 0) }
         calls.count += 1
         guard calls.count > tolerance.calls, flood == .none, isSettled else { return }
@@ -371,21 +387,24 @@ final class CallWatch {
     ///   that.
     private func identify(_ name: String, _ answered: @escaping (_ pid: Int32?) -> Void) {
         if let known = processes[name] ?? owners[name] { return answered(known) }
-        guard let bus, names.count < Self.mostNames else { return answered(nil) }
-        lastName += 1
-        let number = lastName
+        let count = waiting.values.reduce(0) { $0 + $1.count }
+        guard let bus, names[name] != nil || names.count < Self.mostNames, count < Self.mostWaiting else {
+            return answered(nil)
+        }
+        waiting[name, default: []].append(answered)
+        if names[name] != nil { return }
         do throws(BusFailure) {
-            names[number] = try bus.askProcess(of: name) { [unowned self] pid in
-                names[number] = nil
+            names[name] = try bus.askProcess(of: name) { [unowned self] pid in
+                names[name] = nil
                 if changes != nil, !name.hasPrefix(":") {
                     if owners.count >= Self.mostOwners { owners = [:] }
                     owners[name] = pid ?? 0
                 }
-                answered(pid ?? 0)
+                for asker in waiting.removeValue(forKey: name) ?? [] { asker(pid ?? 0) }
             }
         } catch {
             journal.log(.debug, "\(error)")
-            answered(nil)
+            for asker in waiting.removeValue(forKey: name) ?? [] { asker(nil) }
         }
     }
 }
