@@ -164,9 +164,11 @@ class Desktop:
         assert wait_for(self.bus.exists, 20), "no session bus"
 
     def start_screen(self):
-        # Xvfb chooses a free display, and writes its number once it is ready.
+        # Xvfb chooses a free display, and writes its number once it is ready. Without -noreset it would start over whenever
+        # its last client leaves, and refuse whoever connects meanwhile.
         ours, its = os.pipe()
-        self.spawn(["Xvfb", "-displayfd", its, "-screen", "0", "1280x900x24", "-nolisten", "tcp"], "xvfb", keeps=(its,))
+        self.spawn(
+            ["Xvfb", "-displayfd", its, "-screen", "0", "1280x900x24", "-nolisten", "tcp", "-noreset"], "xvfb", keeps=(its,))
         os.close(its)
         with open(ours) as answer:
             self.display = f":{answer.readline().strip()}"
