@@ -199,10 +199,7 @@ final class Resources {
     /// All applications of the earlier daemon are there. Some may still have the values of another application, because
     /// that daemon was killed before they had their own.
     func haveAdopted() {
-        for application in strangers {
-            awaitMakers(of: application)
-            if awaited[application.number] != nil { update(application) }
-        }
+        for application in strangers { awaitMakers(of: application) }
         strangers = []
         // The earlier daemon may have put everything back before it ended, or had another configuration.
         changed.formUnion(applications.all.map(\.number))

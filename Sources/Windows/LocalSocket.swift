@@ -3,12 +3,14 @@ import Linux
 
 /// Sockets of servers on this machine: unix(7).
 enum LocalSocket {
+    /// How long a server may take to accept, in microseconds: a server that hangs lets its queue fill.
+    private static let longestWait: UInt64 = 5_000_000
+
     /// A connection to the socket at `path`.
     ///
-    /// - Parameter patience: how long the server may take to accept, in microseconds: a server that hangs lets its queue
-    ///   fill.
+    /// - Parameter patience: how long it may take, in microseconds, if that is less than `longestWait`.
     static func connect(
-        to path: String, patience: UInt64 = 5_000_000
+        to path: String, patience: UInt64 = .max
     ) throws(ObserverFailure) -> Descriptor {
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -19,7 +21,8 @@ enum LocalSocket {
         guard number >= 0 else { throw .unreachable("socket: \(String(cString: strerror(errno)))") }
         let connection = Descriptor(owning: number)
         // It applies to connect(2) too: socket(7), "SO_SNDTIMEO".
-        var time = timeval(tv_sec: Int(patience / 1_000_000), tv_usec: Int(patience % 1_000_000))
+        let wait = min(patience, longestWait)
+        var time = timeval(tv_sec: Int(wait / 1_000_000), tv_usec: Int(wait % 1_000_000))
         setsockopt(number, SOL_SOCKET, SO_SNDTIMEO, &time, socklen_t(MemoryLayout<timeval>.size))
         let size = socklen_t(MemoryLayout<sockaddr_un>.size)
         let result = withUnsafePointer(to: &address) { pointer in

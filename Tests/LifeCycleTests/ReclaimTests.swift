@@ -46,28 +46,35 @@ struct ReclaimTests {
         #expect(try endAll(&desk) == [small, large, old, running])
     }
 
-    @Test("the next daemon forgets a reclaim that was perhaps not carried out, and decides again")
-    func restart() throws {
-        var desk = PressureDesk()
+    /// The machine of a daemon that takes over just after an application was to be ended.
+    private func takeover(_ desk: inout PressureDesk) throws -> (next: Machine, number: ApplicationNumber) {
         let held = try desk.held(60 << 20)
         desk.runShort()
         #expect(desk.reclaimed == [held])
         var next = Machine(settings: desk.machine.settings)
         let number = try next.restore(#require(desk.machine.record(of: held)))
+        #expect(number == held)
+        return (next, number)
+    }
+
+    @Test("the next daemon forgets a reclaim that was perhaps not carried out, and decides again")
+    func restart() throws {
+        var desk = PressureDesk()
+        let takeover = try takeover(&desk)
+        var next = takeover.next
+        let number = takeover.number
         _ = next.reassert(number, at: desk.now)
-        #expect(next.applications[held]?.isTerminating == false)
-        #expect(next.applications[held]?.state == .suspended)
+        #expect(next.applications[number]?.isTerminating == false)
+        #expect(next.applications[number]?.state == .suspended)
     }
 
     @Test("the next daemon finishes a reclaim that has begun, and announces it as one")
     func restartWhileDying() throws {
         var desk = PressureDesk()
-        let held = try desk.held(60 << 20)
-        desk.runShort()
-        #expect(desk.reclaimed == [held])
-        let process = try #require(desk.machine.applications[held]).process
-        var next = Machine(settings: desk.machine.settings)
-        let number = try next.restore(#require(desk.machine.record(of: held)))
+        let takeover = try takeover(&desk)
+        var next = takeover.next
+        let number = takeover.number
+        let process = try #require(next.applications[number]).process
         let orders = next.reassert(number, isDying: true, at: desk.now)
         let ends: [Effect] = [.willReclaim(number), .kill(number)]
         #expect(orders.filter(ends.contains) == ends)

@@ -24,6 +24,17 @@ public enum Programs {
         return access(path, X_OK) == 0 ? path : nil
     }
 
+    /// The system's own Python, because that has the system's D-Bus modules.
+    public static let python = "/usr/bin/python3"
+
+    /// Whether that Python is there and has a module.
+    public static func pythonHas(_ module: String) -> Bool {
+        guard access(python, X_OK) == 0, let probe = try? Child(python, ["-c", "import \(module)"]) else {
+            return false
+        }
+        return (try? probe.waitForExit()) == .exited(0)
+    }
+
     /// Copies a program with its permissions. Not by this process: one that it starts meanwhile would inherit
     /// the file open for writing, and then the file could not be executed.
     public static func copy(_ source: String, to path: String) throws {

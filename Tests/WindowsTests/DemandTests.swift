@@ -325,7 +325,7 @@ struct DemandTests {
             try station.startAgent(environment: environment)
             // A copy of the program: other tests start the original all the time.
             let program = station.bus.directory + "/WindowActor"
-            try Child("cp", [#require(Programs.built("WindowActor")), program]).waitForExit()
+            try Programs.copy(#require(Programs.built("WindowActor")), to: program)
             application = try WindowApp(environment: display.environment, program: program)
             window = try application.open("Alpha")
             path = try station.register("org.example.Alpha", application.pid, suspension: "automatic")
@@ -483,7 +483,7 @@ struct DemandTests {
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
         // A copy of the program: other tests start the original all the time.
         let program = station.bus.directory + "/gdbus"
-        try Child("cp", [#require(Programs.inPath("gdbus")), program]).waitForExit()
+        try Programs.copy(#require(Programs.inPath("gdbus")), to: program)
         // It owns a name that others call, but the name is no reason for an exemption.
         let application = try Child(
             program, ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])

@@ -80,15 +80,20 @@ extension Daemon {
             core.report(.disconnected(name))
         }
         for (number, entry) in adopted {
-            // The main process is killed last.
-            let processes = entry.heldFurther.stopped.map(\.process) + (entry.owner.map { [$0.main] } ?? [])
-            let isDying = processes.contains { (try? proc.isDying($0)) == true }
+            let isBeingReclaimed = core.application(number)?.isBeingReclaimed == true
             let effects = core.machine.reassert(
-                number, isSignalled: stops.isSignalled(number), isDying: isDying, at: Self.now)
+                number, isSignalled: stops.isSignalled(number), isDying: isBeingReclaimed && isDying(entry),
+                at: Self.now)
             executor.carryOut(effects)
             stops.releaseUnheld(number)
         }
         return adopted.map(\.number)
+    }
+
+    /// Whether SIGKILL is known to have been sent to any of its processes. The main process is killed last.
+    private func isDying(_ entry: RuntimeState.Found) -> Bool {
+        let processes = entry.heldFurther.stopped.map(\.process) + (entry.owner.map { [$0.main] } ?? [])
+        return processes.contains { (try? proc.isDying($0)) == true }
     }
 
     /// Finds what others have stopped, continued, frozen or thawed since the previous daemon was killed. All of it is

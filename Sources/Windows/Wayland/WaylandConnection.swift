@@ -45,7 +45,7 @@ final class WaylandConnection {
         guard let path = name.hasPrefix("/") ? name : directory.map({ "\($0)/\(name)" }) else {
             throw .unreachable("WAYLAND_DISPLAY=\(name) is relative to XDG_RUNTIME_DIR, which is not set")
         }
-        let socket = try LocalSocket.connect(to: path, patience: min(patience, 5_000_000)).release()
+        let socket = try LocalSocket.connect(to: path, patience: patience).release()
         // It belongs to libwayland from here on.
         guard let display = wl_display_connect_to_fd(socket) else { throw .unreachable("out of memory") }
         self.name = name

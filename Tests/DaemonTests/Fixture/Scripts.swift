@@ -2,12 +2,11 @@ import AppStateBus
 import Glibc
 import TestSupport
 
-/// The programs in Tests/DaemonTests/Scripts: clients in a language that real clients are written in. They run with the
-/// system's own Python, because that has the system's D-Bus modules.
+/// The programs in Tests/DaemonTests/Scripts: clients in a language that real clients are written in.
 enum Scripts {
-    static let python: String = "/usr/bin/python3"
-    static let haveGI: Bool = canImport("gi.repository.Gio")
-    static let haveDBus: Bool = canImport("dbus.mainloop.glib") && haveGI
+    static let python = Programs.python
+    static let haveGI: Bool = Programs.pythonHas("gi.repository.Gio")
+    static let haveDBus: Bool = Programs.pythonHas("dbus.mainloop.glib") && haveGI
     /// Whether another user can read and run them.
     static let othersCanRun: Bool = {
         guard App.canBeOthers,
@@ -25,13 +24,6 @@ enum Scripts {
 
     private static func path(of name: String) -> String {
         "\(TestDaemon.root)/Tests/DaemonTests/Scripts/\(name)"
-    }
-
-    private static func canImport(_ module: String) -> Bool {
-        guard access(python, X_OK) == 0, let probe = try? Child(python, ["-c", "import \(module)"]) else {
-            return false
-        }
-        return (try? probe.waitForExit()) == .exited(0)
     }
 }
 

@@ -28,11 +28,7 @@ final class SessionBus {
 
     private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
-    private static let python = "/usr/bin/python3"
-    private static let hasGI: Bool = {
-        let probe = try? Child(python, ["-c", "from gi.repository import Gio"])
-        return (try? probe?.waitForExit()) == .exited(0)
-    }()
+    private static let hasGI = Programs.pythonHas("gi.repository.Gio")
 
     let address: String
     /// A directory of its own, which is removed with it.
@@ -54,7 +50,7 @@ final class SessionBus {
         }
         let path = directory + "/broker"
         let child = try Child(
-            Self.python, [Self.root + "/Tests/WindowsTests/Scripts/broker.py", program, path],
+            Programs.python, [Self.root + "/Tests/WindowsTests/Scripts/broker.py", program, path],
             leadsGroup: true)
         try child.waitForLine(containing: "listening")
         (address, broker) = ("unix:path=\(path)", child)
