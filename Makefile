@@ -33,7 +33,10 @@ GNOME ?=
 # WERROR=1 makes errors of warnings, and of imports that Package.swift does not declare.
 SWIFT_FLAGS ?=
 ifeq ($(WERROR),1)
+# If this make was started by another one, they are already there. Twice would mean to compile everything again.
+ifeq ($(findstring -warnings-as-errors,$(SWIFT_FLAGS)),)
 override SWIFT_FLAGS += -Xswiftc -warnings-as-errors --explicit-target-dependency-import-check error
+endif
 endif
 export SWIFT_FLAGS
 

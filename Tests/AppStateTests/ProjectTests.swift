@@ -7,7 +7,7 @@ import Testing
 
 /// Packages outside of this one that depend on it for the library, as their authors write them.
 @Suite(
-    "A package that depends on the library", .serialized,
+    "A package that depends on the library",
     .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing),
     .enabled(if: Programs.inPath("swift") != nil, "needs swift in PATH"))
 struct ProjectTests {

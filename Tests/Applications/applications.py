@@ -247,14 +247,28 @@ def attempt(desk, name, arguments):
     return trial
 
 
-def round_on(desk, arguments):
-    """Tests the selected applications on a desktop. Returns their results."""
+def started(kind, arguments):
+    """Returns a desktop on which everything runs. With --again it is started up to three times."""
+    for left in (2, 1, 0) if arguments.again else (0,):
+        desk = kind(arguments.mode)
+        try:
+            desk.start()
+            desk.spawn([services.PYTHON, "-c", services.WATCHER], "watcher")
+            assert wait_for(lambda: "owned" in (desk.directory / "watcher.log").read_text(), 20), "no tray"
+            make_files(desk, arguments.rounds)
+            return desk
+        except Exception as error:
+            print(f"{desk.name:5} the desktop does not start: {error!r}", flush=True)
+            desk.close()
+            if not left:
+                raise
+
+
+def round_on(kind, arguments):
+    """Tests the selected applications on a desktop of this kind. Returns their results."""
     results = []
+    desk = started(kind, arguments)
     try:
-        desk.start()
-        desk.spawn([services.PYTHON, "-c", services.WATCHER], "watcher")
-        assert wait_for(lambda: "owned" in (desk.directory / "watcher.log").read_text(), 20), "no tray"
-        make_files(desk, arguments.rounds)
         for name in arguments.applications or APPLICATIONS:
             if not shutil.which(APPLICATIONS[name]["argv"][0], path=desk.environment["PATH"]):
                 print(f"{desk.name:5} {name:17} skipped: not installed", flush=True)
@@ -279,7 +293,7 @@ def main():
     parser.add_argument("--desktop", choices=("X11", "sway"), help="default: both")
     parser.add_argument("--rounds", type=int, default=1, help="how often each application is started and closed")
     parser.add_argument("--seconds", type=int, default=20, help="how long it is measured what an application uses at rest")
-    parser.add_argument("--again", action="store_true", help="test a failing application once more")
+    parser.add_argument("--again", action="store_true", help="test a failing application once more, and start the desktop up to three times")
     parser.add_argument("--patience", type=int, default=1, help="the factor of every time limit")
     parser.add_argument("--table", help="the page to write: the tables, or only the rows of the named applications")
     parser.add_argument("--results", help="a file for the results, to merge them with those of other runs")
@@ -298,7 +312,7 @@ def main():
         if not shutil.which(program):
             print(f"{kind.name:5} skipped: {program} is not installed", flush=True)
             continue
-        results += round_on(kind(arguments.mode), arguments)
+        results += round_on(kind, arguments)
         if arguments.results:
             pathlib.Path(arguments.results).write_text(json.dumps(results, indent=1))
     return int(not results or any(one["failures"] for one in results))

@@ -142,11 +142,15 @@ class Desktop:
         return process
 
     def run(self, *argv, limit=30):
-        """Runs a command as the user. Returns its output. Raises TimeoutExpired after the limit, in seconds."""
+        """Runs a command as the user. Returns its output. Raises TimeoutExpired after the limit (in seconds, times patience)."""
+        return self.attempt(*argv, limit=limit).stdout
+
+    def attempt(self, *argv, limit=30):
+        """The same, and returns the exit status too, as subprocess.run does."""
         return subprocess.run(
             [str(part) for part in argv], env=self.environment, stdin=subprocess.DEVNULL, text=True,
-            errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit,
-            user=UID, group=UID, extra_groups=[]).stdout
+            errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit * patience,
+            user=UID, group=UID, extra_groups=[])
 
     def start(self):
         self.start_screen()
@@ -171,7 +175,9 @@ class Desktop:
             ["Xvfb", "-displayfd", its, "-screen", "0", "1280x900x24", "-nolisten", "tcp", "-noreset"], "xvfb", keeps=(its,))
         os.close(its)
         with open(ours) as answer:
-            self.display = f":{answer.readline().strip()}"
+            number = answer.readline().strip()
+        assert number, (self.directory / "xvfb.log").read_text()
+        self.display = f":{number}"
         self.environment["DISPLAY"] = self.display
         self.await_display()
 
@@ -179,15 +185,16 @@ class Desktop:
         assert wait_for(lambda: "dimensions" in self.run("xdpyinfo"), 30, 0.2), f"no X server at {self.environment['DISPLAY']}"
 
     def start_window_manager(self):
-        self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
-        assert wait_for(lambda: "xfwm4" in self.run("wmctrl", "-m").lower(), 20), \
+        manager = self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
+        wait_for(lambda: manager.poll() is not None or "xfwm4" in self.run("wmctrl", "-m").lower(), 20)
+        assert manager.poll() is None and "xfwm4" in self.run("wmctrl", "-m").lower(), \
             f"no window manager: {(self.directory / 'xfwm4.log').read_text()}"
 
     def start_daemon(self):
         self.daemon = self.spawn(
             [BIN / "appstated", "--config", self.directory / "appstated.conf"], "appstated", user=False,
             RUNTIME_DIRECTORY=str(self.directory / "run"), STATE_DIRECTORY=str(self.directory / "state"))
-        subprocess.run(["gdbus", "wait", "--system", "--timeout", "15", "org.appstate1"], check=True)
+        subprocess.run(["gdbus", "wait", "--system", "--timeout", str(15 * patience), "org.appstate1"], check=True)
 
     def start_agent(self):
         self.agent = self.spawn(
@@ -207,10 +214,10 @@ class Desktop:
     def end(self):
         if self.daemon and self.daemon.poll() is None:  # SIGTERM makes it resume what it has suspended
             self.daemon.terminate()
-            self.daemon.wait(20)
+            self.daemon.wait(20 * patience)
         for process in reversed(self.running):
             kill(reversed(descendants(process.pid)))
-            process.wait(20)
+            process.wait(20 * patience)
         # Orphans are no descendants any more, but have our session bus in their environment.
         kill(self.own_processes())
         for name in (f"/tmp/.X{self.display[1:]}-lock", f"/tmp/.X11-unix/X{self.display[1:]}"):
@@ -263,8 +270,13 @@ class Desktop:
 
     def windows(self):
         """Returns {id: (pid, title)} of the windows that the window manager lists."""
+        # It fails, and lists only some windows, if one of them disappears meanwhile.
+        for _ in range(3):
+            listing = self.attempt("wmctrl", "-lp")
+            if listing.returncode == 0:
+                break
         found = {}
-        for line in self.run("wmctrl", "-lp").splitlines():
+        for line in listing.stdout.splitlines():
             parts = line.split(None, 4)
             if len(parts) >= 4 and parts[0].startswith("0x"):
                 found[int(parts[0], 16)] = (int(parts[2]), parts[4] if len(parts) > 4 else "")
@@ -297,7 +309,7 @@ class Desktop:
     def pixels(self, *command):
         return subprocess.run(
             command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, timeout=20).stdout
+            stderr=subprocess.DEVNULL, timeout=20 * patience).stdout
 
 
 class OnSway:

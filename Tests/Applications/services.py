@@ -34,7 +34,7 @@ Gio.bus_own_name_on_connection(bus, NAME, 0, lambda *_: print("owned", flush=Tru
 GLib.MainLoop().run()
 """
 
-# Opens a window, and prints what the clipboard holds once the window has the focus. It waits for ten seconds.
+# Opens a window, and prints what the clipboard holds once the window has the focus. It waits for a minute.
 PASTE = """
 import gi
 gi.require_version("Gdk", "3.0")
@@ -47,7 +47,7 @@ def paste(*_):
         print(text, flush=True)
     Gtk.main_quit()
 window.connect("focus-in-event", lambda *_: GLib.timeout_add(100, paste))
-GLib.timeout_add_seconds(10, Gtk.main_quit)
+GLib.timeout_add_seconds(60, Gtk.main_quit)
 window.show_all()
 Gtk.main()
 """

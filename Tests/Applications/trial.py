@@ -401,7 +401,7 @@ class Trial:
         state = self.state()
         start = time.monotonic()
         try:
-            text = self.desk.run(services.PYTHON, "-c", services.PASTE, limit=15)
+            text = self.desk.run(services.PYTHON, "-c", services.PASTE, limit=90)
         except subprocess.TimeoutExpired:
             text = ""
         good = "one" in text and state == "background" and reported()
@@ -476,7 +476,10 @@ class Trial:
                   bool(stat(self.main)) and not set(before) - set(self.own()))
         if ended is None:  # an independent instance, which must not affect the next steps
             for pid in descendants(process.pid):
-                os.kill(pid, signal.SIGTERM)
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                except ProcessLookupError:
+                    pass
             try:
                 process.wait(5)
             except Exception:

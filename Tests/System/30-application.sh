@@ -64,7 +64,12 @@ check 'Terminate ends it' await "$told" 'org.example.Stopped .*ApplicationRemove
 lock=$scratch/lock
 : >"$lock"
 chmod 666 "$lock"
-start org.example.Holder "exec perl -e 'open(F, q(>), q($lock)); flock(F, 2); sleep'"
+held=$scratch/held
+: >"$held"
+chmod 666 "$held"
+start org.example.Holder "exec perl -e 'open(F, q(>), q($lock)); flock(F, 2);
+    open(G, q(>), q($held)); syswrite(G, qq(held\n)); sleep'"
+await "$held" held
 register org.example.Holder "$pid" suspension s automatic
 check 'an application that holds a lock is suspended' await "$told" 'org.example.Holder .*background → suspended'
 alice flock --wait "$patience" "$lock" true &
@@ -130,7 +135,7 @@ kill "$caller"
 # The second pause is several times DrainEverySec=.
 sleep 5
 switches=$(status_of "$pid" voluntary_ctxt_switches)
-sleep 20
+sleep 8
 same 'it does not run while nothing waits' "$switches" "$(status_of "$pid" voluntary_ctxt_switches)"
 ask "$app" Terminate b true
 

@@ -69,6 +69,13 @@ else
         same 'it is past two' 02 "$(TZ=Europe/Berlin date +%H)"
     fi
     last=${expected##* }
+    # The subscriber is another process than the delegate.
+    for name in Awake Asleep; do
+        for ((wait = 0; wait < patience * 10; wait++)); do
+            [ "$(told_causes "$name")" != "${expected# }" ] || break
+            sleep 0.1
+        done
+    done
     same 'a subscriber receives the same changes' "${expected# }" "$(told_causes Awake)"
     same 'a subscriber also receives the changes for a suspended application' "${expected# }" "$(told_causes Asleep)"
     same 'the suspended application receives no changes' '' "$(causes Asleep)"

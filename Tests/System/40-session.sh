@@ -25,7 +25,7 @@ same 'it is active again' active "$(state "$app")"
 dbus-monitor --system "type='signal',interface='org.freedesktop.login1.Session'" >"$scratch/locker" 2>&1 &
 listener=$!
 await "$scratch/locker" 'member=NameLost'
-tail -n 0 -f "$scratch/locker" | while read -r line; do
+tail -n +1 -f "$scratch/locker" | while read -r line; do
     case $line in
     *member=Lock) hint true ;;
     *member=Unlock) hint false ;;

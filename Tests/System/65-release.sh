@@ -19,10 +19,10 @@ follower=$!
 kill -KILL "$(main_pid)"
 check 'a daemon that fails to start is restarted' await "$followed_journal" 'there is no system bus to serve'
 check 'after its final failure a unit releases the applications' await "$followed_journal" '^Finished .*Let Run'
+check 'the journal reports the thaw' await "$followed_journal" 'thawed /'
 kill "$follower"
 same 'the daemon has failed' failed "$(systemctl is-failed appstated)"
 same 'the suspended application runs' 'frozen 0' "$(grep frozen "$held")"
-check 'the journal reports the thaw' grep -q "thawed /" "$followed_journal"
 
 rm -r "$dropin"
 systemctl daemon-reload

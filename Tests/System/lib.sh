@@ -14,8 +14,8 @@ delegate=$PWD/extra/delegate
 # The number of this boot.
 boot=${VM_BOOT:-1}
 # The time limit for awaited events, in seconds. They come within milliseconds, on an emulated processor within seconds.
-patience=30
-[ "$where" = container ] || patience=120
+# Only the watchdog takes 30 s.
+patience=120
 scratch=$(mktemp -d)
 chmod 755 "$scratch"
 
