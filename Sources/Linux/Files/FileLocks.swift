@@ -240,6 +240,7 @@ extension Proc {
         while goesOn, let entry = readdir(directory) {
             guard entry.withName({ number(named: $0) }) != nil else { continue }
             try budget.openFile()
+            guard entry.withName({ mayBeLocked(pid, $0) }) else { continue }
             let file = entry.withName { openat(dirfd(directory), $0, O_RDONLY | O_CLOEXEC) }
             guard file >= 0 else {
                 // Closed meanwhile.
@@ -249,6 +250,14 @@ extension Proc {
             goesOn = try Self.forEachLock(in: file, &budget, body)
         }
         return true
+    }
+
+    /// Whether an open file has a path. Locks on others (`socket:[…]`, `anon_inode:[…]`) are of no use to two processes,
+    /// and the kernel may wait without end before it tells of an epoll set: its lock may be held by a FUSE server.
+    private func mayBeLocked(_ pid: Int32, _ number: UnsafePointer<CChar>) -> Bool {
+        var first = CChar(0)
+        let count = readlink(path(pid, "fd/\(String(cString: number))"), &first, 1)
+        return count != 1 || first == CChar(bitPattern: UInt8(ascii: "/"))
     }
 
     /// Closes the file. False once `body` has returned false.

@@ -120,12 +120,30 @@ public struct PidFD: ~Copyable {
         return ExitStatus(waitStatus: word)
     }
 
+    private static func isNone(_ number: Int32) -> KernelFailure {
+        KernelFailure(operation: "adopt pidfd", subject: "descriptor \(number)", errno: EBADF)
+    }
+
     private struct Information {
         var pid: Int32
         var isThread: Bool
     }
 
+    /// Asked first, because the kernel may wait without end before it tells of another kind: epoll(7) locks the whole
+    /// set to list it, and a FUSE server that is asked by the set's owner may hold that lock. The link is only a name.
+    private static func isPidFD(_ number: Int32) -> Bool {
+        withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { buffer in
+            guard let base = buffer.baseAddress else { return false }
+            let count = readlink("/proc/self/fd/\(number)", base, buffer.count)
+            guard count > 0 else { return false }
+            var link = Bytes(UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: buffer[..<count])))
+            // The second since Linux 6.9, where pidfds have inodes.
+            return link.take("anon_inode:[pidfd]") || link.take("pidfd:[")
+        }
+    }
+
     private static func information(of number: Int32) throws(KernelFailure) -> Information {
+        guard isPidFD(number) else { throw isNone(number) }
         var pid: Int32?
         var flags: UInt64 = 0
         let path = "/proc/self/fdinfo/\(number)"
@@ -139,9 +157,7 @@ public struct PidFD: ~Copyable {
             }
             return true
         }
-        guard let pid else {
-            throw KernelFailure(operation: "adopt pidfd", subject: "descriptor \(number)", errno: EBADF)
-        }
+        guard let pid else { throw isNone(number) }
         // PIDFD_THREAD is O_EXCL (Linux 6.9).
         return Information(pid: pid, isThread: flags & UInt64(O_EXCL) != 0)
     }
