@@ -171,7 +171,7 @@ enum Answer {
     static func fail(_ call: borrowing Message, _ error: MethodError, _ complain: (String) -> Void) {
         guard call.expectsReply else { return }
         let result = error.name.withCString { name in
-            error.message.withCString { message in
+            (error.message.withoutNoncharacters ?? error.message).withCString { message in
                 var answer = sd_bus_error(name: name, message: message, _need_free: 0)
                 return sd_bus_reply_method_error(call.pointer, &answer)
             }

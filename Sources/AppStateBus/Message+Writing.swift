@@ -15,7 +15,8 @@ extension Message {
             sd_bus_message_set_allow_interactive_authorization(pointer, 1), "allow interaction for", subject)
     }
 
-    /// Appends `s`. A string that contains a NUL is refused, because D-Bus does not allow it.
+    /// Appends `s`. A string that contains a NUL is refused, because D-Bus does not allow it. Noncharacters of Unicode,
+    /// such as U+FFFE, become U+FFFD: the specification allows them, libsystemd refuses them.
     public borrowing func append(_ value: String) throws(BusFailure) {
         try append(text: value, type: "s")
     }
@@ -136,6 +137,9 @@ extension Message {
             strlen(string) == value.utf8.count
                 ? sd_bus_message_append_basic(pointer, CChar(UInt8(ascii: type)), string) : -EINVAL
         }
+        if result == -EINVAL, type == "s", let text = value.withoutNoncharacters {
+            return try append(text: text, type: type)
+        }
         try check(result, "append \(type)", "to \(subject)")
     }
 
@@ -146,5 +150,15 @@ extension Message {
             sd_bus_message_append_basic(pointer, CChar(UInt8(ascii: type)), $0)
         }
         try check(result, "append \(type)", "to \(subject)")
+    }
+}
+
+extension String {
+    /// The text with U+FFFD in place of each noncharacter; nil: it has none.
+    var withoutNoncharacters: String? {
+        guard unicodeScalars.contains(where: \.properties.isNoncharacterCodePoint) else { return nil }
+        return String(
+            String.UnicodeScalarView(
+                unicodeScalars.map { $0.properties.isNoncharacterCodePoint ? "\u{FFFD}" : $0 }))
     }
 }

@@ -61,11 +61,22 @@ public struct Message: ~Copyable {
         sd_bus_message_get_allow_interactive_authorization(pointer) > 0
     }
 
-    /// The error that answers a call; nil for any other message.
+    /// The error that answers a call; nil for any other message. Of its text, the first 4,096 bytes.
     public var error: MethodError? {
         guard isError, let error = sd_bus_message_get_error(pointer)?.pointee else { return nil }
-        return MethodError(text(error.name) ?? "", text(error.message) ?? "")
+        let text = error.message.map { message in
+            let bytes = UnsafeRawBufferPointer(start: message, count: strnlen(message, Self.longestErrorText))
+            return String(decoding: bytes, as: UTF8.self)
+        }
+        return MethodError(self.text(error.name) ?? "", text ?? "")
     }
+
+    /// The size of an error's text in bytes: a client may send megabytes.
+    public var errorSize: Int {
+        sd_bus_message_get_error(pointer)?.pointee.message.map { strlen($0) } ?? 0
+    }
+
+    private static let longestErrorText = 4_096
 
     /// Whether the other is a reference to the same message.
     public borrowing func isSame(as other: borrowing Message) -> Bool { pointer == other.pointer }

@@ -106,12 +106,13 @@ public final class Daemon {
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
             loop: loop, journal: journal)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
-        polkit = Polkit(bus: bus, journal: journal)
+        // What everybody depends on is asked by the connection whose calls no client can leave unanswered.
+        polkit = Polkit(bus: inquiries, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
         let share = WorkShare()
-        agents = Agents(bus: bus, journal: journal)
+        agents = Agents(bus: bus, share: share, journal: journal)
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
@@ -128,7 +129,7 @@ public final class Daemon {
             handed: handed, standing: standings.standing)
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
-        logind = BusPeer(Logind.name, bus: bus, journal: journal)
+        logind = BusPeer(Logind.name, bus: inquiries, journal: journal)
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
             standings: standings, handed: handed, inhibitors: Inhibitors(logind: logind, now: { Self.now }))
@@ -137,12 +138,14 @@ public final class Daemon {
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
             background: background, core: core, table: table, records: records, standings: standings,
             sensor: sensor, kills: kills, objections: objections)
-        delivery = Delivery(bus: bus, connections: connections, journal: journal) { connection in
-            guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
-                let application = core.application(number)
-            else { return true }
-            return !application.isStopped && !application.isPending
-        }
+        delivery = Delivery(
+            bus: bus, connections: connections, journal: journal, now: { Self.now },
+            isReachable: { connection in
+                guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
+                    let application = core.application(number)
+                else { return true }
+                return !application.isStopped && !application.isPending
+            })
         announcer = Announcer(
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })

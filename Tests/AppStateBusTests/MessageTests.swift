@@ -238,4 +238,35 @@ import Testing
         #expect(try reply.readString() == client)
         #expect(peers.service.currentSender == nil)
     }
+
+    @Test("noncharacters, which libsystemd refuses, become U+FFFD, in arguments and in errors")
+    func noncharacters() throws {
+        let peers = try Peers()
+        // A literal may not contain one.
+        let noncharacters = [0xFFFE, 0xFDD0, 0x10FFFF].compactMap { Unicode.Scalar(UInt32($0)) }.map {
+            String($0)
+        }
+        #expect(noncharacters.count == 3)
+        try peers.serve(
+            Method("Echo", in: [("text", "s")], out: [("text", "s")]) { call in
+                let text = try call.message.readString()
+                if text == "fail" { throw MethodError.failed("a\(noncharacters[1])b") }
+                try call.reply { try $0.append(noncharacters[0] + text + noncharacters[2]) }
+            })
+        let text = try peers.call("Echo") { try $0.append("é") }.readString()
+        #expect(text == "\u{FFFD}é\u{FFFD}")
+        let error = try peers.refusal("Echo") { try $0.append("fail") }
+        #expect(error?.message == "a\u{FFFD}b")
+    }
+
+    @Test("of an error's text the first 4,096 bytes are read")
+    func longError() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Fail") { _ in throw MethodError.failed(String(repeating: "x", count: 1 << 20)) })
+        let reply = try peers.call("Fail")
+        let (count, size) = (reply.error?.message.utf8.count, reply.errorSize)
+        #expect(count == 4_096)
+        #expect(size == 1 << 20)
+    }
 }

@@ -528,4 +528,25 @@ struct LaunchingTests {
             #expect(throws: MethodError.self) { try call.answer?.get() }
         }
     }
+
+    @Test("an agent that leaves calls unanswered is not called again before it answers, or leaves")
+    func unanswered() throws {
+        let scene = try Scene()
+        scene.agent.isSilent = true
+        let calls = try (0..<4).map { number in
+            try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
+                try $0.append("org.example.App\(number)")
+                try $0.appendDictionary([])
+            }
+        }
+        // Half a minute: as long as the daemon waits.
+        try scene.client.wait("the end of all four launches") { calls.allSatisfy { $0.answer != nil } }
+        scene.agent.isSilent = false
+        let error = #expect(throws: MethodError.self) { _ = try scene.agent.launch(Self.id) }
+        #expect(error?.name == ErrorName.failed.rawValue)
+        #expect(error?.message.contains("have not answered 4 calls") == true)
+        try scene.agent.answerLate()
+        let (app, path) = try scene.launched()
+        #expect(try scene.client.application(ofPID: app.pid) == path)
+    }
 }

@@ -104,9 +104,12 @@ struct ParserTests {
         var offspring = Offspring(of: ProcessIdentity(pid: 11, startTime: 100))
         let found = offspring.proceed(proc, .unlimited)
         #expect(found?.map(\.pid) == [12])
-        var listed: Set<Int32> = []
-        let isListed = proc.readChildren(of: 13, in: 13, into: &listed)
-        #expect(isListed && listed == [14, 15])
+        var listed: [Int32] = []
+        guard case .list(let list) = proc.children(of: 13, in: 13) else {
+            throw TestFailure("the list is not found")
+        }
+        while list.readOn(into: &listed) {}
+        #expect(listed == [14, 15])
         // A parent that is younger than its child has the reused id of an ended process.
         #expect(proc.lineage(of: 12).map(\.pid) == [12, 11])
         #expect(proc.lineage(of: 13).map(\.pid) == [13])

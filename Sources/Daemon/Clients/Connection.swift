@@ -71,6 +71,8 @@ final class Connection {
         /// Signals since the last ping was answered, or since one was sent.
         var sent = 0
         var ping: Slot?
+        /// The bus had no room for a ping, and may have room from then on.
+        var notBefore: Microseconds = 0
         /// Something was withheld from it: it gets `Resync` when it reads again.
         var isWithheld = false
         /// It does not read: not even a delegate is sent more. A connection that was suspended may have a ping to

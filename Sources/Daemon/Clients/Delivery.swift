@@ -36,8 +36,18 @@ final class Delivery {
     /// Enough for the few subscribers of a desktop to be sent everything about its applications. If one user makes 64
     /// subscribers, they are told to read again.
     private static let mostInStep = 384
+    /// The most pings that one user's connections may leave unanswered. The bus takes 128 unanswered calls of ours in
+    /// all: dbus-daemon(1), "max_replies_per_connection".
+    private static let mostPings = 24
+    /// Until another ping is sent after the bus had no room for one.
+    private static let pause: Microseconds = 1_000_000
+    private let now: () -> Microseconds
 
-    init(bus: Bus, connections: Connections, journal: Journal, isReachable: @escaping (Connection) -> Bool) {
+    init(
+        bus: Bus, connections: Connections, journal: Journal, now: @escaping () -> Microseconds,
+        isReachable: @escaping (Connection) -> Bool
+    ) {
+        self.now = now
         self.bus = bus
         self.connections = connections
         self.journal = journal
@@ -90,7 +100,9 @@ final class Delivery {
                 withheld.remove(name)
                 continue
             }
-            if connection.flow.ping == nil, isReachable(connection) { resync(connection) }
+            if connection.flow.ping == nil, isReachable(connection), mayBePinged(connection) {
+                resync(connection)
+            }
         }
     }
 
@@ -98,6 +110,11 @@ final class Delivery {
     func haveReadAgain(_ connection: Connection) {
         withhold(connection)
         resyncReachable()
+    }
+
+    private func mayBePinged(_ connection: Connection) -> Bool {
+        let pings = connections.all.count { $0.user == connection.user && $0.flow.ping != nil }
+        return pings < Self.mostPings && now() >= connection.flow.notBefore
     }
 
     private func withhold(_ connection: Connection) {
@@ -127,19 +144,23 @@ final class Delivery {
     private func keepFlow(_ connection: Connection) {
         connection.flow.sent += 1
         guard connection.flow.sent >= Connection.Flow.window else { return }
-        if connection.flow.ping != nil {
-            withhold(connection)
-            return
-        }
+        guard connection.flow.ping == nil, mayBePinged(connection) else { return withhold(connection) }
         connection.flow.sent = 0
         journal.attempt(.warning, "cannot ping \(connection.name)") {
             let ping = try bus.newCall(
                 destination: connection.name, path: "/", interface: "org.freedesktop.DBus.Peer",
                 member: "Ping")
-            connection.flow.ping = try bus.callAsync(ping, timeout: .max) { [weak self, weak connection] _ in
-                // Any answer shows that the connection reads.
+            connection.flow.ping = try bus.callAsync(ping, timeout: .max) {
+                [weak self, weak connection] reply in
                 guard let connection else { return }
                 connection.flow.ping = nil
+                if let self, reply.sender == Bus.driver {
+                    // The bus has answered in its place: there are too many unanswered calls.
+                    connection.flow.sent = Connection.Flow.window
+                    connection.flow.notBefore = now() + Self.pause
+                    return withhold(connection)
+                }
+                // Any answer of its own shows that the connection reads.
                 connection.flow.sent = 0
                 // A process that is suspended now may have answered before it was stopped: its connection waits for the
                 // step.

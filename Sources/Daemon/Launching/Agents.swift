@@ -1,14 +1,24 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Linux
 import Systemd
 
 /// The session agents, which start and show applications for the daemon (`org.appstate1.Agent`).
 final class Agents {
     private let bus: Bus
+    private let share: WorkShare
     private let journal: Journal
     /// The newest agent is last.
     private var agents: [Agent] = []
+    /// The calls that each connection has not answered in time. The bus counts them among ours until the connection
+    /// answers or leaves, and takes 128 in all: dbus-daemon(1), "max_replies_per_connection".
+    private var unanswered: [ConnectionName: Unanswered] = [:]
+
+    private struct Unanswered {
+        let user: UInt32
+        var count = 0
+    }
 
     struct Agent: Equatable {
         let connection: ConnectionName
@@ -18,6 +28,8 @@ final class Agents {
 
     /// For each user: one agent for each session, and those that are about to leave.
     private static let mostPerUser = 16
+    /// The most calls that all agents of a user may leave unanswered.
+    private static let mostUnanswered = 4
 
     /// The activation of a bus name may take this long, and so may a busy display.
     static let patience: UInt64 = 30_000_000
@@ -26,8 +38,9 @@ final class Agents {
     /// How long the end of a process waits for its exit status.
     static let patienceWithExits: UInt64 = 1_000_000
 
-    init(bus: Bus, journal: Journal) {
+    init(bus: Bus, share: WorkShare, journal: Journal) {
         self.bus = bus
+        self.share = share
         self.journal = journal
     }
 
@@ -46,6 +59,14 @@ final class Agents {
 
     func departed(_ name: ConnectionName) {
         agents.removeAll { $0.connection == name }
+        unanswered[name] = nil
+    }
+
+    /// A connection has answered a call after we had ceased to wait.
+    func haveAnsweredLate(_ name: ConnectionName) {
+        guard let count = unanswered[name]?.count else { return }
+        unanswered[name]?.count = count - 1
+        if count <= 1 { unanswered[name] = nil }
     }
 
     /// The agent that works for a user in a session.
@@ -53,18 +74,37 @@ final class Agents {
         agents.last { $0.session == session && $0.user == user }
     }
 
-    /// Calls an agent without waiting for the answer.
+    /// Calls an agent of a user without waiting for the answer.
     func call(
-        _ agent: ConnectionName, _ method: AgentMethod, within patience: UInt64,
+        _ agent: ConnectionName, of user: UInt32, _ method: AgentMethod, within patience: UInt64,
         _ write: (borrowing Message) throws(BusFailure) -> Void,
         _ answered: @escaping (borrowing Message) -> Void
     ) throws(MethodError) -> Slot {
+        let open = unanswered.values.reduce(0) { $0 + ($1.user == user ? $1.count : 0) }
+        guard open < Self.mostUnanswered else {
+            throw MethodError(.failed, "The session agents of user \(user) have not answered \(open) calls")
+        }
         do throws(BusFailure) {
             let message = try newCall(agent, method)
             try write(message)
-            return try bus.callAsync(message, timeout: patience, handler: answered)
+            let end = Clock.monotonicMicroseconds + patience
+            return try bus.callAsync(message, timeout: patience) { [weak self] reply in
+                self?.take(reply, from: agent, of: user, isLate: Clock.monotonicMicroseconds >= end)
+                answered(reply)
+            }
         } catch {
             throw MethodError(error)
+        }
+    }
+
+    private func take(
+        _ reply: borrowing Message, from agent: ConnectionName, of user: UInt32, isLate: Bool
+    ) {
+        // libsystemd reads the whole text of an error before anybody else sees it.
+        share.charge(handingOn: reply.errorSize, to: user, at: Clock.monotonicMicroseconds)
+        // Earlier, the bus has answered, because the agent has left.
+        if isLate, reply.error?.isNoReply == true {
+            unanswered[agent, default: Unanswered(user: user)].count += 1
         }
     }
 

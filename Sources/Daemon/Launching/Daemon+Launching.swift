@@ -26,7 +26,7 @@ extension Daemon {
             if let running = running(id, of: user, in: session) { return present(running, wish, answer) }
             guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
             try launches.begin(key) { () throws(MethodError) in
-                try agents.call(agent.connection, .start, within: Agents.patience) {
+                try agents.call(agent.connection, of: agent.user, .start, within: Agents.patience) {
                     message throws(BusFailure) in
                     try message.append(id.rawValue)
                     try message.appendDictionary(wish.startOptions)
@@ -93,7 +93,7 @@ extension Daemon {
     ) {
         do throws(MethodError) {
             try launches.keep { answered throws(MethodError) in
-                try agents.call(agent.connection, .proceed, within: Agents.patience) {
+                try agents.call(agent.connection, of: agent.user, .proceed, within: Agents.patience) {
                     message throws(BusFailure) in
                     try message.append(launch)
                 } _: { [agents] reply in
@@ -198,7 +198,7 @@ extension Daemon {
             let isShown = wish.launchMode == .foreground || !hasDelegate && !wish.urls.isEmpty
             guard isShown, let agent else { return answer(.success(number)) }
             try launches.keep { answered throws(MethodError) in
-                try agents.call(agent.connection, .present, within: Agents.patience) {
+                try agents.call(agent.connection, of: agent.user, .present, within: Agents.patience) {
                     message throws(BusFailure) in
                     try message.append(application.id.rawValue)
                     try message.append(UInt32(application.process.pid))
@@ -259,8 +259,9 @@ extension Daemon {
             let launch = table[application.number]?.launch
         else { return answer(.unknown) }
         do throws(MethodError) {
-            exits[process] = try agents.call(launch.agent, .getExit, within: Agents.patienceWithExits) {
-                message throws(BusFailure) in
+            exits[process] = try agents.call(
+                launch.agent, of: application.user, .getExit, within: Agents.patienceWithExits
+            ) { message throws(BusFailure) in
                 try message.append(launch.number)
             } _: { [unowned self] reply in
                 exits[process] = nil

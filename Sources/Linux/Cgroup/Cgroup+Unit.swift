@@ -2,27 +2,39 @@
 extension Cgroup {
     /// The name, if it is that of a scope or service, without the `_` that systemd puts before names that could be
     /// mistaken for the kernel's own files.
-    public var unit: String? {
-        let unit = unitName
+    public var unit: String? { Self.unit(named: name) }
+
+    private static func unit(named name: String) -> String? {
+        let unit = unitName(name)
         let length = unit.utf8.count
         return length > 6 && unit.hasBytes(suffix: ".scope")
             || length > 8 && unit.hasBytes(suffix: ".service") ? unit : nil
     }
 
     /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
-    public var isApplicationUnit: Bool { unit?.hasBytes(prefix: "app-") ?? false }
+    public var isApplicationUnit: Bool { Self.isApplicationUnit(name) }
+
+    private static func isApplicationUnit(_ name: String) -> Bool {
+        unit(named: name)?.hasBytes(prefix: "app-") ?? false
+    }
 
     /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own below its
     /// unit, and may name them as it likes.
     public var applicationUnit: Cgroup? {
-        var found = isApplicationUnit ? self : nil
-        for above in ancestors where above.isApplicationUnit { found = above }
-        return found
+        // Once over the path: a user may nest cgroups as deep as a path is long.
+        for component in path.utf8.split(separator: Self.slash)
+        where Self.isApplicationUnit(String(Substring(component))) {
+            // The outermost comes first. What the mount does not show is nil.
+            if let unit = Cgroup(path: String(Substring(path.utf8[..<component.endIndex])), in: hierarchy) {
+                return unit
+            }
+        }
+        return nil
     }
 
     /// What the cgroup is for: some units hold more than one application by their nature.
     var purpose: Purpose {
-        let unit = unitName
+        let unit = Self.unitName(name)
         if isRoot { return .root }
         if unit.hasBytes(prefix: "session-"), unit.hasBytes(suffix: ".scope") { return .session }
         if unit.hasBytes(prefix: "user@"), unit.hasBytes(suffix: ".service") { return .manager }
@@ -42,7 +54,7 @@ extension Cgroup {
         case any
     }
 
-    private var unitName: String {
+    private static func unitName(_ name: String) -> String {
         name.hasBytes(prefix: "_") ? String(Substring(name.utf8.dropFirst())) : name
     }
 

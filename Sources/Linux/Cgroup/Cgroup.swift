@@ -84,7 +84,7 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
 
     private var lastSlash: String.Index { path.utf8.lastIndex(of: Self.slash) ?? path.startIndex }
 
-    private static let slash = UInt8(ascii: "/")
+    static let slash = UInt8(ascii: "/")
 
     private static func isReserved(_ component: Substring.UTF8View) -> Bool {
         component.isEmpty || component.elementsEqual(".".utf8) || component.elementsEqual("..".utf8)

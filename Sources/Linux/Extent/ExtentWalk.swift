@@ -3,8 +3,9 @@ struct Offspring {
     let parent: ProcessIdentity
     private enum Stage {
         case begin
-        /// Threads to look at, the place where the threads after them are listed, and the children found so far.
-        case threads(ArraySlice<Int32>, next: Int?, Set<Int32>)
+        /// Threads to look at, the place where the threads after them are listed, the list that is being read, and the
+        /// children found so far.
+        case threads(ArraySlice<Int32>, next: Int?, ChildList?, [Int32])
         case candidates(ArraySlice<Int32>)
     }
     /// This many threads are listed at once: the kernel takes a microsecond or more for each.
@@ -21,29 +22,39 @@ struct Offspring {
         while true {
             switch stage {
             case .begin:
-                stage = .threads([], next: 0, [])
-            case .threads(var threads, var next, var children):
-                // So that the set is not copied for each thread.
+                stage = .threads([], next: 0, nil, [])
+            case .threads(var threads, var next, var list, var children):
+                // So that the array is not copied for each piece.
                 stage = .begin
                 var isSpent = false
                 var isListed = true
-                if threads.isEmpty, let place = next {
+                if threads.isEmpty, list == nil, let place = next {
                     guard
                         let batch = try? proc.threads(of: parent.pid, from: place, atMost: Self.batch)
                     else { return [] }
                     (threads, next) = (batch.found[...], batch.next)
                 }
-                while !isSpent, isListed, let thread = threads.popFirst() {
-                    isListed = proc.readChildren(of: thread, in: parent.pid, into: &children)
+                while !isSpent, isListed {
+                    if let open = list {
+                        if !open.readOn(into: &children) { list = nil }
+                    } else if let thread = threads.popFirst() {
+                        switch proc.children(of: thread, in: parent.pid) {
+                        case .list(let found): list = found
+                        case .gone: break
+                        case .unsupported: isListed = false
+                        }
+                    } else {
+                        break
+                    }
                     isSpent = budget.spend()
                 }
                 if !isListed {
                     // The kernel does not list children: search all processes for this parent.
                     stage = .candidates(((try? proc.processes()) ?? []).sorted()[...])
-                } else if threads.isEmpty, next == nil {
-                    stage = .candidates(children.sorted()[...])
+                } else if threads.isEmpty, next == nil, list == nil {
+                    stage = .candidates(children[...])
                 } else {
-                    stage = .threads(threads, next: next, children)
+                    stage = .threads(threads, next: next, list, children)
                 }
                 if isSpent { return nil }
             case .candidates(var candidates):

@@ -1,15 +1,21 @@
 import Glibc
 
 extension Proc {
-    /// Adds the children of one thread (`CONFIG_PROC_CHILDREN`); false: the kernel has no such file. A child that is
-    /// born or ends during the read may be missing.
-    func readChildren(of thread: Int32, in pid: Int32, into found: inout Set<Int32>) -> Bool {
+    /// The list of the children of one thread.
+    enum Children {
+        case list(ChildList)
+        /// The thread has ended, and left its children to another thread; or we may not look.
+        case gone
+        /// The kernel has no such list (`CONFIG_PROC_CHILDREN`).
+        case unsupported
+    }
+
+    func children(of thread: Int32, in pid: Int32) -> Children {
         do throws(KernelFailure) {
-            try read(children: path(pid, "task/\(thread)/children"), into: &found)
-            return true
+            return .list(ChildList(try Descriptor.open(path(pid, "task/\(thread)/children"))))
         } catch {
-            // A thread that has ended meanwhile left its children to another thread.
-            return !error.isNoSuchFile || !Files.exists(path(pid, "task/\(thread)/stat"))
+            let isSupported = !error.isNoSuchFile || !Files.exists(path(pid, "task/\(thread)/stat"))
+            return isSupported ? .gone : .unsupported
         }
     }
 
@@ -43,19 +49,35 @@ extension Proc {
         }
     }
 
-    private func read(children path: String, into found: inout Set<Int32>) throws(KernelFailure) {
-        let file = try Descriptor.open(path)
-        let text = try Files.text(in: file, named: path, limit: 1 << 20)
-        // There may be thousands of numbers, so each is touched only once.
-        var child: Int32 = 0
-        for byte in text.utf8 {
-            guard byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9"), child < Int32.max / 10 else {
-                if child > 0 { found.insert(child) }
-                child = 0
-                continue
+}
+
+/// The children of a thread, read piece by piece: there may be tens of thousands. A child that is born or ends
+/// meanwhile may be missing.
+final class ChildList {
+    private let file: Descriptor
+    /// The number in which the last piece ended, as far as it went.
+    private var half: Int32 = 0
+
+    init(_ file: consuming Descriptor) { self.file = file }
+
+    /// Adds the next few hundred; false: there are no more.
+    func readOn(into found: inout [Int32]) -> Bool {
+        withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 8) { buffer in
+            let count = read(file.rawValue, buffer.baseAddress, buffer.count)
+            for byte in buffer.prefix(max(count, 0)) {
+                guard byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9"), half < Int32.max / 10 else {
+                    take(&found)
+                    continue
+                }
+                half = half * 10 + Int32(byte - UInt8(ascii: "0"))
             }
-            child = child * 10 + Int32(byte - UInt8(ascii: "0"))
+            if count <= 0 { take(&found) }
+            return count > 0
         }
-        if child > 0 { found.insert(child) }
+    }
+
+    private func take(_ found: inout [Int32]) {
+        if half > 0 { found.append(half) }
+        half = 0
     }
 }
