@@ -10,6 +10,12 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case close
     /// The window manager was asked to bring one of its windows to the front.
     case activate
+    /// The user has pressed a key or a button for it although none of its windows is seen: in a menu, or on an icon.
+    case input
+    /// Another client pastes what it has selected.
+    case paste
+    /// The user has acted on a notification of it, or pressed a global shortcut of it.
+    case action
     /// The session manager asks whether the session may end.
     case sessionEnd = "session-end"
     /// The X server answers no client: this application may have grabbed it.

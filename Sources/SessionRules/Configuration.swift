@@ -66,9 +66,15 @@ public struct Configuration {
         }
     }
 
+    /// Which file is being read.
+    private var layer = 0
+
     private mutating func take(_ file: ConfigurationFile) {
+        defer { layer += 1 }
+        takeBack(by: file)
+        let layer = layer
         let complaints = file.apply(to: &self, defaults: Configuration()) { section in
-            if let pattern = Rule.pattern(ofSection: section) { return Rule.rows(pattern) }
+            if let pattern = Rule.pattern(ofSection: section) { return Rule.rows(pattern, layer) }
             guard section == "Session" else { return nil }
             return [
                 ConfigurationRow("Adopt", list: \.adopt) { words, patterns in
@@ -80,11 +86,21 @@ public struct Configuration {
         self.complaints += complaints
     }
 
-    /// The rule for this pattern, whichever file it is in.
-    subscript(rule pattern: String) -> Rule {
-        get { rules.first { $0.pattern == pattern } ?? Rule(pattern) }
+    /// An empty value takes back what the files before this one say in a section of the same name.
+    private mutating func takeBack(by file: ConfigurationFile) {
+        for assignment in file.assignments where assignment.value.isEmpty {
+            for rule in rules where rule.section == assignment.section && rule.layer < layer {
+                let row = Rule.rows(rule.pattern, rule.layer).first { $0.key == assignment.key }
+                row?.restore(in: &self, from: Configuration())
+            }
+        }
+    }
+
+    /// The rule for this pattern in one of the files.
+    subscript(rule pattern: String, layer: Int) -> Rule {
+        get { rules.first { $0.pattern == pattern && $0.layer == layer } ?? Rule(pattern, layer: layer) }
         set {
-            if let index = rules.firstIndex(where: { $0.pattern == pattern }) {
+            if let index = rules.firstIndex(where: { $0.pattern == pattern && $0.layer == layer }) {
                 rules[index] = newValue
             } else {
                 rules.append(newValue)

@@ -5,6 +5,8 @@ public import Linux
 public struct Rule: Equatable, Sendable {
     /// As in fnmatch(3), ignoring case.
     public let pattern: String
+    /// Which file it is in: a greater number comes later, and so counts more.
+    let layer: Int
     /// `Suspension=`
     public var suspension: Configuration.Suspension?
     /// `Reclaimable=`
@@ -34,10 +36,18 @@ public struct Rule: Equatable, Sendable {
     public var onBattery: Bool?
 
     /// Creates a rule that says nothing yet.
-    public init(_ pattern: String) { self.pattern = pattern }
+    public init(_ pattern: String) { self.init(pattern, layer: 0) }
+
+    init(_ pattern: String, layer: Int) {
+        self.pattern = pattern
+        self.layer = layer
+    }
 
     /// Separates the patterns of several rules about one application.
     public static let separator = ", "
+    /// The longest text that the daemon takes as the name of a rule may be cut up to three bytes shorter, so that no
+    /// character is split.
+    public static let mostNameBytes = 252
     private static let prefix = "Application "
     private static let caseless: Int32 = 1 << 4
 
@@ -52,21 +62,21 @@ public struct Rule: Equatable, Sendable {
     }
 
     /// What its section may contain.
-    static func rows(_ pattern: String) -> [ConfigurationRow<Configuration>] {
+    static func rows(_ pattern: String, _ layer: Int) -> [ConfigurationRow<Configuration>] {
         [
-            ConfigurationRow("Suspension", .choice, \.[rule: pattern].suspension),
-            ConfigurationRow("Reclaimable", .boolean, \.[rule: pattern].reclaimable),
-            ConfigurationRow("BackgroundGraceSec", .boundlessSpan, \.[rule: pattern].backgroundGrace),
-            ConfigurationRow("KeepWhile", .reasons, \.[rule: pattern].keepWhile),
-            ConfigurationRow("DrainEverySec", .boundlessSpan, \.[rule: pattern].drainEvery),
-            ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern].drainFor),
-            ConfigurationRow("SuspendWhen", .choice, \.[rule: pattern].suspendWhen),
-            ConfigurationRow("BackgroundCPUQuota", .percentage, \.[rule: pattern].backgroundCPUQuota),
-            ConfigurationRow("UnsavedMark", .boolean, \.[rule: pattern].unsavedMark),
-            ConfigurationRow("RelaunchReclaimed", .boolean, \.[rule: pattern].relaunchReclaimed),
-            ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern].execSuspend),
-            ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern].execResume),
-            ConfigurationRow("OnBattery", .boolean, \.[rule: pattern].onBattery),
+            ConfigurationRow("Suspension", .choice, \.[rule: pattern, layer].suspension),
+            ConfigurationRow("Reclaimable", .boolean, \.[rule: pattern, layer].reclaimable),
+            ConfigurationRow("BackgroundGraceSec", .boundlessSpan, \.[rule: pattern, layer].backgroundGrace),
+            ConfigurationRow("KeepWhile", .reasons, \.[rule: pattern, layer].keepWhile),
+            ConfigurationRow("DrainEverySec", .boundlessSpan, \.[rule: pattern, layer].drainEvery),
+            ConfigurationRow("DrainForSec", .finiteSpan, \.[rule: pattern, layer].drainFor),
+            ConfigurationRow("SuspendWhen", .choice, \.[rule: pattern, layer].suspendWhen),
+            ConfigurationRow("BackgroundCPUQuota", .percentage, \.[rule: pattern, layer].backgroundCPUQuota),
+            ConfigurationRow("UnsavedMark", .boolean, \.[rule: pattern, layer].unsavedMark),
+            ConfigurationRow("RelaunchReclaimed", .boolean, \.[rule: pattern, layer].relaunchReclaimed),
+            ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern, layer].execSuspend),
+            ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern, layer].execResume),
+            ConfigurationRow("OnBattery", .boolean, \.[rule: pattern, layer].onBattery),
         ]
     }
 
@@ -114,6 +124,7 @@ public struct Rule: Equatable, Sendable {
             all.keepWhile = rule.keepWhile ?? all.keepWhile
             all.drainEvery = rule.drainEvery ?? all.drainEvery
             all.drainFor = rule.drainFor ?? all.drainFor
+            all.onBattery = rule.onBattery ?? all.onBattery
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
             all.unsavedMark = rule.unsavedMark ?? all.unsavedMark
             all.relaunchReclaimed = rule.relaunchReclaimed ?? all.relaunchReclaimed

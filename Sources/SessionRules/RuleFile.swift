@@ -6,7 +6,8 @@ public struct RuleFile: Sendable {
 
     /// - Parameter text: the text of the file; empty if there is none.
     public init(_ text: String) {
-        lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
+        // A carriage return and a line feed are one Character.
+        lines = text.split(omittingEmptySubsequences: false) { $0 == "\n" || $0 == "\r\n" }.map(String.init)
         if lines.last == "" { lines.removeLast() }
     }
 
@@ -19,8 +20,11 @@ public struct RuleFile: Sendable {
     public mutating func set(_ assignments: [(key: String, value: String)], in rule: Rule) {
         for (key, value) in assignments {
             // A key may occur twice, and in two sections of the same name.
-            for index in sections(of: rule).joined().reversed() where self.key(at: index) == key {
-                lines.remove(at: index)
+            let continued = continued
+            for index in sections(of: rule).joined().reversed()
+            where !continued[index] && self.key(at: index) == key {
+                let end = continued[(index + 1)...].firstIndex(of: false) ?? lines.count
+                lines.removeSubrange(index..<end)
             }
             guard !value.isEmpty else { continue }
             if sections(of: rule).isEmpty {
@@ -47,10 +51,25 @@ public struct RuleFile: Sendable {
 
     /// The lines of each section of the rule, including its name.
     private func sections(of rule: Rule) -> [Range<Int>] {
-        let heads = lines.indices.filter { lines[$0].trimmed.hasPrefix("[") }
+        let continued = continued
+        let heads = lines.indices.filter { !continued[$0] && lines[$0].trimmed.hasPrefix("[") }
         return heads.enumerated().compactMap { index, head in
-            guard lines[head].trimmed == "[\(rule.section)]" else { return nil }
+            let line = lines[head].trimmed
+            guard line.hasSuffix("]"),
+                Rule.pattern(ofSection: String(line.dropFirst().dropLast())) == rule.pattern
+            else { return nil }
             return head..<(index + 1 < heads.count ? heads[index + 1] : lines.count)
+        }
+    }
+
+    /// Which lines belong to the one before: systemd.syntax(7). So do comments among them.
+    private var continued: [Bool] {
+        var isOpen = false
+        return lines.map { line in
+            let isContinued = isOpen
+            let isComment = line.trimmed.first.map { $0 == "#" || $0 == ";" } ?? false
+            if !isComment { isOpen = line.last == "\\" }
+            return isContinued
         }
     }
 

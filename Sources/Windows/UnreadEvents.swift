@@ -8,6 +8,18 @@ public enum UnreadEvents: Sendable {
     /// The X Session Management Protocol, by which session managers ask clients to save their state and to end.
     case xsmp
 
+    /// What a server wants of its client.
+    public enum Request: Sendable {
+        /// To do something with a window of its own, mostly to close it.
+        case close
+        /// The user has pressed a key or a button for it.
+        case input
+        /// Another client pastes what this one has selected.
+        case paste
+        /// To save its state, or to end.
+        case endOfSession
+    }
+
     /// - Parameter service: the name of the server's socket, as in `sun_path` of unix(7); nil for a socket of another
     ///   kind of service. Wayland servers are named `wayland-N` (wl_display_add_socket_auto), X servers
     ///   `.X11-unix/XN` (X(7)), session managers `.ICE-unix/PID` (libICE).
@@ -23,20 +35,19 @@ public enum UnreadEvents: Sendable {
         }
     }
 
-    /// Whether the server asks the client for something: to do something with a window of its own, mostly to close it,
-    /// or anything at all by XSMP, in which it only speaks to ask.
+    /// The first request among events.
     ///
     /// - Parameter events: bytes from the beginning of an event on; the last event may be cut off.
-    public func haveRequest(_ events: UnsafeRawBufferPointer) -> Bool {
+    public func request(in events: UnsafeRawBufferPointer) -> Request? {
         var rest = events[...]
         while !rest.isEmpty {
             let event = UnsafeRawBufferPointer(rebasing: rest)
-            guard event.count >= headerSize else { return false }
-            if isRequest(event) { return true }
-            guard let size = size(event), size <= event.count else { return false }
+            guard event.count >= headerSize else { return nil }
+            if let request = request(event) { return request }
+            guard let size = size(event), size <= event.count else { return nil }
             rest = rest.dropFirst(size)
         }
-        return false
+        return nil
     }
 
     private var headerSize: Int {
@@ -63,21 +74,40 @@ public enum UnreadEvents: Sendable {
         }
     }
 
-    private func isRequest(_ event: UnsafeRawBufferPointer) -> Bool {
+    private func request(_ event: UnsafeRawBufferPointer) -> Request? {
         switch self {
-        case .xsmp: return true
+        // By this protocol a server only speaks to ask.
+        case .xsmp: return .endOfSession
         case .wayland:
             // xdg_toplevel.close and xdg_popup.popup_done: opcode 1 without arguments, for an object that the client
             // has made. Other events like that are rare for a client that is not in front: that it lost the primary
             // selection, or that the user is back.
-            return event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) == 8 << 16 | 1
+            let isAsked =
+                event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) == 8 << 16 | 1
                 && event.loadUnaligned(as: UInt32.self) < Self.firstOfServer
+            return isAsked ? .close : nil
         case .x11:
+            switch event[0] & ~Self.sent {
+            // In a menu, which no window manager lists; on an icon in a tray; or what the client has grabbed.
+            case Self.keyPress, Self.buttonPress: return .input
+            case Self.selectionRequest: return .paste
+            case Self.genericEvent: return isInput(generic: event) ? .input : nil
+            default: break
+            }
             // A message of another client to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Messages about the root
             // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
-            return event[0] == Self.sent | Self.clientMessage && event[1] == 32
+            let isAsked =
+                event[0] == Self.sent | Self.clientMessage && event[1] == 32
                 && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
+            return isAsked ? .close : nil
         }
+    }
+
+    /// Whether it is `XI_KeyPress`, `XI_ButtonPress` or `XI_TouchBegin` of the X Input Extension 2, which have 80 bytes at
+    /// least. Events of the Present Extension that have these types have 40.
+    private func isInput(generic event: UnsafeRawBufferPointer) -> Bool {
+        guard let size = size(event), size >= 80 else { return false }
+        return [2, 4, 18].contains(event.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
     }
 
     /// The Wayland protocol, "Creating Objects": the server's objects have this id or a greater one.
@@ -85,6 +115,9 @@ public enum UnreadEvents: Sendable {
     private static let reply: UInt8 = 1
     /// The event was sent by a client (SendEvent).
     private static let sent: UInt8 = 0x80
+    private static let keyPress: UInt8 = 2
+    private static let buttonPress: UInt8 = 4
+    private static let selectionRequest: UInt8 = 30
     private static let clientMessage: UInt8 = 33
     private static let genericEvent: UInt8 = 35
     /// X.Org's server counts its own resources below this, the root window among them (include/dix/resource.h: 29 bits,

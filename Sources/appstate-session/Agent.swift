@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Linux
 import SessionRules
 import Systemd
 import Windows
@@ -20,7 +21,8 @@ final class Agent {
     private var reporter: Reporter?
     private var exemptions: Exemptions?
     /// What is known of processes that must not be suspended.
-    private var exempt: Exemptions.Known = [:]
+    private var exempt: [ExemptionReason: Set<ProcessIdentity>] = [:]
+    private let proc = Proc()
     private var sessionNames: SessionNames?
     private var calls: CallWatch?
     private var starts: StartWatch?
@@ -28,6 +30,8 @@ final class Agent {
     private var sessionEnd: SessionEndWatch?
     private var commands: SuspendCommands?
     private var demands: Demands?
+    /// What the last daemon was not told any more.
+    private var unmet: [Int32: Demands.Demand] = [:]
     /// The main processes of applications that are suspended, or about to be, and of all applications.
     private var resting: Set<Int32> = []
     private var registered: Set<Int32> = []
@@ -124,7 +128,7 @@ final class Agent {
             } stall: { [unowned self] in
                 unstall($0)
             } tell: { [unowned self] in
-                tell($0, $1)
+                tell($0, among: $1)
             }
         } catch {
             journal.log(.notice, "\(error)")
@@ -156,7 +160,7 @@ final class Agent {
             } needed: { [unowned self] pid, reason, caller in
                 demands?.report(pid, reason, by: caller)
             }
-            calls?.watch(resting, among: registered)
+            calls?.watch(resting, suspended: Set(suspended), among: registered)
         } catch {
             journal.log(.notice, "calls on the session bus are not watched: \(error)")
         }
@@ -246,7 +250,10 @@ final class Agent {
         observer = nil
         leaveDisplay()
         do {
-            guard loop.now - lastLook > Self.looksApart else { throw ObserverFailure.ended("it ended again") }
+            guard loop.now - lastLook > Self.looksApart else {
+                // It is there, and has cut us off. Its windows are not gone, and the next agent begins anew.
+                return end("the display server has ended the connection twice", code: 1)
+            }
             lastLook = loop.now
             try watch(DisplayServer.observer())
             settleConnection()
@@ -293,9 +300,19 @@ final class Agent {
     }
 
     private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
+        tell(reason, among: Set(processes.compactMap { try? proc.identity(of: $0) }))
+    }
+
+    private func tell(_ reason: ExemptionReason, among processes: Set<ProcessIdentity>) {
         guard exempt[reason] ?? [] != processes else { return }
         exempt[reason] = processes
-        exemptions?.report(exempt)
+        reportExemptions()
+    }
+
+    /// A process that has ended is not exempt, whoever has its number by now.
+    private func reportExemptions() {
+        exemptions?.report(
+            exempt.mapValues { Set($0.filter { (try? proc.identity(of: $0.pid)) == $0 }.map(\.pid)) })
     }
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
@@ -312,7 +329,7 @@ final class Agent {
 
     private func follow(_ suspended: Set<Int32>, _ waiting: Set<Int32>) {
         resting = suspended.union(waiting)
-        calls?.watch(resting, among: registered)
+        calls?.watch(resting, suspended: suspended, among: registered)
         starts?.watch(resting)
         requests?.watch(resting)
         let new = suspended.subtracting(self.suspended)
@@ -352,7 +369,7 @@ final class Agent {
     private func beginReports(over bus: Bus, _ deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
         // Before the windows, with which the daemon begins to suspend again.
         exemptions = try Exemptions(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
-        exemptions?.report(exempt)
+        reportExemptions()
         reporter = try Reporter(
             bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
             log: log.map { log in { log("\($0)") } }, minimize: { [unowned self] in minimize($0) })
@@ -363,11 +380,13 @@ final class Agent {
                 commands?.release(pid)
             },
             resting: { [unowned self] in follow($0, $1) },
-            states: { [unowned self] in commands?.learn($0) })
+            states: { [unowned self] in commands?.learn($0) },
+            restsInSight: { [unowned self] in rules?.restingInSight.contains($0) == true })
         rules = try RuleKeeper(
             bus: bus, loop: loop, deaf: deaf, journal: journal, log: log,
             configured: { [unowned self] in registry?.ruled($0) })
-        demands = try Demands(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
+        demands = try Demands(bus: bus, loop: loop, deaf: deaf, due: unmet, journal: journal, log: log)
+        unmet = [:]
         adoption.use(bus)
     }
 
@@ -393,7 +412,11 @@ final class Agent {
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
     /// was reported ends with the connection.
-    private var isBlind: Bool { options.launchesOnly || observer?.isBlind == true }
+    /// Of more windows than are watched, one may have the focus.
+    private var isBlind: Bool {
+        options.launchesOnly || observer?.isBlind == true
+            || (observer?.windows.count ?? 0) >= ObservedWindow.mostWindows
+    }
 
     private func settleConnection() {
         guard isBlind != isSilent else { return }
@@ -405,6 +428,7 @@ final class Agent {
         reporter = nil
         exemptions = nil
         registry = nil
+        if let demands { unmet = demands.due }
         demands = nil
         rules = nil
         power = nil
@@ -457,11 +481,11 @@ final class Agent {
 
     // MARK: The end
 
-    private func end(_ why: String) {
+    private func end(_ why: String, code: Int32 = 0) {
         Service.notify("STOPPING=1")
         journal.log(.notice, why)
         reporter?.finish()
-        loop.exit(code: 0)
+        loop.exit(code: code)
     }
 }
 

@@ -17,6 +17,8 @@ final class Exemptions: DaemonSpeaker {
     private var told: [Row]? = []
     /// The daemon had no room for the last set, so the next report is sent in any case.
     private var hadNoRoom = false
+    /// How often in a row a set was refused that may be accepted later.
+    private var attempts = 0
 
     private struct Row: Equatable {
         let pid: UInt32
@@ -25,6 +27,7 @@ final class Exemptions: DaemonSpeaker {
 
     /// The daemon takes this many rows from one user (org.appstate1.Reporter, "ReplaceExemptions").
     private static let mostRows = 256
+    private static let mostAttempts = 3
 
     /// - Parameters:
     ///   - deaf: called if the bus refuses a match rule for the daemon.
@@ -68,14 +71,18 @@ final class Exemptions: DaemonSpeaker {
                 }
             },
             refused: { [unowned self] error in
-                // Other programs of this user have too many exemptions now, and may have fewer later.
-                guard ErrorName(rawValue: error.name) != .limitsExceeded else {
-                    journal.log(.info, "exemptions are not reported: \(error.message)")
-                    hadNoRoom = true
-                    return
+                guard ErrorName(rawValue: error.name) == .limitsExceeded else {
+                    return line.refused(error, "does not accept exemptions")
                 }
-                line.refused(error, "does not accept exemptions")
-            })
+                // Too many calls of this user may wait just now. Or other programs of this user have too many
+                // exemptions now, and may have fewer later.
+                attempts += 1
+                if attempts <= Self.mostAttempts, line.tryAgain("does not accept exemptions", error) {
+                    return forget()
+                }
+                attempts = 0
+                hadNoRoom = true
+            }, answered: { [unowned self] _ in attempts = 0 })
         told = rows
         hadNoRoom = false
         log?(

@@ -20,6 +20,7 @@ final class Registry: DaemonSpeaker {
     private let unregistered: (Int32) -> Void
     private let tellResting: (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void
     private let tellStates: ([Int32: LifeCycleState]) -> Void
+    private let restsInSight: (Int32) -> Bool
     private var states: [Int32: LifeCycleState] = [:]
     private var entries: [Int32: Entry] = [:]
     private var suspended: Set<Int32> { Set(states.filter { $0.value == .suspended }.keys) }
@@ -40,12 +41,14 @@ final class Registry: DaemonSpeaker {
     ///   - resting: gets the suspended applications, no matter what suspended them, and those that will be suspended
     ///     when their time in the background is over; called whenever one of them is registered, suspended or let run.
     ///   - states: gets the states of all applications, whenever one of them changes.
+    ///   - restsInSight: whether an application is suspended even while it is visible.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
         tell: @escaping ([Int32: Entry]) -> Void,
         unregistered: @escaping (Int32) -> Void,
         resting: @escaping (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void,
-        states: @escaping ([Int32: LifeCycleState]) -> Void
+        states: @escaping ([Int32: LifeCycleState]) -> Void,
+        restsInSight: @escaping (Int32) -> Bool
     ) throws(BusFailure) {
         self.bus = bus
         self.deaf = deaf
@@ -54,6 +57,7 @@ final class Registry: DaemonSpeaker {
         self.unregistered = unregistered
         tellResting = resting
         tellStates = states
+        self.restsInSight = restsInSight
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
         matches = try listen()
@@ -154,7 +158,11 @@ final class Registry: DaemonSpeaker {
     /// Handles a change of the rule for an application, which may be suspended from now on.
     func ruled(_ path: String) {
         guard let pid = entries.first(where: { $0.value.path == path })?.key else { return }
-        if states[pid] == .background, !waiting.contains(pid) { askSuspension(of: pid) }
+        if mayBeSuspended(pid), !waiting.contains(pid) { askSuspension(of: pid) }
+    }
+
+    private func mayBeSuspended(_ pid: Int32) -> Bool {
+        states[pid] == .background || states[pid] == .inactive && restsInSight(pid)
     }
 
     /// Asks whether policy may suspend the application once nothing exempts it any more. No signal announces that
@@ -168,7 +176,7 @@ final class Registry: DaemonSpeaker {
             try question.append(ApplicationProperty.suspension.rawValue)
             questions[pid] = try bus.callAsync(question) { [unowned self] reply in
                 questions[pid] = nil
-                guard entries[pid]?.path == path, states[pid] == .background,
+                guard entries[pid]?.path == path, mayBeSuspended(pid),
                     case .string(SuspensionPolicy.automatic.rawValue)? = try? reply.readVariant()
                 else { return }
                 waiting.insert(pid)
@@ -184,7 +192,8 @@ final class Registry: DaemonSpeaker {
         states[pid] = LifeCycleState(rawValue: to)
         tellStates(states)
         // It usually runs because another process needs it, and has yet to answer.
-        if from == LifeCycleState.suspended.rawValue, to == LifeCycleState.background.rawValue {
+        let isBack = from == LifeCycleState.suspended.rawValue && to == LifeCycleState.background.rawValue
+        if isBack || states[pid] == .inactive && restsInSight(pid) {
             waiting.insert(pid)
         } else if to != LifeCycleState.background.rawValue, to != LifeCycleState.suspended.rawValue {
             waiting.remove(pid)

@@ -37,10 +37,11 @@ enum Report: Equatable {
         }
     }
 
-    /// The same windows with only one focus, the first. With two, as on a compositor with two seats, each would take
-    /// the focus from the other without end.
+    /// The same windows, each once, with only one focus, the first. With two, as on a compositor with two seats, each
+    /// would take the focus from the other without end. Any client of an X server may list a window twice.
     static func withOneFocus(_ windows: [Window]) -> [Window] {
-        var windows = windows
+        var numbers: Set<UInt64> = []
+        var windows = windows.filter { numbers.insert($0.number).inserted }
         for index in windows.indices.filter({ windows[$0].observed.focused }).dropFirst() {
             windows[index].observed.focused = false
         }

@@ -17,11 +17,13 @@ final class RuleKeeper: DaemonSpeaker {
     /// What the daemon has been sent, by the application's object; nil: no rule.
     private var told: [String: Told?] = [:]
     private var wanted: [String: Told?] = [:]
-    /// The properties of registered applications that do not change, by their objects.
+    /// The properties of registered applications, by their objects. All but the program do not change.
     private var known: [String: (pid: Int32, traits: Traits)] = [:]
 
     /// The commands to run, by the main processes of applications.
     private(set) var commands: [Int32: SuspendCommands.Commands] = [:]
+    /// The main processes of applications that are suspended even while they are visible.
+    private(set) var restingInSight: Set<Int32> = []
 
     private var subject: Subject?
 
@@ -89,18 +91,25 @@ final class RuleKeeper: DaemonSpeaker {
         let classes = configuration.rules.isEmpty ? [:] : Self.classes(of: windows, among: entries, proc)
         wanted = known.mapValues { pid, traits in
             var traits = traits
+            // A launched application is registered before it executes its program, and a script may execute another one.
+            if let program = try? proc.program(of: pid) { traits[.program] = [program] }
             traits[.windowClass] = classes[pid] ?? []
             let rules = configuration.rules(for: traits).map(\.rule).filter {
                 $0.counts(onBattery: onBattery)
             }
             return Rule.combined(rules).map {
-                // The daemon takes names of up to 255 bytes.
-                let name = rules.map(\.pattern).joined(separator: Rule.separator)
+                // Both files may have a rule for a pattern. The daemon takes names of up to 255 bytes.
+                var patterns: [String] = []
+                for rule in rules where !patterns.contains(rule.pattern) { patterns.append(rule.pattern) }
+                let name = patterns.joined(separator: Rule.separator)
                 return Told(name: ObservedWindow.text(name.utf8), rule: $0)
             }
         }
-        commands = [:]
+        (commands, restingInSight) = ([:], [])
         for (path, (pid, _)) in known {
+            if case let told?? = wanted[path], told.rule.suspendWhen == .inactive {
+                restingInSight.insert(pid)
+            }
             guard case let told?? = wanted[path], let id = entries[pid]?.name,
                 told.rule.execSuspend != nil || told.rule.execResume != nil
             else { continue }

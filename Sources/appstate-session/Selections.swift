@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Linux
 import Systemd
 import Windows
 
@@ -8,7 +9,17 @@ final class Selections {
     private let loop: EventLoop
     private let journal: Journal
     private let make: (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver
-    private let tell: (ExemptionReason, Set<Int32>) -> Void
+    private let tell: (ExemptionReason, Set<ProcessIdentity>) -> Void
+    private let proc = Proc()
+    /// Who owned each selection when it was last taken. A Wayland compositor does not tell that this process has ended.
+    private var known: [Selection: Owners] = [:]
+
+    private struct Owners {
+        let change: UInt64
+        let pids: Set<Int32>
+        let processes: Set<ProcessIdentity>
+    }
+
     private let stall: (_ times: Int) -> Void
     private var observer: any SelectionObserver
     private var source: Source?
@@ -33,7 +44,8 @@ final class Selections {
     init(
         loop: EventLoop, journal: Journal,
         make: @escaping (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver,
-        stall: @escaping (_ times: Int) -> Void, tell: @escaping (ExemptionReason, Set<Int32>) -> Void
+        stall: @escaping (_ times: Int) -> Void,
+        tell: @escaping (ExemptionReason, Set<ProcessIdentity>) -> Void
     ) throws {
         self.loop = loop
         self.journal = journal
@@ -59,7 +71,7 @@ final class Selections {
     private func connectAgain() {
         do {
             observer = try make(true)
-            marks = nil
+            (marks, known) = (nil, [:])
             try watch()
         } catch {
             if case .unsupported? = error as? ObserverFailure { return journal.log(.notice, "\(error)") }
@@ -90,7 +102,15 @@ final class Selections {
             isFresh = true
             timer?.arm(at: loop.now + Self.longestMark)
         }
-        tell(.clipboard, observer.owners[.clipboard] ?? [])
-        tell(.selection, isFresh ? observer.owners[.primary] ?? [] : [])
+        tell(.clipboard, owners(of: .clipboard))
+        tell(.selection, isFresh ? owners(of: .primary) : [])
+    }
+
+    private func owners(of selection: Selection) -> Set<ProcessIdentity> {
+        let (change, pids) = (observer.changes[selection] ?? 0, observer.owners[selection] ?? [])
+        if let known = known[selection], known.change == change, known.pids == pids { return known.processes }
+        let processes = Set(pids.compactMap { try? proc.identity(of: $0) })
+        known[selection] = Owners(change: change, pids: pids, processes: processes)
+        return processes
     }
 }

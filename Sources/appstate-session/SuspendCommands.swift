@@ -41,6 +41,8 @@ final class SuspendCommands {
         /// `ExecSuspend=` is not run before this time.
         var settled: UInt64 = 0
         var running: Running?
+        /// It is not registered any more: `ExecResume=` follows the command that runs.
+        var isReleased = false
     }
 
     private struct Running {
@@ -103,7 +105,11 @@ final class SuspendCommands {
     func release(_ pid: Int32) {
         guard progress[pid]?.owesResume == true else { return }
         progress[pid]?.owesResume = false
-        if progress[pid]?.running == nil { runResume(of: pid) }
+        if progress[pid]?.running == nil {
+            runResume(of: pid)
+        } else {
+            progress[pid]?.isReleased = true
+        }
     }
 
     private func move(_ pid: Int32, to state: LifeCycleState) {
@@ -205,6 +211,11 @@ final class SuspendCommands {
     private func ended(_ pid: Int32, _ id: String, _ failure: String?) {
         guard let running = progress[pid]?.running else { return }
         progress[pid]?.running = nil
+        defer { publish() }
+        if progress[pid]?.isReleased == true {
+            progress[pid]?.isReleased = false
+            if runResume(of: pid) { return }
+        }
         if !running.isAbandoned {
             if running.isSuspend { progress[pid]?.hasSucceeded = failure == nil }
             if let failure {
@@ -215,6 +226,5 @@ final class SuspendCommands {
             }
         }
         proceed(pid)
-        publish()
     }
 }

@@ -80,10 +80,8 @@ struct RuleCommand: ParsableCommand {
     }
 
     private func show(_ rule: Rule) throws {
-        guard let known = Configuration(reading: .system).rules.first(where: { $0.pattern == rule.pattern })
-        else {
-            throw Failure("there is no rule [\(rule.section)]")
-        }
+        let rules = Configuration(reading: .system).rules.filter { $0.pattern == rule.pattern }
+        guard let known = Rule.combined(rules) else { throw Failure("there is no rule [\(rule.section)]") }
         for line in known.assignments { Terminal.emit(Line(line)) }
     }
 }
@@ -111,9 +109,13 @@ struct Rules: ParsableCommand {
             else { continue }
             let patterns = names.components(by: Rule.separator)
             let traits = Traits(of: Int32(row.pid), id: row.id)
-            for rule in configuration.rules where patterns.contains(rule.pattern) {
-                let kind = rule.match(traits) ?? .windowClass
-                uses[rule.pattern, default: []].append("\(row.id) (\(row.number)), by its \(kind.rawValue)")
+            // A long list of patterns was cut off.
+            let isWhole = names.utf8.count < Rule.mostNameBytes
+            for pattern in Set(configuration.rules.map(\.pattern)) {
+                let kind = Rule(pattern).match(traits)
+                guard patterns.contains(pattern) || !isWhole && kind != nil else { continue }
+                let how = kind ?? .windowClass
+                uses[pattern, default: []].append("\(row.id) (\(row.number)), by its \(how.rawValue)")
             }
         }
         var table = Table(["RULE", "SAYS", "ABOUT"], givingWay: [(2, 12), (1, 12), (0, 8)])

@@ -40,7 +40,7 @@ struct DemandTests {
             try wait("whether calls are seen") { isSeen != nil }
         }
 
-        func follow(_ pids: Set<Int32>) { watch?.watch(pids, among: pids) }
+        func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
             let deadline = ContinuousClock.now + .seconds(300)
@@ -167,6 +167,37 @@ struct DemandTests {
             try ping()
             return !calls.seen.isEmpty
         }
+    }
+
+    @Test(
+        "an action of the user that a signal announces is seen", arguments: SessionBus.Kind.present,
+        [false, true])
+    func actions(on kind: SessionBus.Kind, toAll: Bool) throws {
+        let calls = try Calls(SessionBus(kind))
+        let (application, desktop) = (
+            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
+        )
+        let name = application.uniqueName
+        calls.follow([getpid()])
+        func signal(_ member: String) throws {
+            let interface = "org.freedesktop.Notifications"
+            let path = "/org/freedesktop/Notifications"
+            let message =
+                toAll
+                ? try desktop.newSignal(path: path, interface: interface, member: member)
+                : try desktop.newSignal(path: path, interface: interface, member: member, to: name)
+            try message.append(UInt32(7))
+            try message.append("default")
+            try desktop.send(message)
+            try desktop.flush()
+        }
+        try calls.wait("the action") {
+            try signal("NotificationClosed")
+            try signal("ActionInvoked")
+            return !calls.seen.isEmpty
+        }
+        #expect(Set(calls.seen) == [[getpid(), getpid()]])
+        #expect(Set(calls.reasons) == [.action])
     }
 
     @Test("a bus that lets no client monitor calls is reported as such")

@@ -62,6 +62,14 @@ struct ReportTests {
         #expect(Report.changes(from: known, to: windows) == [])
     }
 
+    @Test("a window that is listed twice is reported once, and its focus does not alternate")
+    func listedTwice() throws {
+        let windows = Report.withOneFocus(
+            try [window(2, focused: true), window(1), window(2, focused: true)])
+        #expect(windows.map(\.number) == (try [window(2), window(1)]).map(\.number))
+        #expect(windows.map(\.observed.focused) == [true, false])
+    }
+
     @Test("a changed title alone is not reported, but is included in the next report")
     func title() throws {
         let before = try [window(1, title: "0:01")]

@@ -168,13 +168,32 @@ struct SessionConfigurationTests {
             """,
             "[Application *]\nKeepWhile=none\nReclaimable=yes\n")
         let rules = configuration.rules(for: traits("gimp-2.10")).map(\.rule)
-        #expect(rules.map(\.pattern) == ["*", "gimp*"])
+        #expect(rules.map(\.pattern) == ["*", "gimp*", "*"])
         let all = try #require(Rule.combined(rules))
         #expect(
             all.assignments == [
                 "Suspension=never", "Reclaimable=yes", "BackgroundGraceSec=1min", "KeepWhile=none",
             ])
         #expect(complaints(configuration) == [])
+    }
+
+    @Test("a rule of the user's counts more than any of the administrator's, also if both have its pattern")
+    func userLast() throws {
+        let administrator =
+            "[Application firefox*]\nBackgroundGraceSec=1min\n[Application *]\nSuspension=automatic\n"
+        func all(_ own: String) throws -> [String]? {
+            Rule.combined(try read(administrator, own).rules(for: traits("firefox-esr")).map(\.rule))?
+                .assignments
+        }
+        #expect(try all("") == ["Suspension=automatic", "BackgroundGraceSec=1min"])
+        #expect(
+            try all("[Application firefox*]\nSuspension=never\n")
+                == ["Suspension=never", "BackgroundGraceSec=1min"])
+        // An empty value takes back what was said for the same pattern.
+        #expect(
+            try all("[Application firefox*]\nBackgroundGraceSec=\n") == ["Suspension=automatic"])
+        #expect(
+            try all("[Application *]\nSuspension=\n") == ["BackgroundGraceSec=1min"])
     }
 
     @Test("invalid settings of a rule cause complaints")
@@ -207,6 +226,12 @@ struct SessionConfigurationTests {
         let removed = (file.remove(Rule("b")), file.remove(Rule("b")))
         #expect(removed == (true, false))
         #expect(!file.text.contains("Application b") && file.text.contains("# why"))
+        var continued = RuleFile(
+            "[Application  a ]\r\nKeepWhile=audio \\\r\n# why\r\n  clipboard\r\nSuspension=never\r\n")
+        continued.set([("KeepWhile", "none")], in: Rule("a"))
+        #expect(continued.text == "[Application  a ]\nSuspension=never\nKeepWhile=none\n")
+        let isRemoved = continued.remove(Rule("a"))
+        #expect(isRemoved && continued.text == "")
         var empty = RuleFile("")
         empty.set([("Suspension", "automatic")], in: Rule("x y"))
         #expect(empty.text == "[Application x y]\nSuspension=automatic\n")

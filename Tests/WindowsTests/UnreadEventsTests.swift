@@ -23,7 +23,11 @@ struct UnreadEventsTests {
     }
 
     private func haveRequest(_ kind: UnreadEvents, _ bytes: [UInt8]) -> Bool {
-        bytes.withUnsafeBytes(kind.haveRequest)
+        request(kind, bytes) != nil
+    }
+
+    private func request(_ kind: UnreadEvents, _ bytes: [UInt8]) -> UnreadEvents.Request? {
+        bytes.withUnsafeBytes(kind.request)
     }
 
     @Test("the kind of a server follows from the name of its socket")
@@ -77,6 +81,32 @@ struct UnreadEventsTests {
         let whole = property + reply + message
         for count in 0..<whole.count { #expect(!haveRequest(.x11, Array(whole[..<count])), "\(count)") }
         #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
+    }
+
+    @Test("X11: what the user presses, and what others paste, are requests of their own kinds")
+    func x11Input() {
+        let motion = event(6, window: 0x20_0003)
+        for code: UInt8 in [2, 4] {
+            #expect(request(.x11, motion + event(code, window: 0x20_0003)) == .input, "\(code)")
+            #expect(request(.x11, event(code | 0x80, window: 0x20_0003)) == .input, "\(code)")
+        }
+        // KeyRelease, ButtonRelease, MotionNotify and others.
+        for code: UInt8 in [3, 5, 6, 7, 8, 9, 10, 12, 22, 29, 31] {
+            #expect(request(.x11, event(code, window: 0x20_0003)) == nil, "\(code)")
+        }
+        #expect(request(.x11, motion + event(30)) == .paste)
+        #expect(request(.x11, event(33 | 0x80, window: 0x20_0003)) == .close)
+        // A device's event of the X Input Extension, and one of the Present Extension.
+        func generic(_ type: UInt32, _ units: UInt32) -> [UInt8] {
+            [35, 131, 0, 0] + words(units, type) + [UInt8](repeating: 0, count: 20 + 4 * Int(units))
+        }
+        for type: UInt32 in [2, 4, 18] {
+            #expect(request(.x11, motion + generic(type, 12)) == .input, "\(type)")
+            #expect(request(.x11, generic(type, 2)) == nil, "\(type)")
+        }
+        for type: UInt32 in [3, 5, 6, 7, 13, 15, 17] {
+            #expect(request(.x11, generic(type, 12)) == nil, "\(type)")
+        }
     }
 
     @Test("XSMP: every message of the session manager counts")
@@ -265,7 +295,7 @@ private final class Request {
 
     deinit { copy.close() }
 
-    var isThere: Bool { copy.peek(atMost: 1 << 18) { bytes, _ in events.haveRequest(bytes) } }
+    var isThere: Bool { copy.peek(atMost: 1 << 18) { bytes, _ in events.request(in: bytes) != nil } }
 
     func wait(_ what: String, _ isSo: () throws -> Bool) throws {
         guard try eventually(isSo) else { throw TestFailure("\(what) did not happen") }

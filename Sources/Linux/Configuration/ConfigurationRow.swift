@@ -1,6 +1,7 @@
 /// What one key of a configuration means: how its value is read, and where the value is stored.
 public struct ConfigurationRow<Target> {
-    let key: String
+    /// The name of the key.
+    public let key: String
     /// Takes a value; the second argument has the defaults. Returns what is wrong with the value, if anything.
     let take: (inout Target, Target, String) -> [String]
 
@@ -15,6 +16,9 @@ public struct ConfigurationRow<Target> {
             return []
         }
     }
+
+    /// Takes the value back, as an empty one does.
+    public func restore(in target: inout Target, from defaults: Target) { _ = take(&target, defaults, "") }
 
     /// A key with one value. An empty value restores the default.
     public init<Value>(

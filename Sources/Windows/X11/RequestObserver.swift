@@ -37,8 +37,12 @@ public final class RequestObserver {
     /// answer.
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
-    /// Sends a request to the X server, and waits for its answer.
-    public func ping() { _ = connection.focus() }
+    /// Sends a request to the X server, and waits for its answer. Events that came before it do not make the socket
+    /// readable again.
+    public func ping() {
+        _ = connection.focus()
+        connection.wake()
+    }
 
     /// Begins or ends listening. While it listens, every window that is mapped, moved or resized wakes us, too: the
     /// server has one switch for all of this.

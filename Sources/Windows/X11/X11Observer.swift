@@ -71,7 +71,7 @@ public final class X11Observer: WindowObserver {
             throw .ended("the X server at display \(connection.display) has ended")
         }
         // Events that were taken from the socket do not make it readable again.
-        if stale.isEmpty { connection.flush() } else { connection.wake() }
+        if stale.isEmpty, !isBehind { connection.flush() } else { connection.wake() }
         windows = desk.picture
     }
 
@@ -89,8 +89,15 @@ public final class X11Observer: WindowObserver {
         var isEmpty: Bool { root.isEmpty && windows.isEmpty }
     }
 
+    private static let mostEvents = 10_000
+    /// More events may have arrived than were taken.
+    private var isBehind = false
+
     private func takeEvents() {
-        while let event = connection.nextEvent() {
+        // A client may change its windows faster than that is read.
+        var left = Self.mostEvents
+        while left > 0, let event = connection.nextEvent() {
+            left -= 1
             switch event {
             case .property(let window, let atom):
                 guard let name = atoms.name(of: atom) else { continue }
@@ -110,6 +117,7 @@ public final class X11Observer: WindowObserver {
             case .selection, .message: break
             }
         }
+        isBehind = left == 0
     }
 
     private func drop(_ window: xcb_window_t) {

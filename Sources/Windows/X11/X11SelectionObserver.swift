@@ -42,7 +42,7 @@ public final class X11SelectionObserver: SelectionObserver {
             throw .ended("the X server at display \(connection.display) has ended")
         }
         // Events that were taken from the socket do not make it readable again.
-        if isChanged {
+        if isChanged || isBehind {
             readOwners()
             connection.wake()
         } else {
@@ -52,14 +52,21 @@ public final class X11SelectionObserver: SelectionObserver {
 
     private static let mostRounds = 8
 
+    private static let mostEvents = 10_000
+    /// More events may have arrived than were taken.
+    private var isBehind = false
+
     private func takeEvents() -> Bool {
         var isChanged = false
-        while let event = connection.nextEvent() {
+        var left = Self.mostEvents
+        while left > 0, let event = connection.nextEvent() {
+            left -= 1
             guard case .selection(let selection, let owner) = event else { continue }
             windows[selection] = owner == xcb_window_t(XCB_NONE) ? nil : owner
             if let name = selections[selection] { changes[name, default: 0] += 1 }
             isChanged = true
         }
+        isBehind = left == 0
         return isChanged
     }
 

@@ -42,6 +42,7 @@ final class CallWatch {
     private var waiting: [String: [(Int32?) -> Void]] = [:]
     private var resting: Set<Int32> = []
     private var registered: Set<Int32> = []
+    private var suspended: Set<Int32> = []
     private var monitor: Monitor?
     private var next: Monitor?
     /// It has changed whom to watch while a monitor was being made.
@@ -56,6 +57,14 @@ final class CallWatch {
     /// By this GNOME's session manager asks each client, with signals to it alone, whether the session may end, and
     /// tells it that it does.
     private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
+    /// By these signals a desktop tells applications what the user has done: acted on a notification, or pressed a global
+    /// shortcut.
+    private static let actions = [
+        ("org.freedesktop.Notifications", "ActionInvoked"),
+        ("org.freedesktop.portal.Notification", "ActionInvoked"),
+        ("org.freedesktop.portal.GlobalShortcuts", "Activated"),
+        ("org.kde.kglobalaccel.Component", "globalShortcutPressed"),
+    ]
     /// Questions whose a name in a call is, at once, and calls that wait for their answers.
     private static let mostNames = 64
     private static let mostWaiting = 1_024
@@ -116,9 +125,13 @@ final class CallWatch {
     ///
     /// - Parameters:
     ///   - resting: those that are suspended or about to be.
+    ///   - suspended: those of them that are suspended.
     ///   - registered: all that there are: what is registered is no part of another.
-    func watch(_ resting: Set<Int32>, among registered: Set<Int32>) {
-        (self.resting, self.registered) = (resting, registered)
+    func watch(_ resting: Set<Int32>, suspended: Set<Int32>, among registered: Set<Int32>) {
+        // Who is connected is asked again when an application is suspended, and not whenever the focus moves.
+        let present = (self.resting, self.suspended, self.registered)
+        guard (resting, suspended, registered) != present else { return }
+        (self.resting, self.suspended, self.registered) = (resting, suspended, registered)
         proceed()
     }
 
@@ -163,8 +176,8 @@ final class CallWatch {
             let bus = try connection()
             listing = try bus.callAsync(try bus.newDriverCall("ListNames")) { [unowned self] reply in
                 listing = nil
-                let names = (try? reply.readStrings()) ?? []
-                let connections = names.filter { $0.hasPrefix(":") }.prefix(Self.mostConnections)
+                guard let names = try? reply.readStrings() else { return tryAgain() }
+                let connections = Set(names.filter { $0.hasPrefix(":") }.prefix(Self.mostConnections))
                 processes = processes.filter { connections.contains($0.key) }
                 for name in connections where processes[name] == nil { ask(bus, name) }
                 if questions.isEmpty { haveAsked() }
@@ -221,8 +234,12 @@ final class CallWatch {
     private func haveAsked() {
         if isStale { return proceed() }
         var targets: [String: Int32] = [:]
-        for (name, pid) in processes {
-            targets[name] = application(of: pid)
+        // A process may have any number of connections.
+        var applications: [Int32: Int32?] = [:]
+        for (name, pid) in processes where pid > 0 {
+            let known = applications[pid] ?? application(of: pid)
+            applications[pid] = .some(known)
+            targets[name] = known
         }
         if targets.isEmpty {
             monitor = nil
@@ -255,8 +272,11 @@ final class CallWatch {
                     "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
                 ]
             }
+            let actions =
+                targets.isEmpty ? [] : Self.actions.map { "type='signal',interface='\($0)',member='\($1)'" }
             monitor.slots.append(
-                try bus.callAsync(bus.newMonitorCall(rules)) { [unowned self, unowned monitor] reply in
+                try bus.callAsync(bus.newMonitorCall(rules + actions)) {
+                    [unowned self, unowned monitor] reply in
                     if let error = reply.error {
                         haveBecome(monitor, "\(error)")
                     } else if isSettled {
@@ -324,8 +344,15 @@ final class CallWatch {
     }
 
     private func heard(_ message: borrowing Message, by monitor: Monitor) {
-        guard let destination = message.destination else { return }
         let sender = message.sender
+        let (interface, member) = (message.interface, message.member)
+        if message.isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
+            // Most such signals go to all clients, and only the right one knows that it is meant.
+            let applications = message.destination.map { monitor.targets[$0].map { [$0] } ?? [] }
+            for pid in applications ?? Array(Set(monitor.targets.values)) { need(pid, .action, sender) }
+            return
+        }
+        guard let destination = message.destination else { return }
         if message.isSignal {
             guard let pid = monitor.targets[destination], message.interface == Self.sessionClient else {
                 return

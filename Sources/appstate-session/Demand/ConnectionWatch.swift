@@ -134,11 +134,19 @@ final class ConnectionWatch {
         case .listening: return socket.isReadable ? .connection : nil
         case .connected(to: let service):
             guard let events = UnreadEvents(service: service) else { return nil }
+            var request: UnreadEvents.Request?
             let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
-                isCut || events.haveRequest(bytes)
+                request = events.request(in: bytes)
+                return isCut || request != nil
             }
             guard isThere else { return nil }
-            return events == .xsmp ? .sessionEnd : .close
+            switch request {
+            case .input?: return .input
+            case .paste?: return .paste
+            case .endOfSession?: return .sessionEnd
+            // What is hidden may be anything.
+            case .close?, nil: return .close
+            }
         }
     }
 

@@ -10,11 +10,11 @@ final class Demands: DaemonSpeaker {
     private let journal: Journal
     private let log: ((String) -> Void)?
     /// What is still to be told, by the process that is needed: of several demands one is enough.
-    private var due: [Int32: Demand] = [:]
+    private(set) var due: [Int32: Demand]
     /// When the daemon has taken one, by the process.
     private var told: [Int32: UInt64] = [:]
 
-    private struct Demand: Equatable {
+    struct Demand: Equatable {
         let reason: DemandReason
         let other: Int32
     }
@@ -27,17 +27,20 @@ final class Demands: DaemonSpeaker {
 
     /// - Parameters:
     ///   - deaf: called when the bus does not tell of the daemon.
+    ///   - due: what is to be told first.
     ///   - log: gets a line for each demand that is told.
     init(
-        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
-        log: ((String) -> Void)?
+        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, due: [Int32: Demand],
+        journal: Journal, log: ((String) -> Void)?
     ) throws(BusFailure) {
         self.bus = bus
         self.loop = loop
+        self.due = due
         self.journal = journal
         self.log = log
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
+        if !due.isEmpty { line.proceed() }
     }
 
     /// Somebody needs the application of this process.
