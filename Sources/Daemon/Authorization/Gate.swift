@@ -28,10 +28,15 @@ enum Target: Hashable {
 final class Gate {
     private final class Held {
         let message: Message
+        /// It waits for an answer of polkit, and not only behind calls that do.
+        let awaitsAnswer: Bool
         /// It was already given back to the bus. If it were given back twice, it would be carried out twice.
         var isOnItsWay = false
 
-        init(_ message: borrowing Message) { self.message = message.retained() }
+        init(_ message: borrowing Message, awaitsAnswer: Bool = true) {
+            self.message = message.retained()
+            self.awaitsAnswer = awaitsAnswer
+        }
     }
 
     /// A call that manages, and polkit's verdict on it, once there is one.
@@ -90,7 +95,10 @@ final class Gate {
             current = managing.remove(at: index)
             return true
         }
-        let isBack = leavesLine(message, connection)
+        let held = leavesLine(message, connection)
+        let isBack = held != nil
+        // polkit's answer comes by another connection, so it may overtake calls that were sent before it.
+        let isBehind = !isBack && lines[connection.name] != nil
         switch demand() {
         case .nothing:
             return true
@@ -100,10 +108,11 @@ final class Gate {
             // The answer that the call waited for applies to it, even if polkit would answer differently by now. But
             // the call may have waited for the answer to a question that allowed less.
             let asksAgain = connection.sight == .challenge && message.allowsInteraction
-            if connection.sight == .open && !isBack || asksAgain {
+            let hasWaited = held?.awaitsAnswer == true
+            if !isBehind, connection.sight == .open && !hasWaited || asksAgain {
                 askSight(of: connection, isInteractive: message.allowsInteraction)
             }
-            guard connection.sight == .asked || !isBack && lines[connection.name] != nil else { return true }
+            guard connection.sight == .asked || isBehind else { return true }
         case .management(let target, let details):
             return try !ask(to: target, details, message, connection)
         }
@@ -178,19 +187,19 @@ final class Gate {
 
     private func lineUp(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {
         try checkRoom(for: connection)
-        let held = Held(message)
+        let held = Held(message, awaitsAnswer: connection.sight == .asked)
         lines[connection.name, default: []].append(held)
         // The line is already on its way back: this call goes behind it.
         if connection.sight != .asked { dispatchAgain(held) }
     }
 
-    private func leavesLine(_ message: borrowing Message, _ connection: Connection) -> Bool {
+    private func leavesLine(_ message: borrowing Message, _ connection: Connection) -> Held? {
         guard let line = lines[connection.name],
             let index = line.firstIndex(where: { $0.message.isSame(as: message) })
-        else { return false }
+        else { return nil }
         lines[connection.name]?.remove(at: index)
         if line.count == 1 { lines[connection.name] = nil }
-        return true
+        return line[index]
     }
 
     // MARK: Management

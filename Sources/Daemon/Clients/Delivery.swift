@@ -154,13 +154,13 @@ final class Delivery {
                 [weak self, weak connection] reply in
                 guard let connection else { return }
                 connection.flow.ping = nil
-                if let self, reply.sender == Bus.driver {
-                    // The bus has answered in its place: there are too many unanswered calls.
+                if let self, reply.sender == Bus.driver, reply.error?.isNoRoom == true {
+                    // There are too many unanswered calls, and this one has not reached the connection.
                     connection.flow.sent = Connection.Flow.window
                     connection.flow.notBefore = now() + Self.pause
                     return withhold(connection)
                 }
-                // Any answer of its own shows that the connection reads.
+                // Any other answer shows that the connection reads.
                 connection.flow.sent = 0
                 // A process that is suspended now may have answered before it was stopped: its connection waits for the
                 // step.
