@@ -45,9 +45,11 @@ extension Daemon {
     ///
     /// - Returns: whether the call was dealt with: refused, or held until polkit has answered.
     func meet(_ message: borrowing Message) -> Bool {
-        guard message.isMethodCall, let sender = message.sender else {
+        let (isCall, isSignal) = (message.isMethodCall, message.isSignal)
+        guard let sender = message.sender else { return false }
+        guard isCall else {
             // An answer in time goes to whoever waits for it, and is not seen here.
-            if !message.isSignal, let sender = message.sender { agents.haveAnsweredLate(sender) }
+            if !isSignal { agents.haveAnsweredLate(sender) }
             return false
         }
         background.noteCall()

@@ -152,9 +152,10 @@ final class Delivery {
                 member: "Ping")
             connection.flow.ping = try bus.callAsync(ping, timeout: .max) {
                 [weak self, weak connection] reply in
+                let (sender, error) = (reply.sender, reply.error)
                 guard let connection else { return }
                 connection.flow.ping = nil
-                if let self, reply.sender == Bus.driver, reply.error?.isNoRoom == true {
+                if let self, sender == Bus.driver, error?.isNoRoom == true {
                     // There are too many unanswered calls, and this one has not reached the connection.
                     connection.flow.sent = Connection.Flow.window
                     connection.flow.notBefore = now() + Self.pause

@@ -100,10 +100,12 @@ final class Agents {
     private func take(
         _ reply: borrowing Message, from agent: ConnectionName, of user: UInt32, isLate: Bool
     ) {
+        // Read first: otherwise Swift 6.0.3 crashes (MoveOnlyChecker).
+        let (size, error) = (reply.errorSize, reply.error)
         // libsystemd reads the whole text of an error before anybody else sees it.
-        share.charge(handingOn: reply.errorSize, to: user, at: Clock.monotonicMicroseconds)
+        share.charge(handingOn: size, to: user, at: Clock.monotonicMicroseconds)
         // Earlier, the bus has answered, because the agent has left.
-        if isLate, reply.error?.isNoReply == true {
+        if isLate, error?.isNoReply == true {
             unanswered[agent, default: Unanswered(user: user)].count += 1
         }
     }

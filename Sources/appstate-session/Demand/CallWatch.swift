@@ -344,17 +344,17 @@ final class CallWatch {
     }
 
     private func heard(_ message: borrowing Message, by monitor: Monitor) {
-        let sender = message.sender
-        let (interface, member) = (message.interface, message.member)
-        if message.isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
+        let (sender, target) = (message.sender, message.destination)
+        let (isSignal, interface, member) = (message.isSignal, message.interface, message.member)
+        if isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
             // Most such signals go to all clients, and only the right one knows that it is meant.
-            let applications = message.destination.map { monitor.targets[$0].map { [$0] } ?? [] }
+            let applications = target.map { monitor.targets[$0].map { [$0] } ?? [] }
             for pid in applications ?? Array(Set(monitor.targets.values)) { need(pid, .action, sender) }
             return
         }
-        guard let destination = message.destination else { return }
-        if message.isSignal {
-            guard let pid = monitor.targets[destination], message.interface == Self.sessionClient else {
+        guard let destination = target else { return }
+        if isSignal {
+            guard let pid = monitor.targets[destination], interface == Self.sessionClient else {
                 return
             }
             return need(pid, .sessionEnd, sender)
