@@ -89,7 +89,10 @@ final class Agents {
             try write(message)
             let end = Clock.monotonicMicroseconds + patience
             return try bus.callAsync(message, timeout: patience) { [weak self] reply in
-                self?.take(reply, from: agent, of: user, isLate: Clock.monotonicMicroseconds >= end)
+                let size = reply.errorSize
+                let error = reply.error
+                self?.haveAnswer(
+                    from: agent, of: user, error, size, isLate: Clock.monotonicMicroseconds >= end)
                 answered(reply)
             }
         } catch {
@@ -97,11 +100,9 @@ final class Agents {
         }
     }
 
-    private func take(
-        _ reply: borrowing Message, from agent: ConnectionName, of user: UInt32, isLate: Bool
+    private func haveAnswer(
+        from agent: ConnectionName, of user: UInt32, _ error: MethodError?, _ size: Int, isLate: Bool
     ) {
-        // Read first: otherwise Swift 6.0.3 crashes (MoveOnlyChecker).
-        let (size, error) = (reply.errorSize, reply.error)
         // libsystemd reads the whole text of an error before anybody else sees it.
         share.charge(handingOn: size, to: user, at: Clock.monotonicMicroseconds)
         // Earlier, the bus has answered, because the agent has left.
