@@ -182,10 +182,8 @@ struct DemandTests {
         func signal(_ member: String) throws {
             let interface = "org.freedesktop.Notifications"
             let path = "/org/freedesktop/Notifications"
-            let message =
-                toAll
-                ? try desktop.newSignal(path: path, interface: interface, member: member)
-                : try desktop.newSignal(path: path, interface: interface, member: member, to: name)
+            let message = try desktop.newSignal(
+                path: path, interface: interface, member: member, to: toAll ? nil : name)
             try message.append(UInt32(7))
             try message.append("default")
             try desktop.send(message)
