@@ -33,6 +33,10 @@ final class DaemonLine {
     private let loop: EventLoop
     private var retry: Timer?
 
+    /// How often in a row something was refused for want of room.
+    private var attempts = 0
+
+    private static let mostAttempts = 3
     /// How long to wait before a call is tried again that was refused for a temporary reason, in microseconds.
     private static let retryDelay: UInt64 = 2_000_000
 
@@ -104,6 +108,21 @@ final class DaemonLine {
         journal.log(level, "\(BusNames.service) \(sentence): \(error)")
         begin(isAbsent: true)
     }
+
+    /// Handles a refusal for want of room: too many calls of this user may wait just now. Only what is refused again and
+    /// again is too much.
+    ///
+    /// - Returns: as `tryAgain`; false after three attempts in a row, until `haveRoom` is called.
+    func tryAgainForRoom(_ sentence: String, _ error: MethodError) -> Bool {
+        guard ErrorName(rawValue: error.name) == .limitsExceeded, attempts < Self.mostAttempts else {
+            return false
+        }
+        attempts += 1
+        return tryAgain(sentence, error)
+    }
+
+    /// What may be refused for want of room was accepted.
+    func haveRoom() { attempts = 0 }
 
     /// Handles a refusal.
     ///

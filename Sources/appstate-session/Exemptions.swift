@@ -17,8 +17,6 @@ final class Exemptions: DaemonSpeaker {
     private var told: [Row]? = []
     /// The daemon had no room for the last set, so the next report is sent in any case.
     private var hadNoRoom = false
-    /// How often in a row a set was refused that may be accepted later.
-    private var attempts = 0
 
     private struct Row: Equatable {
         let pid: UInt32
@@ -27,7 +25,6 @@ final class Exemptions: DaemonSpeaker {
 
     /// The daemon takes this many rows from one user (org.appstate1.Reporter, "ReplaceExemptions").
     private static let mostRows = 256
-    private static let mostAttempts = 3
 
     /// - Parameters:
     ///   - deaf: called if the bus refuses a match rule for the daemon.
@@ -74,15 +71,11 @@ final class Exemptions: DaemonSpeaker {
                 guard ErrorName(rawValue: error.name) == .limitsExceeded else {
                     return line.refused(error, "does not accept exemptions")
                 }
-                // Too many calls of this user may wait just now. Or other programs of this user have too many
-                // exemptions now, and may have fewer later.
-                attempts += 1
-                if attempts <= Self.mostAttempts, line.tryAgain("does not accept exemptions", error) {
-                    return forget()
-                }
-                attempts = 0
+                if line.tryAgainForRoom("does not accept exemptions", error) { return forget() }
+                // Other programs of this user have too many exemptions now, and may have fewer later.
+                line.haveRoom()
                 hadNoRoom = true
-            }, answered: { [unowned self] _ in attempts = 0 })
+            }, answered: { [unowned self] _ in line.haveRoom() })
         told = rows
         hadNoRoom = false
         log?(

@@ -15,8 +15,6 @@ final class Reporter: DaemonSpeaker {
     private var present: [Report.Window] = []
     /// What the daemon knows. Nil: it knows nothing of us.
     private var told: [UInt64: Report.Window]?
-    /// How often in a row a report was refused that may be accepted later.
-    private var attempts = 0
 
     /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -95,7 +93,7 @@ final class Reporter: DaemonSpeaker {
             refused: { [unowned self] error in
                 if !isTriedAgain(report, after: error, former) { refused(report, error) }
             },
-            answered: { [unowned self] _ in attempts = 0 })
+            answered: { [unowned self] _ in line.haveRoom() })
         log?(report)
         report.apply(to: &known)
         told = known
@@ -103,19 +101,12 @@ final class Reporter: DaemonSpeaker {
 
     // MARK: Refusals
 
-    /// Too many calls of this user may wait just now. Only a report that is refused again and again has too many
-    /// windows.
     private func isTriedAgain(_ report: Report, after error: MethodError, _ former: Report.Window?) -> Bool {
-        guard ErrorName(rawValue: error.name) == .limitsExceeded, attempts < Self.mostAttempts else {
-            return false
-        }
-        attempts += 1
+        guard line.tryAgainForRoom("does not accept a report", error) else { return false }
         // The daemon still knows what it knew before.
         if let number = report.number { told?[number] = former } else { told = nil }
-        return line.tryAgain("does not accept a report", error)
+        return true
     }
-
-    private static let mostAttempts = 3
 
     private func refused(_ report: Report, _ error: MethodError) {
         switch (ErrorName(rawValue: error.name), report) {

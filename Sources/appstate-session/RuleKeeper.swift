@@ -107,15 +107,14 @@ final class RuleKeeper: DaemonSpeaker {
         }
         (commands, restingInSight) = ([:], [])
         for (path, (pid, _)) in known {
-            if case let told?? = wanted[path], told.rule.suspendWhen == .inactive {
-                restingInSight.insert(pid)
-            }
-            guard case let told?? = wanted[path], let id = entries[pid]?.name,
-                told.rule.execSuspend != nil || told.rule.execResume != nil
+            guard case let told?? = wanted[path] else { continue }
+            let isInactiveEnough = told.rule.suspendWhen == .inactive
+            if isInactiveEnough { restingInSight.insert(pid) }
+            guard let id = entries[pid]?.name, told.rule.execSuspend != nil || told.rule.execResume != nil
             else { continue }
             commands[pid] = SuspendCommands.Commands(
                 id: id, suspend: told.rule.execSuspend, resume: told.rule.execResume,
-                isInactiveEnough: told.rule.suspendWhen == .inactive)
+                isInactiveEnough: isInactiveEnough)
         }
         line.proceed()
     }

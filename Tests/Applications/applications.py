@@ -257,10 +257,10 @@ def started(kind, arguments):
             assert wait_for(lambda: "owned" in (desk.directory / "watcher.log").read_text(), 20), "no tray"
             make_files(desk, arguments.rounds)
             return desk
-        except Exception as error:
+        except BaseException as error:
             print(f"{desk.name:5} the desktop does not start: {error!r}", flush=True)
             desk.close()
-            if not left:
+            if not left or not isinstance(error, Exception):
                 raise
 
 

@@ -186,8 +186,8 @@ class Desktop:
 
     def start_window_manager(self):
         manager = self.spawn(["xfwm4", "--compositor=off", "--sm-client-disable"], "xfwm4")
-        wait_for(lambda: manager.poll() is not None or "xfwm4" in self.run("wmctrl", "-m").lower(), 20)
-        assert manager.poll() is None and "xfwm4" in self.run("wmctrl", "-m").lower(), \
+        seen = wait_for(lambda: manager.poll() is not None or "xfwm4" in self.run("wmctrl", "-m").lower(), 20)
+        assert seen is not None and manager.poll() is None, \
             f"no window manager: {(self.directory / 'xfwm4.log').read_text()}"
 
     def start_daemon(self):

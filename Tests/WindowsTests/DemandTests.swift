@@ -50,6 +50,10 @@ struct DemandTests {
             }
         }
 
+        func twoConnections() throws -> (Bus, Bus) {
+            (try Bus.open(address: bus.address), try Bus.open(address: bus.address))
+        }
+
         /// A process that calls a name repeatedly until it is released.
         func caller(of name: String) throws -> Child {
             try Child(
@@ -87,9 +91,7 @@ struct DemandTests {
     @Test("each of many calls in quick succession is seen", arguments: SessionBus.Kind.present)
     func callsInARow(on kind: SessionBus.Kind) throws {
         let calls = try Calls(SessionBus(kind))
-        let (callee, caller) = (
-            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
-        )
+        let (callee, caller) = try calls.twoConnections()
         let name = callee.uniqueName
         var answers: [Slot] = []
         func ping() throws {
@@ -116,9 +118,7 @@ struct DemandTests {
         arguments: SessionBus.Kind.present)
     func sessionEnd(on kind: SessionBus.Kind) throws {
         let calls = try Calls(SessionBus(kind))
-        let (client, manager) = (
-            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
-        )
+        let (client, manager) = try calls.twoConnections()
         // The bus has answered its Hello by then.
         let name = client.uniqueName
         calls.follow([getpid()])
@@ -146,9 +146,7 @@ struct DemandTests {
             calls.follow(turn % 2 == 0 ? [getpid()] : [sleeper.pid])
             try calls.loop.runOnce(timeout: 0)
         }
-        let (callee, caller) = (
-            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
-        )
+        let (callee, caller) = try calls.twoConnections()
         func ping() throws {
             let call = try caller.newCall(
                 destination: callee.uniqueName, path: "/", interface: "org.freedesktop.DBus.Peer",
@@ -174,9 +172,7 @@ struct DemandTests {
         [false, true])
     func actions(on kind: SessionBus.Kind, toAll: Bool) throws {
         let calls = try Calls(SessionBus(kind))
-        let (application, desktop) = (
-            try Bus.open(address: calls.bus.address), try Bus.open(address: calls.bus.address)
-        )
+        let (application, desktop) = try calls.twoConnections()
         let name = application.uniqueName
         calls.follow([getpid()])
         func signal(_ member: String) throws {

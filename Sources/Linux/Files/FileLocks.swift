@@ -252,12 +252,12 @@ extension Proc {
         return true
     }
 
-    /// Whether an open file has a path. Locks on others (`socket:[…]`, `anon_inode:[…]`) are of no use to two processes,
-    /// and the kernel may wait without end before it tells of an epoll set: its lock may be held by a FUSE server.
+    /// Whether an open file may have a lock that others wait for. Not one of the kernel's own kinds (`anon_inode:[…]`):
+    /// the kernel may wait without end before it tells of an epoll set, whose lock a FUSE server may hold.
     private func mayBeLocked(_ pid: Int32, _ number: UnsafePointer<CChar>) -> Bool {
         var first = CChar(0)
         let count = readlink(path(pid, "fd/\(String(cString: number))"), &first, 1)
-        return count != 1 || first == CChar(bitPattern: UInt8(ascii: "/"))
+        return count != 1 || first != CChar(bitPattern: UInt8(ascii: "a"))
     }
 
     /// Closes the file. False once `body` has returned false.

@@ -120,7 +120,7 @@ public struct PidFD: ~Copyable {
         return ExitStatus(waitStatus: word)
     }
 
-    private static func isNone(_ number: Int32) -> KernelFailure {
+    private static func notPidFD(_ number: Int32) -> KernelFailure {
         KernelFailure(operation: "adopt pidfd", subject: "descriptor \(number)", errno: EBADF)
     }
 
@@ -143,7 +143,7 @@ public struct PidFD: ~Copyable {
     }
 
     private static func information(of number: Int32) throws(KernelFailure) -> Information {
-        guard isPidFD(number) else { throw isNone(number) }
+        guard isPidFD(number) else { throw notPidFD(number) }
         var pid: Int32?
         var flags: UInt64 = 0
         let path = "/proc/self/fdinfo/\(number)"
@@ -157,7 +157,7 @@ public struct PidFD: ~Copyable {
             }
             return true
         }
-        guard let pid else { throw isNone(number) }
+        guard let pid else { throw notPidFD(number) }
         // PIDFD_THREAD is O_EXCL (Linux 6.9).
         return Information(pid: pid, isThread: flags & UInt64(O_EXCL) != 0)
     }
