@@ -57,6 +57,7 @@ enum Main {
             refuse("there is no system bus to serve: \(error)\(address ?? "")", status: 1)
         }
         do {
+            try loop.interruptWaits()
             let directory = runtimeDirectory
             let daemon = try Daemon(
                 loop: loop, bus: bus, inquiries: inquiries, configuration: configuration,

@@ -135,3 +135,66 @@ import Testing
         try EventLoop().watchdog(enabled: false)
     }
 }
+
+@Suite struct InterruptedWaitTests {
+    /// A TCP socket whose last close(2) waits for an hour: SO_LINGER, and a peer that reads nothing.
+    private static func lingering() throws -> (sender: Int32, peer: Int32) {
+        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(listener) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let sender = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let failure = withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                bind(listener, address, length) | listen(listener, 1)
+                    | getsockname(listener, address, &length) | connect(sender, address, length)
+            }
+        }
+        try #require(failure == 0)
+        let peer = accept(listener, nil, nil)
+        let bytes = [UInt8](repeating: 0, count: 1 << 16)
+        while send(sender, bytes, bytes.count, Int32(MSG_DONTWAIT)) > 0 {}
+        var linger = Glibc.linger(l_onoff: 1, l_linger: 3_600)
+        setsockopt(sender, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
+        return (sender, peer)
+    }
+
+    @Test(.timeLimit(.minutes(2))) func closeDoesNotLinger() throws {
+        let loop = try EventLoop()
+        try loop.interruptWaits()
+        let sockets = try (0..<4).map { _ in try Self.lingering() }
+        defer { for socket in sockets { close(socket.peer) } }
+        var closed = 0
+        let timer = try loop.timer {
+            for socket in sockets where close(socket.sender) == 0 { closed += 1 }
+            loop.exit(code: 0)
+        }
+        timer.arm(at: 0)
+        #expect(try loop.run() == 0)
+        #expect(closed == 4)
+    }
+
+    /// The signal must neither end the loop nor lose what it interrupts.
+    @Test func workThatTakesLongIsDone() throws {
+        let loop = try EventLoop()
+        try loop.interruptWaits()
+        let file = open("/proc/self/maps", O_RDONLY)
+        defer { close(file) }
+        var failures = 0
+        let timer = try loop.timer {
+            let end = loop.now + 20_000
+            var clock = timespec()
+            repeat {
+                var byte: UInt8 = 0
+                if pread(file, &byte, 1, 0) != 1 { failures += 1 }
+                clock_gettime(CLOCK_MONOTONIC, &clock)
+            } while UInt64(clock.tv_sec) * 1_000_000 + UInt64(clock.tv_nsec) / 1_000 < end
+            loop.exit(code: 3)
+        }
+        timer.arm(at: 0)
+        #expect(try loop.run() == 3)
+        #expect(failures == 0)
+    }
+}

@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Gets memory back: measures, pushes out and ends. The only worker does what may block (§ 5).
+/// Gets memory back: measures, pushes out and ends (§ 5). What may take long is done by workers.
 final class Reclaimer {
     private let proc: Proc
     private let journal: Journal
@@ -13,8 +13,11 @@ final class Reclaimer {
     private let now: () -> Microseconds
     private let report: (Fact) -> Void
     private let available: () -> UInt64?
-    private let worker: Worker<Job, Outcome>?
-    private var source: Source?
+    private let measurer: Worker<Job, Outcome>?
+    /// Does what waits for locks of the processes' own memory. A process that maps files of a dead file server may never
+    /// release them: then memory is no longer pushed out, but the measurements, without which nothing is ended, go on.
+    private let evictor: Worker<Job, Outcome>?
+    private var sources: [Source] = []
     private var ends: [ApplicationNumber: End] = [:]
     /// As they were last measured.
     private var sizes: [ApplicationNumber: UInt64] = [:]
@@ -43,7 +46,7 @@ final class Reclaimer {
         case released
     }
 
-    /// The most jobs under way: one measurement, and a queue of page-outs and releases.
+    /// The most jobs of a worker that are under way.
     private static let mostJobs = 64
 
     init(
@@ -61,9 +64,11 @@ final class Reclaimer {
         self.now = now
         self.available = available
         self.report = report
-        worker = try? Worker(name: "appstated-mem", limit: Self.mostJobs)
-        if let worker {
-            source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+        measurer = try? Worker(name: "appstated-mem", limit: Self.mostJobs)
+        evictor = try? Worker(name: "appstated-evict", limit: Self.mostJobs)
+        sources = [measurer, evictor].compactMap { worker in
+            guard let worker else { return nil }
+            return try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults(of: worker) }
         }
     }
 
@@ -75,7 +80,7 @@ final class Reclaimer {
             table[number].map { (number, $0.process, Self.frozenCgroup(of: $0)) }
         }
         let (proc, foreign) = (proc, table.foreign)
-        submit(.measure) {
+        submit(.measure, to: measurer) {
             var sizes: [ApplicationNumber: UInt64] = [:]
             var members = parts.mapValues { _ in Set<ApplicationNumber>() }
             for (number, process, frozen) in applications {
@@ -113,7 +118,7 @@ final class Reclaimer {
         let (proc, foreign) = (proc, table.foreign)
         let cgroup = ownCgroup(of: application)
         let hasController = cgroup.map { access($0.directory + "/memory.reclaim", F_OK) == 0 } ?? false
-        let isUnderWay = submit(.pageOut(number)) {
+        let isUnderWay = submit(.pageOut(number), to: evictor) {
             do throws(KernelFailure) {
                 if hasController, let cgroup {
                     let bytes =
@@ -186,7 +191,8 @@ final class Reclaimer {
         let stands = application.suspender.holdsAnybody || standings.toldCgroup(of: number) != nil
         kills.kill(application, stands: stands) { [weak self] killed in
             let pids = killed.map(\.pid)
-            self?.submit(.release) {
+            guard let self else { return }
+            submit(.release, to: evictor) {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.
                 for pid in pids { try? PidFD(pid: pid).releaseMemory() }
                 return .released
@@ -208,11 +214,13 @@ final class Reclaimer {
         announcer.reclaimed(application, bytes: end.bytes, microseconds: span)
     }
 
-    // MARK: The worker
+    // MARK: The workers
 
     /// Returns whether the job will be done.
     @discardableResult
-    private func submit(_ job: Job, _ body: @escaping @Sendable () -> Outcome) -> Bool {
+    private func submit(
+        _ job: Job, to worker: Worker<Job, Outcome>?, _ body: @escaping @Sendable () -> Outcome
+    ) -> Bool {
         switch worker?.submit(job, body) {
         case .accepted?: return true
         case .failed(let failure)?:
@@ -223,8 +231,7 @@ final class Reclaimer {
         }
     }
 
-    private func takeResults() {
-        guard let worker else { return }
+    private func takeResults(of worker: Worker<Job, Outcome>) {
         for finished in worker.takeResults() {
             switch (finished.key, finished.value) {
             case (_, .sizes(let sizes, let members)):
