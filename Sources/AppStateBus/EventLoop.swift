@@ -17,8 +17,6 @@ public final class EventLoop {
     private static let longestSequel: UInt64 = 300
     /// How long one event may take, in microseconds, before `overran` is called.
     public static let longest: UInt64 = 5_000
-    /// Interrupts waits in the kernel; nil: they take as long as they take.
-    private var interrupter: timer_t?
     private var isEnding = false
     /// Whose event is being dispatched; nil: the bus's.
     fileprivate var place: StaticString?
@@ -34,30 +32,7 @@ public final class EventLoop {
     }
 
     deinit {
-        if let interrupter { timer_delete(interrupter) }
         sd_event_unref(pointer)
-    }
-
-    /// Interrupts, from now on, what an event makes this thread wait for in the kernel: after half a millisecond, and
-    /// then every tenth of a millisecond, until the event has been handled.
-    ///
-    /// libsystemd closes the descriptors of every message that it has received. The sender may have made close(2) wait:
-    /// that of a TCP socket waits for up to the time of `SO_LINGER` (socket(7)) for data that nobody fetches, but not
-    /// while a signal is pending. The signal is SIGURG. Calls that are resumed after a signal (signal(7), "Interruption
-    /// of system calls and library functions by signal handlers") are.
-    ///
-    /// To be called by the thread that runs the loop.
-    public func interruptWaits() throws(BusFailure) {
-        guard interrupter == nil else { return }
-        var timer: timer_t?
-        try check(csystemd_interrupter_create(&timer), "make", "a timer that interrupts waits")
-        interrupter = timer
-    }
-
-    /// Two of these calls are made for each event, and take a microsecond or two each.
-    private func interruptWaits(_ isOn: Bool) {
-        guard let interrupter else { return }
-        csystemd_interrupter_set(interrupter, isOn ? 500_000 : 0, isOn ? 100_000 : 0)
     }
 
     /// Dispatches events until `exit(code:)` and returns its code. A loop runs once.
@@ -74,8 +49,6 @@ public final class EventLoop {
         var result = sd_event_prepare(pointer)
         if result == 0 { result = sd_event_wait(pointer, timeout) }
         guard try check(result, "wait", "the event loop") > 0 else { return false }
-        interruptWaits(true)
-        defer { interruptWaits(false) }
         place = nil
         var begin = now
         try check(sd_event_dispatch(pointer), "run", "the event loop")
@@ -236,11 +209,6 @@ public final class EventLoop {
         return try Source.make("watch signal \(signal)", told) { source, userdata in
             sd_event_add_signal(pointer, &source, signal, signalled, userdata)
         }
-    }
-
-    /// Makes the loop send WATCHDOG=1 in time, if the service manager asked for it: sd_event_set_watchdog(3).
-    public func watchdog(enabled: Bool) throws(BusFailure) {
-        try check(sd_event_set_watchdog(pointer, enabled ? 1 : 0), "set", "the watchdog")
     }
 }
 

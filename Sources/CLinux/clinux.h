@@ -64,6 +64,16 @@ static inline int clinux_close_range(unsigned int first) {
     return clinux_result(clinux_syscall(__NR_close_range, first, ~0U, 0U));
 }
 
+// close(2) and recvmsg(2) for a program that replaces the C library's functions of these names. They return what those
+// return, and set errno.
+static inline int clinux_close(int descriptor) {
+    return (int)clinux_syscall(__NR_close, descriptor);
+}
+
+static inline long clinux_recvmsg(int socket, void *message, int flags) {
+    return clinux_syscall(__NR_recvmsg, socket, message, flags);
+}
+
 // fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {

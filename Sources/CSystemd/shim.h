@@ -1,18 +1,13 @@
 #pragma once
 
-#include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 #include <systemd/sd-journal.h>
 #include <systemd/sd-login.h>
-#include <time.h>
-#include <unistd.h>
 
 // The rows of a vtable are written with the macros of sd-bus-vtable.h. Swift imports neither macros that expand to
 // initializers nor the bit fields behind them, and the layout is defined by the header.
@@ -113,30 +108,4 @@ static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left) 
             return 1;
         *left -= size;
     }
-}
-
-// A timer that interrupts what the calling thread waits for in the kernel, with SIGURG. It is written here because
-// Swift does not import the union that holds the thread of SIGEV_THREAD_ID (timer_create(2)), nor a handler that does
-// nothing. By default SIGURG is ignored, and nothing else here uses it; SA_RESTART resumes what can be resumed.
-static void csystemd_interrupted(int signal) { (void) signal; }
-
-static inline int csystemd_interrupter_create(timer_t *timer) {
-    struct sigaction action = {.sa_handler = csystemd_interrupted, .sa_flags = SA_RESTART};
-    if (sigaction(SIGURG, &action, NULL) < 0)
-        return -errno;
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGURG);
-    int result = pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
-    if (result != 0)
-        return -result;
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGURG};
-    event._sigev_un._tid = (pid_t) syscall(SYS_gettid);
-    return timer_create(CLOCK_MONOTONIC, &event, timer) < 0 ? -errno : 0;
-}
-
-// first, again: nanoseconds, below a second; 0 and 0 disarm it.
-static inline void csystemd_interrupter_set(timer_t timer, long first, long again) {
-    struct itimerspec value = {.it_interval = {.tv_nsec = again}, .it_value = {.tv_nsec = first}};
-    timer_settime(timer, 0, &value, NULL);
 }

@@ -17,6 +17,7 @@ public final class Daemon {
     let journal: Journal
     let proc = Proc()
     let connections: Connections
+    let serviceManager: ServiceManager
     let processes: Processes
     let table: ApplicationTable
     let sensor: StopSensor
@@ -118,7 +119,8 @@ public final class Daemon {
         self.background = background
         longCalls = try LongCalls(
             loop: loop, bus: bus, now: { Self.now }, background: background)
-        processes = try Processes(loop: loop, report: core.report)
+        serviceManager = try ServiceManager()
+        processes = try Processes(loop: loop, serviceManager: serviceManager, report: core.report)
         let table = ApplicationTable(proc: proc)
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
@@ -274,7 +276,7 @@ public final class Daemon {
         keeper?.settle()
         configurePressure()
         watchTime()
-        try loop.watchdog(enabled: true)
+        try serviceManager.beginWatchdog(on: loop)
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
             // Nothing would end the service manager's wait for the daemon.
@@ -311,7 +313,7 @@ public final class Daemon {
         }
         sensor.detectionChanged = { [unowned self] in
             announcer.detectionChanged()
-            Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
+            serviceManager.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
         }
     }
 
@@ -361,7 +363,7 @@ public final class Daemon {
 
     /// Ends in good order: what the daemon suspended runs on, with its own resource values.
     private func stop(with code: Int32) {
-        Service.notify("STOPPING=1")
+        serviceManager.notify("STOPPING=1")
         objections.close()
         keeper?.note(statesOfKept)
         isStepping = true
@@ -372,6 +374,7 @@ public final class Daemon {
         resources.putBackAll()
         records.writeAllWithoutResources()
         keeper?.finish()
+        serviceManager.finish()
         loop.exit(code: code)
     }
 
@@ -383,11 +386,12 @@ public final class Daemon {
 
     /// Ends for the next daemon, which is about to be started and takes everything up as it is written down (§ 5).
     private func makeWay(with code: Int32 = 0) {
-        Service.notify("STOPPING=1")
+        serviceManager.notify("STOPPING=1")
         records.writeDelayed()
         stops.finish()
         objections.close()
         keeper?.finish()
+        serviceManager.finish()
         loop.exit(code: code)
     }
 
@@ -412,19 +416,20 @@ public final class Daemon {
         stops.finish()
         keeper?.finish()
         processes.dropStored()
+        serviceManager.finish()
         loop.exit(code: Self.anew)
     }
 
     /// Reads the configuration again; no application is lost.
     func reload() {
-        Service.notifyReloading(at: Self.now)
+        serviceManager.notify(Service.reloading(at: Self.now))
         let configuration = Configuration(reading: source)
         complain(configuration)
         core.report(.configured(configuration.settings))
         resources.configure(configuration.resources, configuration.settings.mode)
         configurePressure()
         polkit.tryAgain()
-        Service.notify("READY=1")
+        serviceManager.notify("READY=1")
     }
 
     private func configurePressure() {

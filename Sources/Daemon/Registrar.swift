@@ -39,11 +39,11 @@ extension Daemon {
     }
 
     /// The process of a pidfd that a caller passed. Takes the descriptor over.
-    func subject(descriptor number: Int32) throws(MethodError) -> NamedProcess {
+    func subject(descriptor sent: consuming Descriptor) throws(MethodError) -> NamedProcess {
         let descriptor: PidFD
         let pid: Int32
         do {
-            descriptor = try PidFD(adopting: Descriptor(owning: number))
+            descriptor = try PidFD(adopting: sent)
         } catch  where error.isNoSuchProcess {
             throw MethodError(.noSuchProcess, "The process of the pidfd has ended")
         } catch  where error.isExhaustion {
@@ -403,5 +403,14 @@ extension String {
     var shortened: String {
         let beginning = unicodeScalars.prefix(64)
         return beginning.endIndex == unicodeScalars.endIndex ? self : String(beginning) + "…"
+    }
+}
+
+extension Message {
+    /// Reads `h`. The descriptor is closed by another thread: `ForeignDescriptors` says why.
+    borrowing func readForeignDescriptor() throws(BusFailure) -> Descriptor {
+        let descriptor = Descriptor(owning: try readDescriptor())
+        ForeignDescriptors.note(descriptor.rawValue)
+        return descriptor
     }
 }

@@ -46,6 +46,7 @@ final class Resources {
     private let turn: Turn
     private var worker: Worker<Job, Planned>?
     private var source: Source?
+    private var writer: LedgerWriter?
     private var lastJob: UInt64 = 0
     /// The daemon ends: everything is done at once.
     private var isEnding = false
@@ -53,7 +54,12 @@ final class Resources {
     private enum Stage {
         case planning(UInt64)
         case writing(ResourceLedger.Changes)
+        /// `writer` does it.
+        case handedOver
     }
+
+    /// How long the end of the daemon waits for `writer`, in milliseconds.
+    private static let longestDrain: UInt64 = 5_000
 
     private struct Job: Sendable {
         let application: ApplicationNumber
@@ -81,7 +87,7 @@ final class Resources {
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
         background: Background, core: Core, applications: ApplicationTable, records: Records
-    ) throws(BusFailure) {
+    ) throws {
         self.proc = proc
         self.now = now
         self.journal = journal
@@ -99,6 +105,7 @@ final class Resources {
         if let worker {
             source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
         }
+        writer = try LedgerWriter(loop: loop) { [weak self] in self?.wasWritten($0, $1, $2) }
     }
 
     /// The application's state has changed.
@@ -248,6 +255,7 @@ final class Resources {
     /// Gives every application back what it had, however long it takes: the daemon ends in good order.
     func putBackAll() {
         isEnding = true
+        writer?.drain(milliseconds: Self.longestDrain)
         rows = [:]
         again = []
         awaited = [:]
@@ -262,8 +270,11 @@ final class Resources {
     private func settle(_ application: Registered) {
         let number = application.number
         if isEnding {
-            if case .writing(var changes)? = underWay.removeValue(forKey: number) {
-                _ = carryOut(&changes, of: application)
+            switch underWay.removeValue(forKey: number) {
+            case .writing(var changes)?: _ = carryOut(&changes, of: application)
+            // What it will have in the end is not known. The next daemon looks.
+            case .handedOver?: return
+            case .planning?, nil: break
             }
         } else if underWay[number] != nil || awaited[number] != nil {
             again.insert(number)
@@ -393,6 +404,7 @@ final class Resources {
         }
         keep(planned, of: application)
         var changes = changes
+        if changes.mayWait, !isEnding { return handOver(changes, of: application) }
         if changes.isEmpty || carryOut(&changes, of: application) { return finish(application) }
         underWay[number] = .writing(changes)
         retries.work(on: number, of: application.user) { [weak self] in
@@ -407,6 +419,31 @@ final class Resources {
             finish(application)
             return .settled
         }
+    }
+
+    private func handOver(_ changes: ResourceLedger.Changes, of application: Registered) {
+        let number = application.number
+        underWay[number] = .writing(changes)
+        let attempt = { [weak self] () -> Retries<ApplicationNumber>.Outcome in
+            guard let self, case .writing(let changes)? = underWay[number], let ledger = ledgers[number]
+            else { return .settled }
+            guard writer?.write(changes, with: ledger, of: number) == true else { return .later }
+            underWay[number] = .handedOver
+            return .settled
+        }
+        if attempt() == .later { retries.work(on: number, of: application.user, attempt) }
+    }
+
+    private func wasWritten(
+        _ number: ApplicationNumber, _ ledger: ResourceLedger, _ processorTime: Microseconds
+    ) {
+        guard case .handedOver? = underWay[number],
+            let application = applications[number] ?? leaving[number]
+        else { return }
+        underWay[number] = nil
+        share.charge(processorTime, to: application.user, at: now())
+        keep(ledger, of: application)
+        if !isEnding { finish(application) }
     }
 
     private func carryOut(_ changes: inout ResourceLedger.Changes, of application: Registered) -> Bool {

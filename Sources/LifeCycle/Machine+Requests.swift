@@ -330,7 +330,7 @@ extension Machine {
             }
         }
         if case .running(let serial, let countdown)? = applications[number]?.grace,
-            countdown.isOver(at: step.now), serial == nil || !missedBackground(number)
+            countdown.isOver(at: step.now), serial == nil || !owesAnswer(number) || !missedBackground(number)
         {
             update(number, .policy) { $0.grace = .over }
         }

@@ -292,8 +292,8 @@ extension Application {
             serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
     }
 
-    /// When it will be suspended at the latest if nothing changes; nil: it will not be.
-    var suspensionDeadline: Microseconds? {
+    /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes; nil: it will not be.
+    public var suspensionDeadline: Microseconds? {
         guard case .running(_, let countdown) = grace, let deadline = countdown.deadline,
             !isExemptForNow
         else { return nil }

@@ -40,6 +40,13 @@ extension Machine {
             && reporters.values.contains { $0.session == application.session }
     }
 
+    /// Whether a delegate whose grace period is over should have acknowledged the background. Not while something else
+    /// keeps it from being suspended: it was told a later deadline, or none.
+    func owesAnswer(_ number: ApplicationNumber) -> Bool {
+        guard let application = applications[number], !hasLostReporter(application) else { return false }
+        return application.suspensionDeadline.map { $0 <= step.now } ?? false
+    }
+
     /// The same for the background. With a grace period of 0 no application can answer.
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
         guard applications[number]?.ownGrace(settings.backgroundGrace) != 0 else { return false }

@@ -1,6 +1,14 @@
 import CSystemd
 import Glibc
 
+/// Sends what may have to wait: a datagram to a full socket waits (unix(7)), and every user can fill the journal's.
+public protocol JournalSender: Sendable {
+    /// Has a job run after the jobs before it, on another thread. Returns false if too many wait: then it is lost.
+    func post(_ job: @escaping @Sendable () -> Void) -> Bool
+    /// How many jobs were lost since the last call.
+    func takeRefused() -> Int
+}
+
 /// Logs structured entries to the journal, and one line to standard error if that does not lead to the journal already.
 public struct Journal: Sendable {
     /// The priorities of syslog(3).
@@ -18,22 +26,28 @@ public struct Journal: Sendable {
     private let identifier: String
     private let minimum: Priority
     private let line: Int32?
+    private let sender: (any JournalSender)?
 
     /// - Parameters:
     ///   - identifier: SYSLOG_IDENTIFIER, and the beginning of each line on standard error.
     ///   - minimum: the least priority that is logged at all.
-    public init(identifier: String, minimum: Priority = .info) {
+    ///   - sender: sends the entries, so that `log` never waits for the journal; without it, `log` sends them itself.
+    public init(identifier: String, minimum: Priority = .info, through sender: (any JournalSender)? = nil) {
         self.init(
             identifier: identifier, minimum: minimum, errorDescriptor: STDERR_FILENO,
-            journalStream: getenv("JOURNAL_STREAM").map { String(cString: $0) })
+            journalStream: getenv("JOURNAL_STREAM").map { String(cString: $0) }, through: sender)
     }
 
     /// - Parameters:
     ///   - errorDescriptor: standard error.
     ///   - journalStream: device and inode of the journal's stream, as systemd.exec(5) describes JOURNAL_STREAM.
-    init(identifier: String, minimum: Priority, errorDescriptor: Int32, journalStream: String?) {
+    init(
+        identifier: String, minimum: Priority, errorDescriptor: Int32, journalStream: String?,
+        through sender: (any JournalSender)? = nil
+    ) {
         self.identifier = identifier
         self.minimum = minimum
+        self.sender = sender
         var status = stat()
         let isJournal =
             fstat(errorDescriptor, &status) == 0 && "\(status.st_dev):\(status.st_ino)" == journalStream
@@ -51,15 +65,32 @@ public struct Journal: Sendable {
     ///   - fields: further fields, with names as in systemd.journal-fields(7): capitals, digits, underscores.
     public func log(_ priority: Priority, _ message: String, _ fields: [(String, String)] = []) {
         guard logs(priority) else { return }
-        let entries =
-            [
-                ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),
-            ] + fields
-        Self.send(entries.map { Array("\($0.0)=\($0.1)".utf8) })
+        if let sender {
+            let entries = entries(priority, message, fields)
+            if sender.post({ Self.send(entries) }) { noteLosses(sender) }
+        } else {
+            Self.send(entries(priority, message, fields))
+        }
         if let line, Self.hasRoom(line) {
             let bytes = Array("\(identifier): \(Self.line(message))\n".utf8)
             bytes.withUnsafeBytes { _ = write(line, $0.baseAddress, $0.count) }
         }
+    }
+
+    private func entries(
+        _ priority: Priority, _ message: String, _ fields: [(String, String)]
+    ) -> [[UInt8]] {
+        let own = [
+            ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),
+        ]
+        return (own + fields).map { Array("\($0.0)=\($0.1)".utf8) }
+    }
+
+    private func noteLosses(_ sender: any JournalSender) {
+        let lost = sender.takeRefused()
+        guard lost > 0 else { return }
+        let entries = entries(.warning, "\(lost) lines were lost: the journal did not take them in time", [])
+        _ = sender.post { Self.send(entries) }
     }
 
     /// The reader of a pipe or a terminal may have stopped reading. Then the line is lost, so that nothing has to wait.

@@ -15,11 +15,18 @@ public enum Service {
     /// Whether a service manager listens, which restarts us when we fail: sd_notify(3), NOTIFY_SOCKET.
     public static var isSupervised: Bool { getenv("NOTIFY_SOCKET") != nil }
 
-    /// Notifies the service manager that a reload began, for Type=notify-reload; `READY=1` ends it.
+    /// How often the service manager wants to hear WATCHDOG=1 at least, in microseconds; nil: it does not
+    /// (sd_watchdog_enabled(3)).
+    public static var watchdogInterval: UInt64? {
+        var interval: UInt64 = 0
+        return sd_watchdog_enabled(0, &interval) > 0 ? interval : nil
+    }
+
+    /// The message that a reload began, for Type=notify-reload; `READY=1` ends it.
     ///
     /// - Parameter now: CLOCK_MONOTONIC, in microseconds.
-    public static func notifyReloading(at now: UInt64) {
-        notify("RELOADING=1\nMONOTONIC_USEC=\(now)")
+    public static func reloading(at now: UInt64) -> String {
+        "RELOADING=1\nMONOTONIC_USEC=\(now)"
     }
 
     /// Asks the service manager to keep a descriptor for our next instance: FDSTORE=1 of sd_notify(3). It keeps at most

@@ -462,7 +462,7 @@ final class Agent {
     }
 
     private func reload() {
-        Service.notifyReloading(at: loop.now)
+        Service.notify(Service.reloading(at: loop.now))
         configure()
         Service.notify("READY=1")
     }

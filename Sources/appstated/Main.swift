@@ -27,7 +27,8 @@ enum Main {
     }
 
     private static func run(_ configuration: Configuration.Source) -> Int32 {
-        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
+        let lines = try? Outbox(name: "appstated-log", limit: mostLines)
+        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum, through: lines)
         // Standard error may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
         // We ask for leases on files (F_SETLEASE). A process that opens such a file would otherwise end us with this
@@ -57,7 +58,6 @@ enum Main {
             refuse("there is no system bus to serve: \(error)\(address ?? "")", status: 1)
         }
         do {
-            try loop.interruptWaits()
             let directory = runtimeDirectory
             let daemon = try Daemon(
                 loop: loop, bus: bus, inquiries: inquiries, configuration: configuration,
@@ -67,18 +67,27 @@ enum Main {
             try daemon.start()
             stayInMemory(journal)
             let code = try loop.run()
-            guard code == Daemon.anew else { return code }
+            guard code == Daemon.anew else {
+                lines?.flush(milliseconds: longestFlush)
+                return code
+            }
         } catch {
+            lines?.flush(milliseconds: longestFlush)
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
         }
-        return runAnew(passingOn: handed, journal)
+        lines?.flush(milliseconds: longestFlush)
+        return runAnew(passingOn: handed)
     }
 
+    /// The lines of the journal that may wait until it takes them.
+    private static let mostLines = 1_024
+    private static let longestFlush: Int32 = 1_000
+
     /// What is written down survives. If the new program cannot be run, the service manager starts a new daemon.
-    private static func runAnew(passingOn handed: HandedOver, _ journal: Journal) -> Int32 {
+    private static func runAnew(passingOn handed: HandedOver) -> Int32 {
         // If we are disconnected again and again, this leaves time for the rest of the machine.
         usleep(100_000)
-        journal.log(.error, "cannot execute itself again: \(OwnProgram.executeAgain(passingOn: handed))")
+        Journal(identifier: "appstated").log(.error, "cannot execute itself again: \(OwnProgram.executeAgain(passingOn: handed))")
         return 75
     }
 
@@ -118,3 +127,5 @@ enum Main {
         exit(status)
     }
 }
+
+extension Outbox: JournalSender {}

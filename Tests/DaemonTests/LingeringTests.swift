@@ -4,13 +4,13 @@ import Glibc
 import TestSupport
 import Testing
 
-/// libsystemd closes the descriptors of every message, and close(2) waits for as long as the sender of a socket likes.
+/// libsystemd closes the descriptors of every message, and close(2) may wait for as long as their sender likes.
 @Suite(
-    "A lingering socket", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    "Descriptors that are slow to close", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"))
 struct LingeringTests {
-    @Test("it is closed without waiting")
-    func isClosed() throws {
+    @Test("a lingering socket is closed without waiting")
+    func socket() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
         daemon.process.kill(SIGSTOP)
@@ -21,5 +21,21 @@ struct LingeringTests {
         let app = try Child("sleep", ["1000"])
         let path = try client.register("org.example.After", app.pid)
         #expect(try client.state(path) == "background")
+    }
+
+    @Test(
+        "a file whose server does not answer is closed without waiting",
+        .enabled(if: getuid() == 0 && access("/dev/fuse", R_OK | W_OK) == 0, "needs root and /dev/fuse"))
+    func file() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let sender = try Scripts.start("fuse_file.py", ["\(daemon.process.pid)"], on: daemon.bus)
+        try sender.waitForLine(containing: "sent")
+        let app = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.After", app.pid)
+        #expect(try client.state(path) == "background")
+        // Before the daemon is ended: the kernel waits for the server's answer or its end.
+        sender.kill(SIGKILL)
+        #expect(try sender.waitForExit() == .signalled(SIGKILL))
     }
 }

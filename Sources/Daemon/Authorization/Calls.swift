@@ -292,7 +292,7 @@ extension Daemon {
             let subject = try subject(pid: pid, of: connection)
             return (subject.identity, subject.owner)
         }
-        let subject = try subject(descriptor: message.readDescriptor())
+        let subject = try subject(descriptor: message.readForeignDescriptor())
         return (subject.identity, subject.owner)
     }
 }

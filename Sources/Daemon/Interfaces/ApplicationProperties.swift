@@ -177,7 +177,7 @@ extension Daemon {
             if let number { entries.append((key, .uint64(number))) }
         }
         add("launch-deadline", application.launchDeadline)
-        add("suspension-deadline", application.graceDeadline)
+        add("suspension-deadline", application.suspensionDeadline)
         add("kill-deadline", application.killDeadline)
         add("would-end", machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }

@@ -26,7 +26,7 @@ extension Daemon {
                     out: [("application", "o")]
                 ) { [unowned self] call in
                     let id = try call.message.readString()
-                    let descriptor = try call.message.readDescriptor()
+                    let descriptor = try call.message.readForeignDescriptor()
                     let options = try call.message.readDictionary()
                     try register(call, id, try subject(descriptor: descriptor), options, try caller())
                 },

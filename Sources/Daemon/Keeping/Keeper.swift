@@ -419,15 +419,9 @@ final class Keeper {
 
     /// Waits for the job that is under way; false: it was not done in time.
     private func takeResult(until end: UInt64) -> Bool {
-        while true {
-            let now = Clock.monotonicMicroseconds
-            var wait = pollfd(fd: worker.descriptor, events: Int16(POLLIN), revents: 0)
-            let count = poll(&wait, 1, Int32(now < end ? (end - now + 999) / 1_000 : 0))
-            if count < 0, errno == EINTR { continue }
-            guard count == 1 else { return false }
-            takeResults()
-            return true
-        }
+        guard worker.wait(until: end) else { return false }
+        takeResults()
+        return true
     }
 
     private func finish(_ outcome: Outcome) {

@@ -15,6 +15,17 @@ final class Agents {
     /// answers or leaves, and takes 128 in all: dbus-daemon(1), "max_replies_per_connection".
     private var unanswered: [ConnectionName: Unanswered] = [:]
 
+    /// How many calls to the agents of each user wait for their answer.
+    private var underWay: [UInt32: Int] = [:]
+
+    /// Counts a call for as long as it waits, however that ends.
+    private final class Ticket {
+        private let returned: () -> Void
+
+        init(_ returned: @escaping () -> Void) { self.returned = returned }
+        deinit { returned() }
+    }
+
     private struct Unanswered {
         let user: UInt32
         var count = 0
@@ -30,6 +41,8 @@ final class Agents {
     private static let mostPerUser = 16
     /// The most calls that all agents of a user may leave unanswered.
     private static let mostUnanswered = 4
+    /// The most calls to all agents of a user that wait for their answer.
+    private static let mostUnderWay = 32
 
     /// The activation of a bus name may take this long, and so may a busy display.
     static let patience: UInt64 = 30_000_000
@@ -84,11 +97,18 @@ final class Agents {
         guard open < Self.mostUnanswered else {
             throw MethodError(.failed, "The session agents of user \(user) have not answered \(open) calls")
         }
+        let waiting = underWay[user, default: 0]
+        guard waiting < Self.mostUnderWay else {
+            throw MethodError(.limitsExceeded, "\(waiting) calls wait for the session agents of user \(user)")
+        }
+        underWay[user] = waiting + 1
+        let ticket = Ticket { [weak self] in self?.ticketReturned(user) }
         do throws(BusFailure) {
             let message = try newCall(agent, method)
             try write(message)
             let end = Clock.monotonicMicroseconds + patience
             return try bus.callAsync(message, timeout: patience) { [weak self] reply in
+                withExtendedLifetime(ticket) {}
                 let size = reply.errorSize
                 let error = reply.error
                 self?.haveAnswer(
@@ -98,6 +118,11 @@ final class Agents {
         } catch {
             throw MethodError(error)
         }
+    }
+
+    private func ticketReturned(_ user: UInt32) {
+        let left = underWay[user, default: 0] - 1
+        underWay[user] = left > 0 ? left : nil
     }
 
     private func haveAnswer(

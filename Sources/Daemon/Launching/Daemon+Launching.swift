@@ -120,7 +120,7 @@ extension Daemon {
                     .failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
             }
             let launch = try reply.readUInt64()
-            let descriptor = try reply.readDescriptor()
+            let descriptor = try reply.readForeignDescriptor()
             let isHeld = try reply.readBool()
             do {
                 let number = try enrollLaunched(

@@ -69,7 +69,7 @@ extension Daemon {
         resources.haveAdopted()
         for (name, descriptor) in kept {
             close(descriptor)
-            Service.dropStored(name)
+            serviceManager.dropStored(name)
         }
         if let focus = state.focus(boot: boot) { core.machine.restoreFocus(focus) }
         for process in machine.reportedProcesses where !processes.isTracked(process) {
@@ -123,7 +123,7 @@ extension Daemon {
             return number
         } catch {
             processes.forget(process)
-            Service.dropStored(Processes.storedName(process))
+            serviceManager.dropStored(Processes.storedName(process))
             throw error
         }
     }
@@ -137,7 +137,7 @@ extension Daemon {
         var status = ExitStatus.unknown
         if let stored = kept.removeValue(forKey: name) {
             status = PidFD.exitStatus(ofKept: Descriptor(owning: stored))
-            Service.dropStored(name)
+            serviceManager.dropStored(name)
         }
         guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
             return
@@ -153,7 +153,7 @@ extension Daemon {
             try trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
             return true
         } catch {
-            Service.dropStored(Processes.storedName(process))
+            serviceManager.dropStored(Processes.storedName(process))
             if error.isNoSuchProcess { return false }
             throw error
         }

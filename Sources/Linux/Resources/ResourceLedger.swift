@@ -105,6 +105,10 @@ public struct ResourceLedger: Sendable {
         var weights: [WeightChange] = []
         var processes: ArraySlice<Change> = []
 
+        /// Whether what is to be written may have to wait: every user can hold the lock for `oom_score_adj`
+        /// (fs/proc/base.c, `__set_oom_adj`).
+        public var mayWait: Bool { processes.contains { $0.key.knob == .oom } }
+
         /// Whether there is nothing to be written.
         public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }
     }

@@ -1,0 +1,47 @@
+import AppStateBus
+import LifeCycle
+import Linux
+
+/// Carries out on a thread of its own what waits for a lock of the whole machine.
+///
+/// The kernel takes one lock for every write to `oom_score_adj`, and keeps it while it looks at all processes if the
+/// target shares its memory with a process (fs/proc/base.c, `__set_oom_adj`). Every user can make it wait.
+final class LedgerWriter {
+    private let worker: Worker<ApplicationNumber, ResourceLedger>
+    private var source: Source?
+    private let written: (ApplicationNumber, ResourceLedger, _ processorTime: Microseconds) -> Void
+
+    private static let mostJobs = 1_024
+
+    /// - Parameter written: called once for each job that was accepted, with the ledger after it.
+    init(
+        loop: EventLoop,
+        written: @escaping (ApplicationNumber, ResourceLedger, _ processorTime: Microseconds) -> Void
+    ) throws {
+        self.written = written
+        worker = try Worker(name: "appstated-score", limit: Self.mostJobs)
+        source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+    }
+
+    /// Returns whether it will be written; if not, there are too many jobs.
+    func write(_ changes: ResourceLedger.Changes, with ledger: ResourceLedger, of number: ApplicationNumber) -> Bool {
+        let submission = worker.submit(number) {
+            var (ledger, changes) = (ledger, changes)
+            ledger.carryOut(&changes)
+            return ledger
+        }
+        return submission == .accepted
+    }
+
+    /// Waits for what is under way, before the daemon ends.
+    func drain(milliseconds: UInt64) {
+        let end = Clock.monotonicMicroseconds + milliseconds * 1_000
+        while worker.count > 0, worker.wait(until: end) { takeResults() }
+    }
+
+    private func takeResults() {
+        for finished in worker.takeResults() {
+            written(finished.key, finished.value, finished.processorTime)
+        }
+    }
+}

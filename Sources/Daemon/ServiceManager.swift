@@ -1,0 +1,65 @@
+import AppStateBus
+import Glibc
+import Linux
+import Systemd
+
+/// What the daemon tells its service manager while it serves. Every user can fill the socket that it listens on
+/// (sd_notify(3)); only a thread of its own waits for that.
+final class ServiceManager {
+    private let outbox: Outbox?
+    private var watchdog: Timer?
+
+    /// A descriptor that is sent later.
+    private final class Copy: Sendable {
+        let descriptor: Descriptor
+
+        init?(of number: Int32) {
+            let copy = fcntl(number, F_DUPFD_CLOEXEC, 3)
+            guard copy >= 0 else { return nil }
+            descriptor = Descriptor(owning: copy)
+        }
+    }
+
+    /// How many messages may wait. Each may hold a descriptor.
+    private static let mostMessages = 1_024
+    private static let longestFlush: Int32 = 1_000
+
+    /// Without a service manager, everything does nothing.
+    init() throws {
+        outbox = Service.isSupervised ? try Outbox(name: "appstated-told", limit: Self.mostMessages) : nil
+    }
+
+    /// See `Service.notify`.
+    func notify(_ state: String) {
+        outbox?.post { Service.notify(state) }
+    }
+
+    /// Has it keep a copy of the descriptor for the next daemon.
+    ///
+    /// - Returns: whether it is asked to. If not, the next daemon recognizes the process by when it started.
+    func store(_ descriptor: Int32, as name: String) -> Bool {
+        guard let outbox, let copy = Copy(of: descriptor) else { return false }
+        return outbox.post { Service.store(copy.descriptor.rawValue, as: name) }
+    }
+
+    /// Has it close what it keeps under this name.
+    func dropStored(_ name: String) {
+        outbox?.post { Service.dropStored(name) }
+    }
+
+    /// Sends WATCHDOG=1 from now on, twice as often as the service manager wants it: sd_watchdog_enabled(3).
+    func beginWatchdog(on loop: EventLoop) throws {
+        guard let interval = Service.watchdogInterval else { return }
+        let timer = try loop.timer { [unowned self, unowned loop] in
+            notify("WATCHDOG=1")
+            watchdog?.arm(at: loop.now + interval / 2)
+        }
+        watchdog = timer
+        timer.arm(at: loop.now)
+    }
+
+    /// Waits until it has everything, before the daemon ends.
+    func finish() {
+        outbox?.flush(milliseconds: Self.longestFlush)
+    }
+}

@@ -1,0 +1,154 @@
+import CLinux
+import Glibc
+
+/// Descriptors that another process has sent, which the deciding thread must not close itself.
+///
+/// close(2) may take as long as their sender likes: the last one of a TCP socket waits for `SO_LINGER` (socket(7)); each
+/// one of a file on a FUSE file system waits for the file server, and cannot be interrupted (fs/fuse/file.c,
+/// `fuse_flush`); the last one of a large memory file frees its pages. libsystemd closes those of each message, so the
+/// program that uses this type has to put `receive` and `close` in the place of the C library's functions.
+public enum ForeignDescriptors {
+    private static let table = Table()
+
+    /// From now on, `close` has this descriptor closed by another thread.
+    public static func note(_ descriptor: Int32) {
+        table.note(descriptor)
+    }
+
+    /// recvmsg(2), which also notes the descriptors that it brings.
+    public static func receive(_ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32) -> Int {
+        let count = clinux_recvmsg(socket, message, flags)
+        guard count >= 0, message.pointee.msg_controllen > 0 else { return count }
+        for descriptor in sent(in: message.pointee) where !PidFD.isPidFD(descriptor) { note(descriptor) }
+        return count
+    }
+
+    /// close(2); returns at once for a descriptor that was noted.
+    public static func close(_ descriptor: Int32) -> Int32 {
+        if table.take(descriptor) {
+            table.closeLater(descriptor)
+            return 0
+        }
+        return clinux_close(descriptor)
+    }
+
+    /// The descriptors in the control messages, as cmsg(3) describes them.
+    private static func sent(in message: msghdr) -> [Int32] {
+        guard let control = message.msg_control else { return [] }
+        let bytes = UnsafeRawBufferPointer(start: control, count: Int(message.msg_controllen))
+        let head = MemoryLayout<cmsghdr>.size
+        var descriptors: [Int32] = []
+        var offset = 0
+        while offset + head <= bytes.count {
+            let header = bytes.loadUnaligned(fromByteOffset: offset, as: cmsghdr.self)
+            let length = Int(header.cmsg_len)
+            guard length >= head, offset + length <= bytes.count else { break }
+            // SCM_RIGHTS
+            if header.cmsg_level == SOL_SOCKET, header.cmsg_type == 1 {
+                for place in stride(from: offset + head, to: offset + length - 3, by: 4) {
+                    descriptors.append(bytes.loadUnaligned(fromByteOffset: place, as: Int32.self))
+                }
+            }
+            offset += (length + 7) & ~7
+        }
+        return descriptors
+    }
+
+    /// Which descriptors are noted, and the threads that close them.
+    private final class Table: @unchecked Sendable {
+        /// As many as a process can have (fs.nr_open). Only pages that are used take memory.
+        private static let size = 1 << 20
+        /// A thread that waits is left to itself. If all wait, descriptors stay open.
+        private static let mostThreads = 32
+        private static let stackSize = 64 << 10
+        private static let idleSeconds = 1
+
+        /// A byte for each: 1 if it is noted. Whoever notes or closes a descriptor owns its byte.
+        private let noted = UnsafeMutablePointer<UInt8>(OpaquePointer(calloc(size, 1)))
+        private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+        private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+        // Guarded by the mutex.
+        private var queue: [Int32] = []
+        private var threads = 0
+        private var idle = 0
+
+        init() {
+            mutex.initialize(to: pthread_mutex_t())
+            condition.initialize(to: pthread_cond_t())
+            pthread_mutex_init(mutex, nil)
+            pthread_cond_init(condition, nil)
+        }
+
+        func note(_ descriptor: Int32) {
+            guard let noted, descriptor >= 0, descriptor < Self.size else { return }
+            noted[Int(descriptor)] = 1
+        }
+
+        func take(_ descriptor: Int32) -> Bool {
+            guard let noted, descriptor >= 0, descriptor < Self.size, noted[Int(descriptor)] == 1 else {
+                return false
+            }
+            noted[Int(descriptor)] = 0
+            return true
+        }
+
+        func closeLater(_ descriptor: Int32) {
+            pthread_mutex_lock(mutex)
+            defer { pthread_mutex_unlock(mutex) }
+            queue.append(descriptor)
+            if queue.count <= idle {
+                pthread_cond_signal(condition)
+            } else if threads < Self.mostThreads, start() {
+                threads += 1
+            }
+        }
+
+        private func start() -> Bool {
+            var attributes = pthread_attr_t()
+            pthread_attr_init(&attributes)
+            defer { pthread_attr_destroy(&attributes) }
+            pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
+            pthread_attr_setstacksize(&attributes, Self.stackSize)
+            // Signals belong to the deciding thread.
+            var all = sigset_t()
+            var before = sigset_t()
+            sigfillset(&all)
+            pthread_sigmask(SIG_SETMASK, &all, &before)
+            defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+            var thread = pthread_t()
+            return pthread_create(
+                &thread, &attributes,
+                { argument in
+                    guard let argument else { return nil }
+                    Unmanaged<Table>.fromOpaque(argument).takeUnretainedValue().run()
+                    return nil
+                }, Unmanaged.passUnretained(self).toOpaque()) == 0
+        }
+
+        private func run() {
+            _ = clinux_set_thread_name("appstated-close")
+            pthread_mutex_lock(mutex)
+            while let descriptor = next() {
+                pthread_mutex_unlock(mutex)
+                _ = clinux_close(descriptor)
+                pthread_mutex_lock(mutex)
+            }
+            threads -= 1
+            pthread_mutex_unlock(mutex)
+        }
+
+        /// nil: there was none for a while.
+        private func next() -> Int32? {
+            var end = timespec()
+            clock_gettime(CLOCK_REALTIME, &end)
+            end.tv_sec += Self.idleSeconds
+            while queue.isEmpty {
+                idle += 1
+                let result = pthread_cond_timedwait(condition, mutex, &end)
+                idle -= 1
+                if result == ETIMEDOUT, queue.isEmpty { return nil }
+            }
+            return queue.removeFirst()
+        }
+    }
+}

@@ -1,0 +1,95 @@
+import Glibc
+
+/// Sends, in order and on one other thread, what may have to wait until its receiver makes room.
+///
+/// A datagram to a full socket waits (unix(7)), and whoever else sends to that socket decides for how long. The thread
+/// starts with the first job and ends after some idle time. May be used by several threads.
+public final class Outbox: @unchecked Sendable {
+    /// How many jobs may wait or run.
+    public let limit: Int
+
+    private let thread: WorkerThread
+    // Guarded by the thread's lock.
+    private var count = 0
+    private var refused = 0
+    private var isAwaited = false
+
+    /// Has no thread yet. Throws `EMFILE` and the like, of eventfd(2).
+    ///
+    /// - Parameters:
+    ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
+    ///   - limit: see the property.
+    public init(name: String, limit: Int) throws(KernelFailure) {
+        precondition(limit > 0)
+        thread = try WorkerThread(name: name, idleMilliseconds: 10_000)
+        self.limit = limit
+    }
+
+    deinit {
+        thread.close()
+    }
+
+    /// Has a job run after the jobs before it.
+    ///
+    /// - Returns: whether it will run; if not, it is counted as refused, and released.
+    @discardableResult
+    public func post(_ job: @escaping @Sendable () -> Void) -> Bool {
+        let hasRoom = thread.withLock {
+            guard count < limit else {
+                refused += 1
+                return false
+            }
+            count += 1
+            return true
+        }
+        guard hasRoom else { return false }
+        let failure = thread.submit { [weak self] in
+            job()
+            self?.finished()
+        }
+        guard failure == 0 else {
+            thread.withLock {
+                count -= 1
+                refused += 1
+            }
+            return false
+        }
+        return true
+    }
+
+    /// How many jobs were refused since the last call.
+    public func takeRefused() -> Int {
+        thread.withLock {
+            defer { refused = 0 }
+            return refused
+        }
+    }
+
+    /// Waits until all jobs have run, for a program that is about to end.
+    ///
+    /// - Parameter milliseconds: how long to wait at most.
+    /// - Returns: whether they have run.
+    @discardableResult
+    public func flush(milliseconds: Int32) -> Bool {
+        let end = Clock.monotonicMicroseconds + UInt64(max(0, milliseconds)) * 1_000
+        while true {
+            let isEmpty = thread.withLock {
+                isAwaited = count > 0
+                return count == 0
+            }
+            let now = Clock.monotonicMicroseconds
+            guard !isEmpty, now < end else { return isEmpty }
+            var ready = pollfd(fd: thread.descriptor, events: Int16(POLLIN), revents: 0)
+            poll(&ready, 1, Int32((end - now) / 1_000) + 1)
+            thread.acknowledge()
+        }
+    }
+
+    private func finished() {
+        let tells = thread.withLock {
+            count -= 1
+            return isAwaited && count == 0
+        }
+        if tells { thread.announce() }
+    }
+}

@@ -1,0 +1,74 @@
+"""Serves a FUSE file system with one file, and sends the daemon calls that carry the file. Every close(2) of it asks this
+server, which answers all processes but the daemon. Prints "sent" once the daemon's close waits. Ends when it is killed.
+
+Usage: fuse_file.py PID"""
+
+import ctypes
+import os
+import struct
+import sys
+import tempfile
+import threading
+
+import dbus
+import dbus.lowlevel
+
+DAEMON = int(sys.argv[1])
+LOOKUP, GETATTR, OPEN, RELEASE, FLUSH, INIT = 1, 3, 14, 18, 25, 26
+libc = ctypes.CDLL(None, use_errno=True)
+waits = threading.Event()
+
+
+def attributes(node):
+    mode, links = (0o40755, 2) if node == 1 else (0o100644, 1)
+    return struct.pack("<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode, links, 0, 0, 0, 512, 0)
+
+
+def serve(device):
+    while True:
+        try:
+            request = os.read(device, 1 << 20)
+        except OSError:
+            return
+        _, opcode, unique, node, _, _, pid, _ = struct.unpack_from("<IIQQIIII", request)
+        error, body = 0, b""
+        if opcode == INIT:
+            body = struct.pack("<IIIIHHII32x", 7, 31, 0, 0, 1, 1, 1 << 16, 1)[:64]
+        elif opcode == LOOKUP:
+            body = struct.pack("<QQQQII", 2, 0, 0, 0, 0, 0) + attributes(2)
+        elif opcode == GETATTR:
+            body = struct.pack("<QII", 0, 0, 0) + attributes(node)
+        elif opcode == OPEN:
+            body = struct.pack("<QII", 0, 0, 0)
+        elif opcode == FLUSH:
+            if os.path.exists(f"/proc/{DAEMON}/task/{pid}"):
+                waits.set()
+                continue
+        elif opcode != RELEASE:
+            error = -38
+        os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+
+
+CLONE_NEWNS, MS_REC_PRIVATE = 0x20000, 0x44000
+if libc.unshare(CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC_PRIVATE), None) != 0:
+    raise OSError(ctypes.get_errno(), "unshare")
+device = os.open("/dev/fuse", os.O_RDWR)
+place = tempfile.mkdtemp()
+options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
+if libc.mount(b"files", place.encode(), b"fuse", ctypes.c_ulong(0), options.encode()) != 0:
+    raise OSError(ctypes.get_errno(), "mount")
+threading.Thread(target=serve, args=(device,), daemon=True).start()
+
+bus = dbus.bus.BusConnection(os.environ["DBUS_SYSTEM_BUS_ADDRESS"])
+for member in "RegisterProcess", "Reload":
+    file = os.open(place + "/file", os.O_RDONLY)
+    call = dbus.lowlevel.MethodCallMessage(
+        "org.appstate1", "/org/appstate1", "org.appstate1.Manager", member)
+    call.append("org.example.Slow", dbus.types.UnixFd(file), {}, signature="sha{sv}")
+    bus.send_message(call)
+    bus.flush()
+    del call
+    os.close(file)
+waits.wait()
+print("sent", flush=True)
+threading.Event().wait()
