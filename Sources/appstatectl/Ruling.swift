@@ -56,7 +56,7 @@ struct RuleCommand: ParsableCommand {
                 throw ValidationError("\(key)=: \(complaint.problem)")
             }
         }
-        var file = RuleFile((try? TextFile.read(path)) ?? "")
+        var file = RuleFile(try UserFile.text(of: path))
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
         try UserFile.write(file.text, to: path)
@@ -80,7 +80,7 @@ struct RuleCommand: ParsableCommand {
     }
 
     private func show(_ rule: Rule) throws {
-        let rules = Configuration(reading: .system).rules.filter { $0.pattern == rule.pattern }
+        let rules = try Configuration.readable().rules.filter { $0.pattern == rule.pattern }
         guard let known = Rule.combined(rules) else { throw Failure("there is no rule [\(rule.section)]") }
         for line in known.assignments { Terminal.emit(Line(line)) }
     }
@@ -93,7 +93,7 @@ struct Rules: ParsableCommand {
     @OptionGroup var bus: BusOptions
 
     func run() throws {
-        let configuration = Configuration(reading: .system)
+        let configuration = try Configuration.readable()
         for complaint in configuration.complaints { Terminal.warn("\(complaint)") }
         for rule in configuration.rules { rule.warnOfReasons() }
         guard !configuration.rules.isEmpty else {
@@ -130,6 +130,16 @@ struct Rules: ParsableCommand {
         if try SessionAgent.processes().isEmpty {
             Terminal.warn("appstatectl: the rules are not applied: the session agent is not running")
         }
+    }
+}
+
+extension Configuration {
+    /// What the files say; a failure if one of them cannot be read.
+    fileprivate static func readable() throws -> Configuration {
+        if case .layers(let paths) = Source.system {
+            for path in paths { _ = try UserFile.bytes(of: path) }
+        }
+        return Configuration(reading: .system)
     }
 }
 
@@ -172,39 +182,6 @@ enum SessionAgent {
         return try proc.processes().filter { pid in
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
             return (try? proc.program(of: pid)) == program
-        }
-    }
-}
-
-/// A file that belongs to the user.
-enum UserFile {
-    /// Replaces the file completely or not at all, and creates missing directories. If the path is a symbolic link, its
-    /// target is replaced and the link stays.
-    static func write(_ text: String, to path: String) throws {
-        let target = realpath(path, nil).map { pointer in
-            defer { free(pointer) }
-            return String(cString: pointer)
-        }
-        let path = target ?? path
-        let directory = path.split(separator: "/").dropLast().reduce(into: "") { whole, part in
-            whole += "/" + part
-            mkdir(whole, 0o755)
-        }
-        let new = directory + "/.session.conf.\(getpid())"
-        let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
-        guard number >= 0 else { throw Failure("\(new) cannot be made: \(String(cString: strerror(errno)))") }
-        var rest = Array(text.utf8)[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(number, $0.baseAddress, $0.count) }
-            guard count > 0 else { break }
-            rest = rest.dropFirst(count)
-        }
-        let isWritten = rest.isEmpty && fsync(number) == 0
-        close(number)
-        guard isWritten, rename(new, path) == 0 else {
-            let failure = Failure("\(path) cannot be written: \(String(cString: strerror(errno)))")
-            unlink(new)
-            throw failure
         }
     }
 }

@@ -1,0 +1,76 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// `rule` and `rules` with the user's file in every condition. They need no daemon for that.
+@Suite("appstatectl rule")
+struct RuleCommandTests {
+    /// A directory with a configuration, removed with this object.
+    private final class Home {
+        let path: String
+        let program: String
+
+        var file: String { path + "/appstated/session.conf" }
+
+        init() throws {
+            program = try #require(Programs.built("appstatectl"))
+            var template = Array("\(NSTemporaryDirectory())rules.XXXXXX".utf8CString)
+            try #require(mkdtemp(&template) != nil)
+            path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+            mkdir(path + "/appstated", 0o755)
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: path) }
+
+        func write(_ bytes: [UInt8]) throws {
+            try Data(bytes).write(to: URL(fileURLWithPath: file))
+        }
+
+        func write(_ text: String) throws { try write(Array(text.utf8)) }
+
+        var bytes: [UInt8]? { FileManager.default.contents(atPath: file).map { Array($0) } }
+
+        var text: String { bytes.map { String(decoding: $0, as: UTF8.self) } ?? "" }
+
+        func run(_ arguments: String...) throws -> (output: String, errors: String, status: Child.Ending) {
+            try run(arguments)
+        }
+
+        func run(_ arguments: [String]) throws -> (output: String, errors: String, status: Child.Ending) {
+            let child = try Child(
+                program, arguments, environment: ["XDG_CONFIG_HOME": path, "COLUMNS": nil])
+            let status = try child.waitForExit()
+            return (child.output, child.errors, status)
+        }
+    }
+
+    @Test("a file that cannot be read, or is too long, is left alone, and each command says so")
+    func unreadable() throws {
+        let home = try Home()
+        let commands = [
+            ["rule", "gimp", "Suspension=never"], ["rule", "--delete", "gimp"], ["rule", "gimp"], ["rules"],
+        ]
+        func refusals() throws -> [String] {
+            try commands.map { command in
+                let ended = try home.run(command)
+                #expect(ended.status == .exited(1), "\(command): \(ended.errors)")
+                return ended.errors
+            }
+        }
+        mkdir(home.file, 0o755)
+        #expect(
+            try Set(refusals()) == ["appstatectl: \(home.file) cannot be read: it is not a regular file\n"])
+        rmdir(home.file)
+        symlink(home.file, home.file)
+        #expect(
+            try Set(refusals())
+                == ["appstatectl: \(home.file) cannot be read: Too many levels of symbolic links\n"])
+        unlink(home.file)
+        let long = "[Application gimp]\nSuspension=never\n" + String(repeating: "#", count: 1 << 20)
+        try home.write(long)
+        #expect(
+            try Set(refusals()) == ["appstatectl: \(home.file) cannot be read: it is longer than 1 MiB\n"])
+        #expect(home.text == long)
+    }
+}
