@@ -73,4 +73,22 @@ struct RuleCommandTests {
             try Set(refusals()) == ["appstatectl: \(home.file) cannot be read: it is longer than 1 MiB\n"])
         #expect(home.text == long)
     }
+
+    @Test("the file keeps its mode, and a link that leads to no file yet stays a link")
+    func modeAndLink() throws {
+        let home = try Home()
+        try home.write("[Application gimp]\nSuspension=never\n")
+        chmod(home.file, 0o600)
+        #expect(try home.run("rule", "gimp", "Suspension=manual").status == .exited(0))
+        var status = stat()
+        #expect(stat(home.file, &status) == 0 && status.st_mode & 0o777 == 0o600)
+        #expect(home.text == "[Application gimp]\nSuspension=manual\n")
+        unlink(home.file)
+        symlink("../dotfiles/rules", home.file)
+        #expect(try home.run("rule", "gimp", "Suspension=never").status == .exited(0))
+        #expect(lstat(home.file, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK)
+        #expect(
+            try String(contentsOfFile: home.path + "/dotfiles/rules", encoding: .utf8)
+                == "[Application gimp]\nSuspension=never\n")
+    }
 }
