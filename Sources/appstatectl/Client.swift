@@ -9,6 +9,8 @@ enum Verdict: Int32 {
     case ambiguous = 2
     case noSuchApplication = 3
     case notRunning = 4
+    /// EX_USAGE of sysexits.h, as ArgumentParser has it.
+    case usage = 64
 }
 
 /// Why something cannot be done, as a sentence for standard error, and the exit status.

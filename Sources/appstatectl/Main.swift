@@ -40,6 +40,7 @@ struct AppStateCtl: ParsableCommand {
 
     static func main() {
         Terminal.prepare()
+        refuseBrokenArguments()
         do {
             var command = try parseAsRoot()
             try command.run()
@@ -58,6 +59,15 @@ struct AppStateCtl: ParsableCommand {
                 }
             }
             Glibc.exit(code.rawValue)
+        }
+    }
+
+    /// Swift replaces what is not UTF-8 in an argument, so that it would mean something else.
+    private static func refuseBrokenArguments() {
+        for index in 1..<max(Int(CommandLine.argc), 1) {
+            guard let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil
+            else { continue }
+            end(Failure("\"\(String(cString: argument))\" is not UTF-8", .usage))
         }
     }
 

@@ -22,9 +22,13 @@ enum UserFile {
         return bytes
     }
 
-    /// The text of a file; empty if there is none.
+    /// The text of a file; empty if there is none. Text that is not UTF-8 could not be written back as it is.
     static func text(of path: String) throws -> String {
-        String(decoding: try bytes(of: path) ?? [], as: UTF8.self)
+        let bytes = try bytes(of: path) ?? []
+        if let text = String(validating: bytes, as: UTF8.self) { return text }
+        let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+        let line = lines.firstIndex { String(validating: $0, as: UTF8.self) == nil } ?? 0
+        throw Failure("\(path) cannot be changed: line \(line + 1) is not UTF-8")
     }
 
     /// Replaces the file completely or not at all, and creates missing directories. If the path is a symbolic link, its

@@ -91,4 +91,23 @@ struct RuleCommandTests {
             try String(contentsOfFile: home.path + "/dotfiles/rules", encoding: .utf8)
                 == "[Application gimp]\nSuspension=never\n")
     }
+
+    @Test("a file or an argument that is not UTF-8 is refused, because it would not be written back as it is")
+    func bytes() throws {
+        let home = try Home()
+        let latin = Array("[Application gimp]\nSuspension=never\n# gr".utf8) + [0xFC, 0xDF, 0x0A]
+        try home.write(latin)
+        for command in [["rule", "vlc", "Suspension=never"], ["rule", "--delete", "gimp"]] {
+            let ended = try home.run(command)
+            #expect(ended.status == .exited(1) && ended.errors.contains("line 3 is not UTF-8"))
+        }
+        #expect(home.bytes == latin)
+        #expect(try home.run("rule", "gimp").output == "Suspension=never\n")
+        unlink(home.file)
+        let broken = try Child(
+            "sh", ["-c", "exec \"$0\" rule gimp \"ExecSuspend=a$(printf '\\377')\"", home.program],
+            environment: ["XDG_CONFIG_HOME": home.path])
+        #expect(try broken.waitForExit() == .exited(64))
+        #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
+    }
 }
