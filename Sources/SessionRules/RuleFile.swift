@@ -74,14 +74,15 @@ public struct RuleFile: Sendable {
         lines[index].trimmed.first.map { $0 == "#" || $0 == ";" } ?? false
     }
 
-    /// The lines of each section of the rule, including its name.
+    /// The lines of each section whose pattern means the same, including its name.
     private func sections(of rule: Rule) -> [Range<Int>] {
         let continued = continued
         let heads = lines.indices.filter { !continued[$0] && lines[$0].trimmed.hasPrefix("[") }
         return heads.enumerated().compactMap { index, head in
             let line = lines[head].trimmed
             guard line.hasSuffix("]"),
-                Rule.pattern(ofSection: String(line.dropFirst().dropLast())) == rule.pattern
+                let pattern = Rule.pattern(ofSection: String(line.dropFirst().dropLast())),
+                rule.matchesAs(Rule(pattern))
             else { return nil }
             return head..<(index + 1 < heads.count ? heads[index + 1] : lines.count)
         }

@@ -46,6 +46,9 @@ struct RuleCommand: ParsableCommand {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
         }
         guard delete || !assignments.isEmpty else { return try show(rule) }
+        guard delete || rule.closesBrackets else {
+            throw ValidationError("\"\(rule.pattern)\": a bracket is not closed.")
+        }
         guard !delete || assignments.isEmpty else {
             throw ValidationError("--delete removes the whole rule; KEY= removes one key.")
         }
@@ -53,18 +56,21 @@ struct RuleCommand: ParsableCommand {
         for (key, value) in pairs {
             let text = "[\(rule.section)]\n\(key)=\(value)\n"
             if let complaint = Configuration(text: text, name: "").complaints.first {
-                throw ValidationError("\(key)=: \(complaint.problem)")
+                throw ValidationError("\(key)=: \(complaint.problem)\(Self.hint(at: key))")
             }
         }
         var file = RuleFile(try UserFile.text(of: path))
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
         try UserFile.write(file.text, to: path)
-        Configuration(text: file.text, name: path).rules.first { $0.pattern == rule.pattern }?.warnOfReasons()
+        for changed in Configuration(text: file.text, name: path).rules where changed.matchesAs(rule) {
+            changed.warnOfReasons()
+        }
         // The user's agents notice the change of the file.
         if try SessionAgent.processes().isEmpty {
+            let what = delete ? "removal" : "rule"
             Terminal.warn(
-                "appstatectl: the rule is not applied yet: the session agent is not running "
+                "appstatectl: the \(what) is not applied yet: the session agent is not running "
                     + "(systemctl --user start appstate-session)"
             )
         }
@@ -79,8 +85,14 @@ struct RuleCommand: ParsableCommand {
         return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
     }
 
+    /// The key that was meant, if only the case is wrong.
+    private static func hint(at key: String) -> String {
+        let meant = Rule.keys.first { $0 != key && strcasecmp($0, key) == 0 }
+        return meant.map { "; did you mean \($0)?" } ?? ""
+    }
+
     private func show(_ rule: Rule) throws {
-        let rules = try Configuration.readable().rules.filter { $0.pattern == rule.pattern }
+        let rules = try Configuration.readable().rules.filter(rule.matchesAs)
         guard let known = Rule.combined(rules) else { throw Failure("there is no rule [\(rule.section)]") }
         for line in known.assignments { Terminal.emit(Line(line)) }
     }

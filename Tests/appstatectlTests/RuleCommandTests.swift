@@ -110,4 +110,22 @@ struct RuleCommandTests {
         #expect(try broken.waitForExit() == .exited(64))
         #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
     }
+
+    @Test("the case of a pattern does not matter, and what is likely a slip is named")
+    func slips() throws {
+        let home = try Home()
+        try home.write("[Application firefox*]\nSuspension=never\n")
+        #expect(try home.run("rule", "Firefox*").output == "Suspension=never\n")
+        #expect(try home.run("rule", "Firefox*", "Suspension=manual").status == .exited(0))
+        #expect(home.text == "[Application firefox*]\nSuspension=manual\n")
+        let key = try home.run("rule", "gimp", "suspension=never")
+        #expect(key.status == .exited(64) && key.errors.contains("did you mean Suspension?"))
+        let bracket = try home.run("rule", "[ab", "Suspension=never")
+        #expect(bracket.status == .exited(64) && bracket.errors.contains("a bracket is not closed"))
+        #expect(try home.run("rule", #"\[ab"#, "Suspension=never").status == .exited(0))
+        #expect(try home.run("rule", "--delete", #"\[ab"#).status == .exited(0))
+        let removed = try home.run("rule", "--delete", "FIREFOX*")
+        #expect(removed.status == .exited(0) && home.text == "")
+        #expect(!removed.errors.contains("the rule is not applied"))
+    }
 }
