@@ -155,6 +155,18 @@ struct CommandTests {
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
     }
 
+    @Test("history says signal only where it was one")
+    func endings() {
+        func text(_ reason: String, _ status: Int32) -> String {
+            Client.End(time: 0, reason: reason, state: "background", status: status).statusText
+        }
+        #expect(text("exited", 15) == "15" && text("killed", 15) == "signal 15")
+        #expect(text("crashed", 11) == "signal 11" && text("unknown", -1) == "–")
+        #expect(text("terminated", 15) == "15 (exit status or signal)")
+        #expect(text("terminated", 0) == "0" && text("reclaimed", 0) == "0")
+        #expect(text("reclaimed", 9) == "signal 9" && text("terminated", 143) == "143")
+    }
+
     @Test("monitor reports that the daemon has left, and continues with the next one")
     func daemonLeaves() throws {
         let stage = try Stage()
