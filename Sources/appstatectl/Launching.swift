@@ -17,16 +17,23 @@ struct Launch: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Flag(help: "Start it in the background; a program that does not support this shows its window.")
     var background = false
-    @Argument(help: "The id of its desktop entry.") var appID: String
+    @Argument(help: "The id of its desktop entry, with or without .desktop.") var appID: String
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 
     func run() throws {
         let urls = try targets.map(Target.url)
         let order = LaunchOrder(
-            appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background)
+            appID: Self.id(ofEntry: appID), urls: urls, reason: urls.isEmpty ? .user : .url,
+            isBackground: background)
         let path = try bus.connect().launch(order)
         if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
+    }
+
+    /// The id of an entry, which may be given as the name of its file.
+    private static func id(ofEntry name: String) -> String {
+        let suffix = ".desktop"
+        return name.hasSuffix(suffix) && name != suffix ? String(name.dropLast(suffix.count)) : name
     }
 
     /// An application in the format that `register` prints.

@@ -41,9 +41,14 @@ struct AppStateCtl: ParsableCommand {
     static func main() {
         Terminal.prepare()
         refuseBrokenArguments()
+        refuseUnknownCommand()
         do {
             var command = try parseAsRoot()
-            try command.run()
+            do {
+                try command.run()
+            } catch let misuse as ValidationError {
+                end(misuse, in: type(of: command))
+            }
         } catch let failure as Failure {
             end(failure)
         } catch let failure as BusFailure {
@@ -71,6 +76,27 @@ struct AppStateCtl: ParsableCommand {
         }
     }
 
+    /// Otherwise the word would be an argument too many of the default command.
+    private static func refuseUnknownCommand() {
+        guard let word = CommandLine.arguments.dropFirst().first, !word.hasPrefix("-") else { return }
+        let commands = configuration.subcommands.map { $0._commandName } + ["help"]
+        guard !commands.contains(word) else { return }
+        let near = commands.filter { abs($0.count - word.count) <= 2 }.map { ($0, $0.distance(to: word)) }
+        let meant = near.min { $0.1 < $1.1 }.flatMap { $1 <= 2 && $1 < word.count ? $0 : nil }
+        let hint = meant.map { "; did you mean \($0)?" }
+        end(Failure("there is no command \"\(word)\"\(hint ?? " (see appstatectl --help)")", .usage))
+    }
+
+    /// ArgumentParser prints the usage of a command only with the errors that it finds itself.
+    private static func end(_ misuse: ValidationError, in command: any ParsableCommand.Type) -> Never {
+        Terminal.warn("Error: \(misuse.message)")
+        for line in "Usage: \(usageString(for: command))".split(separator: "\n") {
+            Terminal.warn(String(line))
+        }
+        Terminal.warn("  See 'appstatectl \(command._commandName) --help' for more information.")
+        Glibc.exit(Verdict.usage.rawValue)
+    }
+
     private static func end(_ failure: Failure) -> Never {
         Terminal.warn("appstatectl: \(failure.sentence)")
         Glibc.exit(failure.verdict.rawValue)
@@ -89,4 +115,21 @@ struct BusOptions: ParsableArguments {
 struct OutputOptions: ParsableArguments {
     @Flag(help: "Print JSON.")
     var json = false
+}
+
+extension String {
+    /// How many characters must be added, removed or replaced to get the other text (Levenshtein).
+    fileprivate func distance(to other: String) -> Int {
+        var row = Array(0...other.count)
+        for (index, own) in enumerated() {
+            var diagonal = row[0]
+            row[0] = index + 1
+            for (place, their) in other.enumerated() {
+                let above = row[place + 1]
+                row[place + 1] = Swift.min(above + 1, row[place] + 1, diagonal + (own == their ? 0 : 1))
+                diagonal = above
+            }
+        }
+        return row[other.count]
+    }
 }

@@ -128,4 +128,18 @@ struct RuleCommandTests {
         #expect(removed.status == .exited(0) && home.text == "")
         #expect(!removed.errors.contains("the rule is not applied"))
     }
+
+    @Test("wrong usage is answered with what is wrong, and with the usage of the command that was called")
+    func usage() throws {
+        let home = try Home()
+        let unknown = try home.run("supsend", "org.me.One")
+        #expect(unknown.status == .exited(64))
+        #expect(unknown.errors == "appstatectl: there is no command \"supsend\"; did you mean suspend?\n")
+        let strange = try home.run("x")
+        #expect(strange.status == .exited(64) && strange.errors.contains("see appstatectl --help"))
+        let value = try home.run("rule", "gimp", "Suspension=often")
+        #expect(value.status == .exited(64) && value.errors.contains("Usage: appstatectl rule "))
+        let address = try home.run("suspend", "--address", "nonsense", "1")
+        #expect(address.status == .exited(64) && address.errors.contains("Usage: appstatectl suspend "))
+    }
 }
