@@ -36,8 +36,12 @@ struct Failure: Error {
 /// The service on the bus, from the client's point of view.
 final class Client {
     let bus: Bus
+    /// The bus, in a sentence.
+    private let place: String
 
     init(address: String?) throws {
+        let named = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
+        place = named.map { "the bus at \"\($0)\"" } ?? "the system bus"
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
         } catch {
@@ -45,11 +49,8 @@ final class Client {
             if let address, error.errno == EINVAL || !address.contains(":") {
                 throw ValidationError("\"\(address)\" is not a bus address.")
             }
-            let place = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
             let reason = String(cString: strerror(error.errno))
-            throw Failure(
-                "\(place.map { "the bus at \"\($0)\"" } ?? "the system bus") cannot be reached: \(reason)",
-                .notRunning)
+            throw Self.closed(error, place) ?? Failure("\(place) cannot be reached: \(reason)", .notRunning)
         }
     }
 
@@ -68,19 +69,26 @@ final class Client {
     private func call(
         _ path: String, _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void
     ) throws -> Message {
-        let message = try bus.newCall(
-            destination: BusNames.service, path: path, interface: interface, member: member)
-        try message.allowInteraction()
-        try body(message)
         do {
+            let message = try bus.newCall(
+                destination: BusNames.service, path: path, interface: interface, member: member)
+            try message.allowInteraction()
+            try body(message)
             return try bus.call(message, timeout: Self.patience)
-        } catch {
-            throw Self.explained(error)
+        } catch let error as BusFailure {
+            throw explained(error)
         }
     }
 
-    private static func explained(_ error: BusFailure) -> Failure {
-        switch error.name {
+    /// The failure of a connection that was made and is lost.
+    private static func closed(_ error: BusFailure, _ place: String) -> Failure? {
+        guard [ENOTCONN, ECONNRESET, EPIPE].contains(error.errno) else { return nil }
+        return Failure("\(place) has closed the connection", .notRunning)
+    }
+
+    private func explained(_ error: BusFailure) -> Failure {
+        if let closed = Self.closed(error, place) { return closed }
+        return switch error.name {
         case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
             "org.freedesktop.systemd1.NoSuchUnit":
             Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
