@@ -78,6 +78,23 @@ struct CommandTests {
         #expect(try run("rule", "sleep").status == .exited(1))
     }
 
+    @Test("launch says that an application stays suspended, and how it is resumed")
+    func launchSuspended() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        #expect(try stage.run("launch", "org.example.Editor").errors == "")
+        try stage.run("suspend", "1")
+        let launched = try stage.run("launch", "org.example.Editor")
+        #expect(launched.status == .exited(0) && launched.output == "/org/appstate1/application/1\n")
+        let hint =
+            "appstatectl: org.example.Editor stays suspended (request uid:\(getuid())) until: "
+            + "appstatectl resume 1\n"
+        #expect(launched.errors == hint)
+        let refused = try stage.run("launch", "org.example.Editor", "https://example.org/")
+        #expect(refused.status == .exited(1) && refused.errors.hasPrefix(hint))
+    }
+
     @Test("terminate ends the process")
     func terminate() throws {
         let stage = try Stage()
