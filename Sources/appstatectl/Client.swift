@@ -92,7 +92,7 @@ final class Client {
         case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
             "org.freedesktop.systemd1.NoSuchUnit":
             Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
-        case ErrorName.noSuchApplication.rawValue:
+        case ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue:
             Failure(error.sentence, .noSuchApplication)
         case ErrorName.accessDenied.rawValue, ErrorName.interactiveAuthorizationRequired.rawValue:
             Failure("not allowed: \(error.sentence)")
@@ -141,7 +141,7 @@ final class Client {
         if BusNames.applicationNumber(inPath: name) != nil { return name }
         if name.hasPrefix("pid:") {
             guard let pid = UInt32(name.dropFirst("pid:".count)) else {
-                throw Failure("\"\(name)\" is not a process", .noSuchApplication)
+                throw Failure("\"\(name)\" is not pid: and the number of a process", .usage)
             }
             return try call(ManagerMethod.getApplicationByPID) { try $0.append(pid) }
                 .readObjectPath()

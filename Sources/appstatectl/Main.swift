@@ -23,8 +23,9 @@ struct AppStateCtl: ParsableCommand {
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
             Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \
-            output cannot be written; 2 digits that are both a number and an id; 3 no such application; \
-            4 appstated is not running; 64 wrong usage, including a value that an option does not accept.
+            output cannot be written; 2 digits that are both a number and an id; 3 no such application or \
+            process; 4 appstated is not running, or the bus has gone; 64 wrong usage, including a value that \
+            an option does not accept.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
