@@ -208,6 +208,8 @@ struct CommandTests {
         let none = try stage.run("show", "org.example.None")
         #expect(none.status == .exited(3) && none.errors.contains("no application \"org.example.None\""))
         #expect(try stage.run("suspend", "77").status == .exited(3))
+        let nobody = try stage.run("launch", "org.example.None")
+        #expect(nobody.status == .exited(1) && nobody.errors.contains("No session agent runs for you ("))
         let malformed = try stage.run("show", "pid:abc")
         #expect(malformed.status == .exited(64) && malformed.errors.contains("\"pid:abc\" is not"))
         #expect(try stage.run("show", "pid:99999999").status == .exited(3))
