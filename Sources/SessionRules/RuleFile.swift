@@ -54,8 +54,8 @@ public struct RuleFile: Sendable {
         return !found.isEmpty
     }
 
-    /// Where a further assignment belongs: before what separates the section from the next one, and before comments that
-    /// stand directly above that.
+    /// Where a further assignment belongs: before what separates the section from the next one, and before comments
+    /// that stand directly above that.
     private func place(in section: Range<Int>) -> Int {
         let continued = continued
         var place = section.upperBound
