@@ -37,16 +37,23 @@ public struct Patterns: Equatable {
         }
     }
 
-    /// A `]` in first place belongs to the set, and a class such as `[:digit:]` has one of its own.
-    private static func closesBrackets(_ pattern: String) -> Bool {
+    /// A `]` in first place belongs to the set, a class such as `[:digit:]` has one of its own, and a backslash makes
+    /// the next character a plain one.
+    static func closesBrackets(_ pattern: String) -> Bool {
         var rest = Substring(pattern)
-        while let bracket = rest.firstIndex(of: "[") {
-            rest = rest[bracket...].dropFirst()
+        while let place = rest.firstIndex(where: { "[\\".contains($0) }) {
+            let isEscape = rest[place] == "\\"
+            rest = rest[place...].dropFirst()
+            if isEscape {
+                rest = rest.dropFirst()
+                continue
+            }
             if let sign = rest.first, "!^".contains(sign) { rest.removeFirst() }
             var isFirst = true
             while isFirst || rest.first != "]" {
                 guard let sign = rest.popFirst() else { return false }
                 isFirst = false
+                if sign == "\\" { rest = rest.dropFirst() }
                 if sign == "[", rest.first == ":", let end = rest.dropFirst().firstIndex(of: ":") {
                     let after = rest[end...].dropFirst()
                     if after.first == "]" { rest = after.dropFirst() }

@@ -61,6 +61,15 @@ public struct Rule: Equatable, Sendable {
         return pattern.isEmpty ? nil : pattern
     }
 
+    /// Whether both are about the same applications, because their patterns differ in case at most.
+    public func matchesAs(_ other: Rule) -> Bool { strcasecmp(pattern, other.pattern) == 0 }
+
+    /// Whether each bracket in the pattern is closed. For fnmatch(3) one that is not is a plain character.
+    public var closesBrackets: Bool { Patterns.closesBrackets(pattern) }
+
+    /// The keys that its section may contain.
+    public static var keys: [String] { rows("", 0).map(\.key) }
+
     /// What its section may contain.
     static func rows(_ pattern: String, _ layer: Int) -> [ConfigurationRow<Configuration>] {
         [

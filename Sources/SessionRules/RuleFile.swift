@@ -32,31 +32,57 @@ public struct RuleFile: Sendable {
                 lines.append("[\(rule.section)]")
             }
             guard let section = sections(of: rule).last else { continue }
-            // Before what separates it from the next section.
-            var place = section.upperBound
-            while place > section.lowerBound + 1, lines[place - 1].trimmed.isEmpty { place -= 1 }
-            lines.insert("\(key)=\(value)", at: place)
+            lines.insert("\(key)=\(value)", at: place(in: section))
         }
     }
 
-    /// Removes a rule.
+    /// Removes a rule. What follows its last assignment stays: comments there may be about the next section.
     ///
     /// - Returns: whether there was one.
     public mutating func remove(_ rule: Rule) -> Bool {
         let found = sections(of: rule)
-        for section in found.reversed() { lines.removeSubrange(section) }
+        for section in found.reversed() {
+            let continued = continued
+            let last = section.last { continued[$0] || !isBlank($0) && !isComment($0) } ?? section.lowerBound
+            var end = last + 1
+            if section.lowerBound == 0 || isBlank(section.lowerBound - 1) {
+                while end < section.upperBound, isBlank(end) { end += 1 }
+            }
+            lines.removeSubrange(section.lowerBound..<end)
+        }
         while lines.last?.trimmed.isEmpty == true { lines.removeLast() }
         return !found.isEmpty
     }
 
-    /// The lines of each section of the rule, including its name.
+    /// Where a further assignment belongs: before what separates the section from the next one, and before comments
+    /// that stand directly above that.
+    private func place(in section: Range<Int>) -> Int {
+        let continued = continued
+        var place = section.upperBound
+        if place < lines.count {
+            var above = place
+            while above > section.lowerBound + 1, isComment(above - 1) { above -= 1 }
+            if isBlank(above - 1) { place = above }
+        }
+        while place > section.lowerBound + 1, isBlank(place - 1), !continued[place - 1] { place -= 1 }
+        return place
+    }
+
+    private func isBlank(_ index: Int) -> Bool { lines[index].trimmed.isEmpty }
+
+    private func isComment(_ index: Int) -> Bool {
+        lines[index].trimmed.first.map { $0 == "#" || $0 == ";" } ?? false
+    }
+
+    /// The lines of each section whose pattern means the same, including its name.
     private func sections(of rule: Rule) -> [Range<Int>] {
         let continued = continued
         let heads = lines.indices.filter { !continued[$0] && lines[$0].trimmed.hasPrefix("[") }
         return heads.enumerated().compactMap { index, head in
             let line = lines[head].trimmed
             guard line.hasSuffix("]"),
-                Rule.pattern(ofSection: String(line.dropFirst().dropLast())) == rule.pattern
+                let pattern = Rule.pattern(ofSection: String(line.dropFirst().dropLast())),
+                rule.matchesAs(Rule(pattern))
             else { return nil }
             return head..<(index + 1 < heads.count ? heads[index + 1] : lines.count)
         }
@@ -65,10 +91,9 @@ public struct RuleFile: Sendable {
     /// Which lines belong to the one before: systemd.syntax(7). So do comments among them.
     private var continued: [Bool] {
         var isOpen = false
-        return lines.map { line in
+        return lines.indices.map { index in
             let isContinued = isOpen
-            let isComment = line.trimmed.first.map { $0 == "#" || $0 == ";" } ?? false
-            if !isComment { isOpen = line.last == "\\" }
+            if !isComment(index) { isOpen = lines[index].last == "\\" }
             return isContinued
         }
     }

@@ -9,6 +9,8 @@ enum Verdict: Int32 {
     case ambiguous = 2
     case noSuchApplication = 3
     case notRunning = 4
+    /// EX_USAGE of sysexits.h, as ArgumentParser has it.
+    case usage = 64
 }
 
 /// Why something cannot be done, as a sentence for standard error, and the exit status.
@@ -34,8 +36,12 @@ struct Failure: Error {
 /// The service on the bus, from the client's point of view.
 final class Client {
     let bus: Bus
+    /// The bus, in a sentence.
+    private let place: String
 
     init(address: String?) throws {
+        let named = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
+        place = named.map { "the bus at \"\($0)\"" } ?? "the system bus"
         do {
             if let address { bus = try Bus.open(address: address) } else { bus = try Bus.system() }
         } catch {
@@ -43,11 +49,8 @@ final class Client {
             if let address, error.errno == EINVAL || !address.contains(":") {
                 throw ValidationError("\"\(address)\" is not a bus address.")
             }
-            let place = address ?? getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) }
             let reason = String(cString: strerror(error.errno))
-            throw Failure(
-                "\(place.map { "the bus at \"\($0)\"" } ?? "the system bus") cannot be reached: \(reason)",
-                .notRunning)
+            throw Self.closed(error, place) ?? Failure("\(place) cannot be reached: \(reason)", .notRunning)
         }
     }
 
@@ -66,23 +69,30 @@ final class Client {
     private func call(
         _ path: String, _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void
     ) throws -> Message {
-        let message = try bus.newCall(
-            destination: BusNames.service, path: path, interface: interface, member: member)
-        try message.allowInteraction()
-        try body(message)
         do {
+            let message = try bus.newCall(
+                destination: BusNames.service, path: path, interface: interface, member: member)
+            try message.allowInteraction()
+            try body(message)
             return try bus.call(message, timeout: Self.patience)
-        } catch {
-            throw Self.explained(error)
+        } catch let error as BusFailure {
+            throw explained(error)
         }
     }
 
-    private static func explained(_ error: BusFailure) -> Failure {
-        switch error.name {
+    /// The failure of a connection that was made and is lost.
+    private static func closed(_ error: BusFailure, _ place: String) -> Failure? {
+        guard [ENOTCONN, ECONNRESET, EPIPE].contains(error.errno) else { return nil }
+        return Failure("\(place) has closed the connection", .notRunning)
+    }
+
+    private func explained(_ error: BusFailure) -> Failure {
+        if let closed = Self.closed(error, place) { return closed }
+        return switch error.name {
         case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
             "org.freedesktop.systemd1.NoSuchUnit":
             Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
-        case ErrorName.noSuchApplication.rawValue:
+        case ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue:
             Failure(error.sentence, .noSuchApplication)
         case ErrorName.accessDenied.rawValue, ErrorName.interactiveAuthorizationRequired.rawValue:
             Failure("not allowed: \(error.sentence)")
@@ -131,7 +141,7 @@ final class Client {
         if BusNames.applicationNumber(inPath: name) != nil { return name }
         if name.hasPrefix("pid:") {
             guard let pid = UInt32(name.dropFirst("pid:".count)) else {
-                throw Failure("\"\(name)\" is not a process", .noSuchApplication)
+                throw Failure("\"\(name)\" is not pid: and the number of a process", .usage)
             }
             return try call(ManagerMethod.getApplicationByPID) { try $0.append(pid) }
                 .readObjectPath()

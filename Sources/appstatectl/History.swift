@@ -42,17 +42,24 @@ extension Client {
         let state: String
         let status: Int32
 
-        /// The reasons for ends that only a signal causes.
-        private static let bySignal: Set<ExitReason> = [
-            .crashed, .killed, .outOfMemory, .reclaimed, .forceQuit, .unresponsive,
-        ]
-
-        /// The exit status or the signal, for users.
+        /// The exit status or the signal, for users. The daemon does not report which of the two it is.
         var statusText: String {
             guard status >= 0 else { return "–" }
-            let isSignal = ExitReason(rawValue: reason).map(Self.bySignal.contains) ?? false
-            return isSignal ? "signal \(status)" : String(status)
+            switch ExitReason(rawValue: reason) {
+            case .exited, .rebooted, .unknown, .unregistered, nil: return String(status)
+            case .crashed, .killed, .outOfMemory: return "signal \(status)"
+            case .forceQuit, .reclaimed, .unresponsive:
+                return status == SIGKILL ? "signal \(status)" : eitherText
+            case .terminated: return eitherText
+            }
         }
+
+        /// SIGTERM may have ended the process, or made it exit.
+        private var eitherText: String {
+            (1...Self.greatestSignal).contains(status) ? "\(status) (exit status or signal)" : String(status)
+        }
+
+        private static let greatestSignal: Int32 = 64
 
         /// The local time, for users.
         var localTime: String {

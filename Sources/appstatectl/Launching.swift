@@ -17,16 +17,23 @@ struct Launch: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Flag(help: "Start it in the background; a program that does not support this shows its window.")
     var background = false
-    @Argument(help: "The id of its desktop entry.") var appID: String
+    @Argument(help: "The id of its desktop entry, with or without .desktop.") var appID: String
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 
     func run() throws {
         let urls = try targets.map(Target.url)
         let order = LaunchOrder(
-            appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background)
+            appID: Self.id(ofEntry: appID), urls: urls, reason: urls.isEmpty ? .user : .url,
+            isBackground: background)
         let path = try bus.connect().launch(order)
         if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
+    }
+
+    /// The id of an entry, which may be given as the name of its file.
+    private static func id(ofEntry name: String) -> String {
+        let suffix = ".desktop"
+        return name.hasSuffix(suffix) && name != suffix ? String(name.dropLast(suffix.count)) : name
     }
 
     /// An application in the format that `register` prints.
@@ -131,9 +138,39 @@ extension Client {
         if let token = Environment["XDG_ACTIVATION_TOKEN"] ?? Environment["DESKTOP_STARTUP_ID"] {
             options.append(("activation-token", .string(token)))
         }
-        return try call(ManagerMethod.launch) { message in
-            try message.append(order.appID)
-            try message.appendDictionary(options)
-        }.readObjectPath()
+        do {
+            let path = try call(ManagerMethod.launch) { message in
+                try message.append(order.appID)
+                try message.appendDictionary(options)
+            }.readObjectPath()
+            warnOfHolds(at: path, of: order.appID)
+            return path
+        } catch let failure as Failure where failure.verdict == .refused {
+            let running = try? call(ManagerMethod.getApplicationByID) { try $0.append(order.appID) }
+                .readObjectPath()
+            if let running { warnOfHolds(at: running, of: order.appID) }
+            throw failure
+        }
+    }
+
+    /// Says what keeps a launched application suspended. The daemon lifts only what policy has decided.
+    private func warnOfHolds(at path: String, of id: String) {
+        guard
+            case .array(_, let holds)? = try? properties(of: path)[ApplicationProperty.suspendHolds.rawValue]
+        else { return }
+        let lasting = holds.compactMap { hold -> (reason: HoldReason, holder: String)? in
+            guard case .structure(let parts) = hold, parts.count == 2, case .string(let word) = parts[0],
+                case .string(let holder) = parts[1], let reason = HoldReason(rawValue: word),
+                [.request, .signal].contains(reason)
+            else { return nil }
+            return (reason, holder)
+        }
+        if lasting.isEmpty { return }
+        let others = lasting.filter { $0.reason == .request && $0.holder != "uid:\(getuid())" }.map(\.holder)
+        let who = others.isEmpty ? "until" : "until \(others.joined(separator: " and ")) has run"
+        let what = lasting.map { [$0.reason.rawValue, $0.holder].joined(separator: " ").trimmed }
+        Terminal.warn(
+            "appstatectl: \(id) stays suspended (\(what.joined(separator: ", "))) \(who): "
+                + "appstatectl resume \(BusNames.applicationNumber(inPath: path) ?? 0)")
     }
 }

@@ -23,8 +23,9 @@ struct AppStateCtl: ParsableCommand {
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
             Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \
-            output cannot be written; 2 digits that are both a number and an id; 3 no such application; \
-            4 appstated is not running; 64 wrong usage, including a value that an option does not accept.
+            output cannot be written; 2 digits that are both a number and an id; 3 no such application or \
+            process; 4 appstated is not running, or the bus has gone; 64 wrong usage, including a value that \
+            an option does not accept.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
@@ -40,9 +41,15 @@ struct AppStateCtl: ParsableCommand {
 
     static func main() {
         Terminal.prepare()
+        refuseBrokenArguments()
+        refuseUnknownCommand()
         do {
             var command = try parseAsRoot()
-            try command.run()
+            do {
+                try command.run()
+            } catch let misuse as ValidationError {
+                end(misuse, in: type(of: command))
+            }
         } catch let failure as Failure {
             end(failure)
         } catch let failure as BusFailure {
@@ -59,6 +66,36 @@ struct AppStateCtl: ParsableCommand {
             }
             Glibc.exit(code.rawValue)
         }
+    }
+
+    /// Swift replaces what is not UTF-8 in an argument, so that it would mean something else.
+    private static func refuseBrokenArguments() {
+        for index in 1..<max(Int(CommandLine.argc), 1) {
+            guard let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil
+            else { continue }
+            end(Failure("\"\(String(cString: argument))\" is not UTF-8", .usage))
+        }
+    }
+
+    /// Otherwise the word would be an argument too many of the default command.
+    private static func refuseUnknownCommand() {
+        guard let word = CommandLine.arguments.dropFirst().first, !word.hasPrefix("-") else { return }
+        let commands = configuration.subcommands.map { $0._commandName } + ["help"]
+        guard !commands.contains(word) else { return }
+        let near = commands.filter { abs($0.count - word.count) <= 2 }.map { ($0, $0.distance(to: word)) }
+        let meant = near.min { $0.1 < $1.1 }.flatMap { $1 <= 2 && $1 < word.count ? $0 : nil }
+        let hint = meant.map { "; did you mean \($0)?" }
+        end(Failure("there is no command \"\(word)\"\(hint ?? " (see appstatectl --help)")", .usage))
+    }
+
+    /// ArgumentParser prints the usage of a command only with the errors that it finds itself.
+    private static func end(_ misuse: ValidationError, in command: any ParsableCommand.Type) -> Never {
+        Terminal.warn("Error: \(misuse.message)")
+        for line in "Usage: \(usageString(for: command))".split(separator: "\n") {
+            Terminal.warn(String(line))
+        }
+        Terminal.warn("  See 'appstatectl \(command._commandName) --help' for more information.")
+        Glibc.exit(Verdict.usage.rawValue)
     }
 
     private static func end(_ failure: Failure) -> Never {
@@ -79,4 +116,21 @@ struct BusOptions: ParsableArguments {
 struct OutputOptions: ParsableArguments {
     @Flag(help: "Print JSON.")
     var json = false
+}
+
+extension String {
+    /// How many characters must be added, removed or replaced to get the other text (Levenshtein).
+    fileprivate func distance(to other: String) -> Int {
+        var row = Array(0...other.count)
+        for (index, own) in enumerated() {
+            var diagonal = row[0]
+            row[0] = index + 1
+            for (place, their) in other.enumerated() {
+                let above = row[place + 1]
+                row[place + 1] = Swift.min(above + 1, row[place] + 1, diagonal + (own == their ? 0 : 1))
+                diagonal = above
+            }
+        }
+        return row[other.count]
+    }
 }

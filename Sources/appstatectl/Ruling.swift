@@ -46,6 +46,9 @@ struct RuleCommand: ParsableCommand {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
         }
         guard delete || !assignments.isEmpty else { return try show(rule) }
+        guard delete || rule.closesBrackets else {
+            throw ValidationError("\"\(rule.pattern)\": a bracket is not closed.")
+        }
         guard !delete || assignments.isEmpty else {
             throw ValidationError("--delete removes the whole rule; KEY= removes one key.")
         }
@@ -53,18 +56,21 @@ struct RuleCommand: ParsableCommand {
         for (key, value) in pairs {
             let text = "[\(rule.section)]\n\(key)=\(value)\n"
             if let complaint = Configuration(text: text, name: "").complaints.first {
-                throw ValidationError("\(key)=: \(complaint.problem)")
+                throw ValidationError("\(key)=: \(complaint.problem)\(Self.hint(at: key))")
             }
         }
-        var file = RuleFile((try? TextFile.read(path)) ?? "")
+        var file = RuleFile(try UserFile.text(of: path))
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
         try UserFile.write(file.text, to: path)
-        Configuration(text: file.text, name: path).rules.first { $0.pattern == rule.pattern }?.warnOfReasons()
+        for changed in Configuration(text: file.text, name: path).rules where changed.matchesAs(rule) {
+            changed.warnOfReasons()
+        }
         // The user's agents notice the change of the file.
         if try SessionAgent.processes().isEmpty {
+            let what = delete ? "removal" : "rule"
             Terminal.warn(
-                "appstatectl: the rule is not applied yet: the session agent is not running "
+                "appstatectl: the \(what) is not applied yet: the session agent is not running "
                     + "(systemctl --user start appstate-session)"
             )
         }
@@ -79,8 +85,14 @@ struct RuleCommand: ParsableCommand {
         return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
     }
 
+    /// The key that was meant, if only the case is wrong.
+    private static func hint(at key: String) -> String {
+        let meant = Rule.keys.first { $0 != key && strcasecmp($0, key) == 0 }
+        return meant.map { "; did you mean \($0)?" } ?? ""
+    }
+
     private func show(_ rule: Rule) throws {
-        let rules = Configuration(reading: .system).rules.filter { $0.pattern == rule.pattern }
+        let rules = try Configuration.readable().rules.filter(rule.matchesAs)
         guard let known = Rule.combined(rules) else { throw Failure("there is no rule [\(rule.section)]") }
         for line in known.assignments { Terminal.emit(Line(line)) }
     }
@@ -93,7 +105,7 @@ struct Rules: ParsableCommand {
     @OptionGroup var bus: BusOptions
 
     func run() throws {
-        let configuration = Configuration(reading: .system)
+        let configuration = try Configuration.readable()
         for complaint in configuration.complaints { Terminal.warn("\(complaint)") }
         for rule in configuration.rules { rule.warnOfReasons() }
         guard !configuration.rules.isEmpty else {
@@ -133,17 +145,28 @@ struct Rules: ParsableCommand {
     }
 }
 
+extension Configuration {
+    /// What the files say; a failure if one of them cannot be read.
+    fileprivate static func readable() throws -> Configuration {
+        if case .layers(let paths) = Source.system {
+            for path in paths { _ = try UserFile.bytes(of: path) }
+        }
+        return Configuration(reading: .system)
+    }
+}
+
 extension Rule {
-    /// The words of `KeepWhile=` that the daemon and the session agent report.
+    /// The words of `KeepWhile=` that make a difference. The session agent adds `command` wherever it is reported.
     fileprivate static let knownReasons = {
-        let reported = ExemptionReason.allCases.map(\.rawValue)
+        let reported = ExemptionReason.allCases.filter { $0 != .command }.map(\.rawValue)
         let found = ObjectionReason.allCases.map(\.rawValue).filter { !reported.contains($0) }
         return reported + found
     }()
 
     /// Other reporters may have words of their own, so an unknown word is accepted.
     fileprivate func warnOfReasons() {
-        for word in keepWhile ?? [] where !Self.knownReasons.contains(word) {
+        for word in keepWhile ?? []
+        where !Self.knownReasons.contains(word) && word != ExemptionReason.command.rawValue {
             Terminal.warn(
                 "appstatectl: [\(section)] KeepWhile=: nothing here reports \"\(word)\"; known are "
                     + Self.knownReasons.joined(separator: ", "))
@@ -172,39 +195,6 @@ enum SessionAgent {
         return try proc.processes().filter { pid in
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
             return (try? proc.program(of: pid)) == program
-        }
-    }
-}
-
-/// A file that belongs to the user.
-enum UserFile {
-    /// Replaces the file completely or not at all, and creates missing directories. If the path is a symbolic link, its
-    /// target is replaced and the link stays.
-    static func write(_ text: String, to path: String) throws {
-        let target = realpath(path, nil).map { pointer in
-            defer { free(pointer) }
-            return String(cString: pointer)
-        }
-        let path = target ?? path
-        let directory = path.split(separator: "/").dropLast().reduce(into: "") { whole, part in
-            whole += "/" + part
-            mkdir(whole, 0o755)
-        }
-        let new = directory + "/.session.conf.\(getpid())"
-        let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o644)
-        guard number >= 0 else { throw Failure("\(new) cannot be made: \(String(cString: strerror(errno)))") }
-        var rest = Array(text.utf8)[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { Glibc.write(number, $0.baseAddress, $0.count) }
-            guard count > 0 else { break }
-            rest = rest.dropFirst(count)
-        }
-        let isWritten = rest.isEmpty && fsync(number) == 0
-        close(number)
-        guard isWritten, rename(new, path) == 0 else {
-            let failure = Failure("\(path) cannot be written: \(String(cString: strerror(errno)))")
-            unlink(new)
-            throw failure
         }
     }
 }

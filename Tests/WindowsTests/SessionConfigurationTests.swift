@@ -232,6 +232,16 @@ struct SessionConfigurationTests {
         #expect(continued.text == "[Application  a ]\nSuspension=never\nKeepWhile=none\n")
         let isRemoved = continued.remove(Rule("a"))
         #expect(isRemoved && continued.text == "")
+        var above = RuleFile(
+            "[Application a]\nKeepWhile=audio \\\n  clipboard\n\n# about b\n\n# more\n[Application b]\n")
+        above.set([("Suspension", "never")], in: Rule("a"))
+        #expect(
+            above.text
+                == "[Application a]\nKeepWhile=audio \\\n  clipboard\n\n# about b\nSuspension=never\n\n# more\n"
+                + "[Application b]\n")
+        above.set([("Suspension", "")], in: Rule("a"))
+        let isGone = above.remove(Rule("a"))
+        #expect(isGone && above.text == "# about b\n\n# more\n[Application b]\n")
         var empty = RuleFile("")
         empty.set([("Suspension", "automatic")], in: Rule("x y"))
         #expect(empty.text == "[Application x y]\nSuspension=automatic\n")

@@ -123,6 +123,8 @@ struct LaunchCommandTests {
         let missing = try desk.run("launch", "org.example.Editor", "none.txt")
         #expect(missing.status == .exited(1) && desk.orders.isEmpty)
         #expect(missing.errors.contains("none.txt: No such file or directory"))
+        _ = try desk.run("launch", "org.example.Editor.desktop")
+        #expect(desk.orders == ["org.example.Editor reason=user"])
         let json = try desk.run("launch", "--json", "org.example.Editor").output
         #expect(json.contains("\"number\":1") && json.contains("\"path\":\"/org/appstate1/application/1\""))
     }

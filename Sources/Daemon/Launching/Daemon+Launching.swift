@@ -69,9 +69,13 @@ extension Daemon {
     }
 
     private static func noAgent(_ session: SessionKey) -> MethodError {
-        MethodError(
-            .noSessionAgent,
-            "No session agent of yours serves session \(session): start appstate-session in it")
+        let place =
+            switch session {
+            case .login: "\(session)"
+            case .user: "\(session), no logind session"
+            }
+        return MethodError(
+            .noSessionAgent, "No session agent runs for you (\(place)): start appstate-session")
     }
 
     // MARK: Starting

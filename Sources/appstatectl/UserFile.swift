@@ -1,0 +1,81 @@
+import Glibc
+import Linux
+
+/// A file that belongs to the user.
+enum UserFile {
+    /// The bytes of a file; nil: there is no such file. It is a failure if the file cannot be read, or if only its
+    /// beginning would be.
+    static func bytes(of path: String) throws -> [UInt8]? {
+        let bytes: [UInt8]
+        do throws(KernelFailure) {
+            bytes = try WholeFile.read(path)
+        } catch {
+            if error.isNoSuchFile { return nil }
+            // The error for a directory, a FIFO or a device.
+            let isOther = error.errno == EINVAL
+            let reason = isOther ? "it is not a regular file" : String(cString: strerror(error.errno))
+            throw Failure("\(path) cannot be read: \(reason)")
+        }
+        guard bytes.count <= TextFile.limit else {
+            throw Failure("\(path) cannot be read: it is longer than \(TextFile.limit >> 20) MiB")
+        }
+        return bytes
+    }
+
+    /// The text of a file; empty if there is none. Text that is not UTF-8 could not be written back as it is.
+    static func text(of path: String) throws -> String {
+        let bytes = try bytes(of: path) ?? []
+        if let text = String(validating: bytes, as: UTF8.self) { return text }
+        let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+        let line = lines.firstIndex { String(validating: $0, as: UTF8.self) == nil } ?? 0
+        throw Failure("\(path) cannot be changed: line \(line + 1) is not UTF-8")
+    }
+
+    /// Replaces the file completely or not at all, and creates missing directories. If the path is a symbolic link, its
+    /// target is replaced or made, and the link stays. The file keeps its mode.
+    static func write(_ text: String, to path: String) throws {
+        let path = try target(of: path)
+        var status = stat()
+        let mode = stat(path, &status) == 0 ? status.st_mode & 0o777 : nil
+        let directory = path.split(separator: "/").dropLast().reduce(into: "") { whole, part in
+            whole += "/" + part
+            mkdir(whole, 0o755)
+        }
+        let new = directory + "/.session.conf.\(getpid())"
+        // Nobody opens the file before it has its mode who may not read it then.
+        let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode == nil ? 0o644 : 0o600)
+        guard number >= 0 else { throw Failure("\(new) cannot be made: \(String(cString: strerror(errno)))") }
+        var rest = Array(text.utf8)[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(number, $0.baseAddress, $0.count) }
+            guard count > 0 else { break }
+            rest = rest.dropFirst(count)
+        }
+        let hasMode = mode.map { fchmod(number, $0) == 0 } ?? true
+        let isWritten = hasMode && rest.isEmpty && fsync(number) == 0
+        close(number)
+        guard isWritten, rename(new, path) == 0 else {
+            let failure = Failure("\(path) cannot be written: \(String(cString: strerror(errno)))")
+            unlink(new)
+            throw failure
+        }
+    }
+
+    /// The file that an absolute path leads to, which need not exist.
+    private static func target(of path: String) throws -> String {
+        var path = path
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        // The kernel follows as many links.
+        for _ in 0..<40 {
+            let count = readlink(path, &buffer, buffer.count)
+            guard count >= 0 else { return path }
+            let bytes = buffer.prefix(count).map { UInt8(bitPattern: $0) }
+            guard let link = String(validating: bytes, as: UTF8.self) else {
+                throw Failure("\(path) is a link to a name that is not UTF-8")
+            }
+            let directory = path.lastIndex(of: "/").map { path[...$0] } ?? ""
+            path = link.hasPrefix("/") ? link : directory + link
+        }
+        throw Failure("\(path) cannot be written: \(String(cString: strerror(ELOOP)))")
+    }
+}

@@ -1,0 +1,171 @@
+import Foundation
+import Glibc
+import TestSupport
+import Testing
+
+/// `rule` and `rules` with the user's file in every condition. They need no daemon for that.
+@Suite("appstatectl rule")
+struct RuleCommandTests {
+    /// A directory with a configuration, removed with this object.
+    private final class Home {
+        let path: String
+        let program: String
+
+        var file: String { path + "/appstated/session.conf" }
+
+        init() throws {
+            program = try #require(Programs.built("appstatectl"))
+            var template = Array("\(NSTemporaryDirectory())rules.XXXXXX".utf8CString)
+            guard mkdtemp(&template) != nil else { throw POSIXError(.init(rawValue: errno) ?? .EIO) }
+            path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+            mkdir(path + "/appstated", 0o755)
+        }
+
+        deinit { try? FileManager.default.removeItem(atPath: path) }
+
+        func write(_ bytes: [UInt8]) throws {
+            try Data(bytes).write(to: URL(fileURLWithPath: file))
+        }
+
+        func write(_ text: String) throws { try write(Array(text.utf8)) }
+
+        var bytes: [UInt8]? { FileManager.default.contents(atPath: file).map { Array($0) } }
+
+        var text: String { bytes.map { String(decoding: $0, as: UTF8.self) } ?? "" }
+
+        func run(_ arguments: String...) throws -> (output: String, errors: String, status: Child.Ending) {
+            try run(arguments)
+        }
+
+        func run(_ arguments: [String]) throws -> (output: String, errors: String, status: Child.Ending) {
+            let child = try Child(
+                program, arguments, environment: ["XDG_CONFIG_HOME": path, "COLUMNS": nil])
+            let status = try child.waitForExit()
+            return (child.output, child.errors, status)
+        }
+    }
+
+    @Test("a file that cannot be read, or is too long, is left alone, and each command says so")
+    func unreadable() throws {
+        let home = try Home()
+        let commands = [
+            ["rule", "gimp", "Suspension=never"], ["rule", "--delete", "gimp"], ["rule", "gimp"], ["rules"],
+        ]
+        func refusals() throws -> [String] {
+            try commands.map { command in
+                let ended = try home.run(command)
+                #expect(ended.status == .exited(1), "\(command): \(ended.errors)")
+                return ended.errors
+            }
+        }
+        mkdir(home.file, 0o755)
+        #expect(
+            try Set(refusals()) == ["appstatectl: \(home.file) cannot be read: it is not a regular file\n"])
+        rmdir(home.file)
+        symlink(home.file, home.file)
+        #expect(
+            try Set(refusals())
+                == ["appstatectl: \(home.file) cannot be read: Too many levels of symbolic links\n"])
+        unlink(home.file)
+        let long = "[Application gimp]\nSuspension=never\n" + String(repeating: "#", count: 1 << 20)
+        try home.write(long)
+        #expect(
+            try Set(refusals()) == ["appstatectl: \(home.file) cannot be read: it is longer than 1 MiB\n"])
+        #expect(home.text == long)
+    }
+
+    @Test("the file keeps its mode, and a link that leads to no file yet stays a link")
+    func modeAndLink() throws {
+        let home = try Home()
+        try home.write("[Application gimp]\nSuspension=never\n")
+        chmod(home.file, 0o600)
+        #expect(try home.run("rule", "gimp", "Suspension=manual").status == .exited(0))
+        var status = stat()
+        stat(home.file, &status)
+        #expect(status.st_mode & 0o777 == 0o600)
+        #expect(home.text == "[Application gimp]\nSuspension=manual\n")
+        unlink(home.file)
+        symlink("../dotfiles/rules", home.file)
+        #expect(try home.run("rule", "gimp", "Suspension=never").status == .exited(0))
+        lstat(home.file, &status)
+        #expect(status.st_mode & S_IFMT == S_IFLNK)
+        #expect(
+            try String(contentsOfFile: home.path + "/dotfiles/rules", encoding: .utf8)
+                == "[Application gimp]\nSuspension=never\n")
+    }
+
+    @Test("a file or an argument that is not UTF-8 is refused, because it would not be written back as it is")
+    func bytes() throws {
+        let home = try Home()
+        let latin = Array("[Application gimp]\nSuspension=never\n# gr".utf8) + [0xFC, 0xDF, 0x0A]
+        try home.write(latin)
+        for command in [["rule", "vlc", "Suspension=never"], ["rule", "--delete", "gimp"]] {
+            let ended = try home.run(command)
+            #expect(ended.status == .exited(1) && ended.errors.contains("line 3 is not UTF-8"))
+        }
+        #expect(home.bytes == latin)
+        #expect(try home.run("rule", "gimp").output == "Suspension=never\n")
+        unlink(home.file)
+        let broken = try Child(
+            "sh", ["-c", "exec \"$0\" rule gimp \"ExecSuspend=a$(printf '\\377')\"", home.program],
+            environment: ["XDG_CONFIG_HOME": home.path])
+        #expect(try broken.waitForExit() == .exited(64))
+        #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
+    }
+
+    @Test("the case of a pattern does not matter, and what is likely a slip is named")
+    func slips() throws {
+        let home = try Home()
+        try home.write("[Application firefox*]\nSuspension=never\n")
+        #expect(try home.run("rule", "Firefox*").output == "Suspension=never\n")
+        #expect(try home.run("rule", "Firefox*", "Suspension=manual").status == .exited(0))
+        #expect(home.text == "[Application firefox*]\nSuspension=manual\n")
+        let key = try home.run("rule", "gimp", "suspension=never")
+        #expect(key.status == .exited(64) && key.errors.contains("did you mean Suspension?"))
+        let bracket = try home.run("rule", "[ab", "Suspension=never")
+        #expect(bracket.status == .exited(64) && bracket.errors.contains("a bracket is not closed"))
+        #expect(try home.run("rule", #"\[ab"#, "Suspension=never").status == .exited(0))
+        #expect(try home.run("rule", "--delete", #"\[ab"#).status == .exited(0))
+        let removed = try home.run("rule", "--delete", "FIREFOX*")
+        #expect(removed.status == .exited(0) && home.text == "")
+        #expect(!removed.errors.contains("the rule is not applied"))
+    }
+
+    @Test("wrong usage is answered with what is wrong, and with the usage of the command that was called")
+    func usage() throws {
+        let home = try Home()
+        let unknown = try home.run("supsend", "org.me.One")
+        #expect(unknown.status == .exited(64))
+        #expect(unknown.errors == "appstatectl: there is no command \"supsend\"; did you mean suspend?\n")
+        let strange = try home.run("x")
+        #expect(strange.status == .exited(64) && strange.errors.contains("see appstatectl --help"))
+        let value = try home.run("rule", "gimp", "Suspension=often")
+        #expect(value.status == .exited(64) && value.errors.contains("Usage: appstatectl rule "))
+        let address = try home.run("suspend", "--address", "nonsense", "1")
+        #expect(address.status == .exited(64) && address.errors.contains("Usage: appstatectl suspend "))
+    }
+
+    @Test("a bus that closes the connection is named")
+    func closedConnection() throws {
+        let home = try Home()
+        let path = home.path + "/bus"
+        let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix($0.count - 1)) }
+        let result = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
+            }
+        }
+        defer { close(listener) }
+        guard result == 0, listen(listener, 1) == 0 else { throw TestFailure("cannot listen at \(path)") }
+        let child = try Child(home.program, ["list", "--address", "unix:path=\(path)"])
+        var ready = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
+        guard poll(&ready, 1, 300_000) == 1 else { throw TestFailure("appstatectl does not connect") }
+        close(accept(listener, nil, nil))
+        #expect(try child.waitForExit() == .exited(4))
+        #expect(
+            child.errors == "appstatectl: the bus at \"unix:path=\(path)\" has closed the connection\n")
+    }
+}
