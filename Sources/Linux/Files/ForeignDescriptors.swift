@@ -1,5 +1,5 @@
 import CLinux
-import Glibc
+public import Glibc
 
 /// Descriptors that another process has sent, which the deciding thread must not close itself.
 ///
