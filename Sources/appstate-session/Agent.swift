@@ -181,6 +181,8 @@ final class Agent {
         do {
             connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid, reason in
                 demands?.report(pid, reason, by: 0)
+            } full: { [unowned self] in
+                hide($0)
             }
             connections?.watch(Set(suspended), among: registered)
         } catch {
@@ -287,6 +289,26 @@ final class Agent {
         guard let observer else { return }
         do throws(ObserverFailure) {
             try observer.minimize(windows.compactMap(observer.system.window(numbered:)))
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
+
+    /// Minimizes the windows of an application that stays suspended: a window that is not seen is not sent the motions of
+    /// the pointer.
+    private func hide(_ pid: Int32) {
+        guard let observer else { return }
+        let windows = observer.windows.filter { window in
+            window.visible && !window.isShared
+                && window.process.map { Presenter.isPart(UInt32($0), of: pid, proc) } == true
+        }
+        guard !windows.isEmpty else { return }
+        journal.log(
+            .notice,
+            "the windows of process \(pid) are minimized: it is suspended and reads nothing, and the compositor would "
+                + "end its connection")
+        do throws(ObserverFailure) {
+            try observer.minimize(windows.map(\.number))
         } catch {
             journal.log(.notice, "\(error)")
         }

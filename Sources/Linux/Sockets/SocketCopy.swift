@@ -30,6 +30,12 @@ public struct SocketCopy: Sendable {
         return poll(&look, 1, 0) > 0
     }
 
+    /// How many bytes wait to be read, those behind a descriptor included. Never blocks.
+    public var waiting: Int {
+        var count: Int32 = 0
+        return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? Int(count) : 0
+    }
+
     /// Gives `body` what waits to be read, and leaves it in the queue (recv(2), `MSG_PEEK`). No bytes if there are none.
     /// The kernel shows nothing behind a descriptor in the queue; `isCut` says that something is there.
     ///
@@ -48,10 +54,7 @@ public struct SocketCopy: Sendable {
                 header.msg_iovlen = 1
                 let flags = Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)
                 let count = max(recvmsg(descriptor, &header, flags), 0)
-                var waiting: Int32 = 0
-                let isCut =
-                    header.msg_flags & Int32(MSG_CTRUNC) != 0
-                    && ioctl(descriptor, UInt(FIONREAD), &waiting) == 0 && Int(waiting) > count
+                let isCut = header.msg_flags & Int32(MSG_CTRUNC) != 0 && waiting > count
                 return body(UnsafeRawBufferPointer(rebasing: buffer[..<count]), isCut)
             }
         }

@@ -14,6 +14,7 @@ final class ConnectionWatch {
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
+    private let full: (_ pid: Int32) -> Void
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
@@ -29,9 +30,13 @@ final class ConnectionWatch {
 
     private struct Watched {
         var sockets: [SocketCopy] = []
-        var sources: [Source] = []
-        /// The connections that are being looked at, by inode, and whether something has arrived in each meanwhile.
+        /// By inode, as what follows.
+        var sources: [UInt32: Source] = [:]
+        /// The connections that are being looked at, and whether something has arrived in each meanwhile.
         var looks: [UInt32: Bool] = [:]
+        /// The need was reported. Only what fills up is still watched.
+        var isReported = false
+        var isFull = false
     }
 
     /// The result of a job.
@@ -55,14 +60,19 @@ final class ConnectionWatch {
     /// Until a look that has failed is tried again, microseconds.
     private static let retryDelay: UInt64 = 1_000_000
 
-    /// - Parameter needed: gets the main process of the application. The application is not watched any longer then,
-    ///   until it is suspended anew.
+    /// - Parameters:
+    ///   - needed: gets the main process of the application. No other need is reported then until the application is
+    ///     suspended anew.
+    ///   - full: gets the main process of an application that the display server may soon cut off, because it is still
+    ///     suspended after the need was reported, and more and more waits for it.
     init(
-        loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void
+        loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
+        full: @escaping (_ pid: Int32) -> Void = { _ in }
     ) throws {
         self.loop = loop
         self.journal = journal
         self.needed = needed
+        self.full = full
         worker = try Worker(name: "connections", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [unowned self] _ in takeResults() }
         retry = try loop.timer { [unowned self] in lookAgain() }
@@ -88,7 +98,7 @@ final class ConnectionWatch {
     }
 
     private func drop(_ watch: Watched) {
-        for source in watch.sources { source.cancel() }
+        for source in watch.sources.values { source.cancel() }
         discard(watch.sockets)
     }
 
@@ -139,7 +149,8 @@ final class ConnectionWatch {
                 request = events.request(in: bytes)
                 return isCut || request != nil
             }
-            guard isThere else { return nil }
+            // Mostly motions of the pointer over its window.
+            guard isThere else { return fill(of: socket) > 1 ? .input : nil }
             switch request {
             case .input?: return .input
             case .paste?: return .paste
@@ -148,6 +159,16 @@ final class ConnectionWatch {
             case .close?, nil: return .close
             }
         }
+    }
+
+    /// How much waits in a connection whose server ends it when it is full, as a multiple of what may wait.
+    private static func fill(of socket: SocketCopy) -> Double {
+        mostWaiting(in: socket).map { Double(socket.waiting) / Double($0) } ?? 0
+    }
+
+    private static func mostWaiting(in socket: SocketCopy) -> Int? {
+        guard case .connected(let service) = socket.role else { return nil }
+        return UnreadEvents(service: service)?.mostWaiting
     }
 
     private func fail(_ pid: Int32, _ why: String) {
@@ -195,7 +216,9 @@ final class ConnectionWatch {
         }
         let inodes = Set(kept.map(\.inode))
         discard(sockets.filter { !inodes.contains($0.inode) })
-        watched[pid] = Watched(sockets: kept, sources: kept.compactMap { follow($0, of: pid) })
+        let sources = kept.map { ($0.inode, follow($0, of: pid)) }
+        watched[pid] = Watched(
+            sockets: kept, sources: Dictionary(sources) { first, _ in first }.compactMapValues(\.self))
         if let socket = kept.first(where: { waiting[$0.inode] != nil }), let reason = waiting[socket.inode] {
             report(reason, in: socket.inode, of: pid)
         }
@@ -229,18 +252,39 @@ final class ConnectionWatch {
         guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: inode),
             let socket = watched[pid]??.sockets.first(where: { $0.inode == inode })
         else { return }
-        if let reason {
+        if watched[pid]??.isReported == true {
+            noteFill(of: socket, pid)
+        } else if let reason {
             report(reason, in: inode, of: pid)
-        } else if isToBeRepeated {
+        }
+        if isToBeRepeated, watched[pid]??.sockets.contains(where: { $0.inode == inode }) == true {
             look(into: socket, of: pid)
         }
     }
 
+    /// The need was reported in vain: a person or another program has stopped the application.
+    private func noteFill(of socket: SocketCopy, _ pid: Int32) {
+        let fill = Self.fill(of: socket)
+        if fill <= 1 {
+            // It was drained.
+            watched[pid]??.isFull = false
+        } else if fill > 2, watched[pid]??.isFull == false {
+            watched[pid]??.isFull = true
+            full(pid)
+        }
+    }
+
     private func report(_ reason: DemandReason, in inode: UInt32, of pid: Int32) {
-        guard case let watch?? = watched[pid] else { return }
-        drop(watch)
+        guard case var watch?? = watched[pid], !watch.isReported else { return }
         // Until it is suspended anew.
-        watched[pid] = Watched()
+        watch.isReported = true
+        let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.inode))
+        for (inode, source) in watch.sources where !kept.contains(inode) { source.cancel() }
+        watch.sources = watch.sources.filter { kept.contains($0.key) }
+        watch.looks = watch.looks.filter { kept.contains($0.key) }
+        discard(watch.sockets.filter { !kept.contains($0.inode) })
+        watch.sockets.removeAll { !kept.contains($0.inode) }
+        watched[pid] = watch
         ignored[pid, default: []].insert(inode)
         needed(pid, reason)
     }
