@@ -115,6 +115,43 @@ struct ConnectionWatchTests {
     }
 }
 
+@Suite("FUSE servers that are suspended", .enabled(if: FuseServer.isAvailable, FuseServer.whatIsMissing))
+struct SuspendedFuseServerTests {
+    @Test("a request to the file system is a need, each time; while none waits there is no need")
+    func asked() throws {
+        let server = try FuseServer()
+        let pid = server.process.pid
+        let loop = try EventLoop()
+        let told = Told()
+        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
+            told.needs.append("\($0) \($1)")
+        }
+        for round in 1...2 {
+            server.process.kill(SIGSTOP)
+            let process = try Proc().identity(of: pid)
+            guard try eventually({ try Proc().state(of: process) == .stopped }) else {
+                throw TestFailure("the server did not stop")
+            }
+            watch.watch([pid], among: [pid])
+            #expect(told.needs.count == round - 1)
+            try server.ask()
+            let deadline = ContinuousClock.now + .seconds(300)
+            while told.needs.count < round {
+                guard ContinuousClock.now < deadline else {
+                    throw TestFailure("the request was not reported")
+                }
+                try loop.runOnce(timeout: 10_000)
+            }
+            watch.watch([], among: [pid])
+            server.process.kill(SIGCONT)
+            try server.process.waitForLine(containing: "answered \(round)")
+        }
+        #expect(told.needs == ["\(pid) connection", "\(pid) connection"])
+    }
+
+    private final class Told { var needs: [String] = [] }
+}
+
 private final class Scene {
     let loop: EventLoop
     let app: ListeningApp

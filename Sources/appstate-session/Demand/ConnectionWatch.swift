@@ -5,8 +5,9 @@ import Linux
 import Systemd
 import Windows
 
-/// Reports connections to local sockets (unix(7)) on which a suspended application listens, and requests to it by its
-/// display server and its session manager, such as to close a window.
+/// Reports connections to local sockets (unix(7)) on which a suspended application listens, requests to it by its
+/// display server and its session manager, such as to close a window, and by the kernel, for whoever touches a file
+/// system that it serves (FUSE).
 ///
 /// The kernel notifies whoever polls a socket, so the watch holds a copy of each while the application is suspended. It
 /// looks for sockets, and closes copies, on a thread of its own: an application can make either take as long as it likes.
@@ -22,7 +23,7 @@ final class ConnectionWatch {
     private var watched: [Int32: Watched?] = [:]
     /// The sockets on which something has waited before. The application has run since and has left it there, so it need
     /// not run for that again.
-    private var ignored: [Int32: Set<UInt32>] = [:]
+    private var ignored: [Int32: Set<SocketCopy.ID>] = [:]
     private var registered: Set<Int32> = []
     /// Those whose look has failed: they are looked at again.
     private var failed: Set<Int32> = []
@@ -30,10 +31,9 @@ final class ConnectionWatch {
 
     private struct Watched {
         var sockets: [SocketCopy] = []
-        /// By inode, as what follows.
-        var sources: [UInt32: Source] = [:]
+        var sources: [SocketCopy.ID: Source] = [:]
         /// The connections that are being looked at, and whether something has arrived in each meanwhile.
-        var looks: [UInt32: Bool] = [:]
+        var looks: [SocketCopy.ID: Bool] = [:]
         /// The need was reported. Only what fills up is still watched.
         var isReported = false
         var isFull = false
@@ -42,10 +42,10 @@ final class ConnectionWatch {
     /// The result of a job.
     private enum Answer: Sendable {
         /// The sockets of an application, and in which of them something waits that it is needed for.
-        case found([SocketCopy], waiting: [UInt32: DemandReason])
+        case found([SocketCopy], waiting: [SocketCopy.ID: DemandReason])
         case failed(KernelFailure)
-        /// What a connection, known by its inode, has waiting.
-        case waits(UInt32, DemandReason?)
+        /// What waits in a connection.
+        case waits(SocketCopy.ID, DemandReason?)
         case closed
     }
 
@@ -128,8 +128,8 @@ final class ConnectionWatch {
                 let sockets = try SocketCopy.of(
                     pids.sorted(), atMost: Self.mostSockets,
                     connectedTo: { UnreadEvents(service: $0) != nil }, proc: proc)
-                var waiting: [UInt32: DemandReason] = [:]
-                for socket in sockets { waiting[socket.inode] = Self.reason(of: socket) }
+                var waiting: [SocketCopy.ID: DemandReason] = [:]
+                for socket in sockets { waiting[socket.id] = Self.reason(of: socket) }
                 return .found(sockets, waiting: waiting)
             } catch {
                 return .failed(error)
@@ -141,7 +141,7 @@ final class ConnectionWatch {
     /// The need that waits in a socket. May block without end.
     private static func reason(of socket: SocketCopy) -> DemandReason? {
         switch socket.role {
-        case .listening: return socket.isReadable ? .connection : nil
+        case .listening, .fuse: return socket.isReadable ? .connection : nil
         case .connected(to: let service):
             guard let events = UnreadEvents(service: service) else { return nil }
             var request: UnreadEvents.Request?
@@ -192,7 +192,7 @@ final class ConnectionWatch {
             }
             switch finished.value {
             case .closed: break
-            case .waits(let inode, let reason): settle(inode, reason, of: pid)
+            case .waits(let id, let reason): settle(id, reason, of: pid)
             case .found(let sockets, let waiting):
                 if isAwaited { watch(pid, sockets, waiting) } else { discard(sockets) }
             case .failed(let failure):
@@ -203,24 +203,24 @@ final class ConnectionWatch {
         }
     }
 
-    private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [UInt32: DemandReason]) {
+    private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [SocketCopy.ID: DemandReason]) {
         // What it has accepted from meanwhile counts again.
         let former = (ignored[pid] ?? []).intersection(waiting.keys)
         ignored[pid] = former.isEmpty ? nil : former
         let held = watched.values.flatMap { $0?.sockets ?? [] }
-        let candidates = sockets.filter { !former.contains($0.inode) }
+        let candidates = sockets.filter { !former.contains($0.id) }
         var kept: [SocketCopy] = []
         for isListening in [false, true] {
             let left = Self.mostOfAll - held.count { ($0.role == .listening) == isListening }
             kept += candidates.filter { ($0.role == .listening) == isListening }.prefix(max(left, 0))
         }
-        let inodes = Set(kept.map(\.inode))
-        discard(sockets.filter { !inodes.contains($0.inode) })
-        let sources = kept.map { ($0.inode, follow($0, of: pid)) }
+        let ids = Set(kept.map(\.id))
+        discard(sockets.filter { !ids.contains($0.id) })
+        let sources = kept.map { ($0.id, follow($0, of: pid)) }
         watched[pid] = Watched(
             sockets: kept, sources: Dictionary(sources) { first, _ in first }.compactMapValues(\.self))
-        if let socket = kept.first(where: { waiting[$0.inode] != nil }), let reason = waiting[socket.inode] {
-            report(reason, in: socket.inode, of: pid)
+        if let socket = kept.first(where: { waiting[$0.id] != nil }), let reason = waiting[socket.id] {
+            report(reason, in: socket.id, of: pid)
         }
     }
 
@@ -228,9 +228,9 @@ final class ConnectionWatch {
         switch socket.role {
         case .listening:
             return try? loop.watch(socket.descriptor) { [unowned self] _ in
-                report(.connection, in: socket.inode, of: pid)
+                report(.connection, in: socket.id, of: pid)
             }
-        case .connected:
+        case .connected, .fuse:
             // Most of what a server sends is no request, and stays unread until the application runs.
             return try? loop.watch(socket.descriptor, for: [.readable, .edgeTriggered]) { [unowned self] _ in
                 look(into: socket, of: pid)
@@ -240,24 +240,24 @@ final class ConnectionWatch {
 
     /// Looks at what has arrived, one look at a time.
     private func look(into socket: SocketCopy, of pid: Int32) {
-        let isUnderWay = watched[pid]??.looks[socket.inode] != nil
-        watched[pid]??.looks[socket.inode] = isUnderWay
+        let isUnderWay = watched[pid]??.looks[socket.id] != nil
+        watched[pid]??.looks[socket.id] = isUnderWay
         if isUnderWay { return }
         // A copy is closed by the same worker, and so after this.
-        let submission = worker.submit(pid) { .waits(socket.inode, Self.reason(of: socket)) }
-        if submission != .accepted { watched[pid]??.looks[socket.inode] = nil }
+        let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket)) }
+        if submission != .accepted { watched[pid]??.looks[socket.id] = nil }
     }
 
-    private func settle(_ inode: UInt32, _ reason: DemandReason?, of pid: Int32) {
-        guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: inode),
-            let socket = watched[pid]??.sockets.first(where: { $0.inode == inode })
+    private func settle(_ id: SocketCopy.ID, _ reason: DemandReason?, of pid: Int32) {
+        guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: id),
+            let socket = watched[pid]??.sockets.first(where: { $0.id == id })
         else { return }
         if watched[pid]??.isReported == true {
             noteFill(of: socket, pid)
         } else if let reason {
-            report(reason, in: inode, of: pid)
+            report(reason, in: id, of: pid)
         }
-        if isToBeRepeated, watched[pid]??.sockets.contains(where: { $0.inode == inode }) == true {
+        if isToBeRepeated, watched[pid]??.sockets.contains(where: { $0.id == id }) == true {
             look(into: socket, of: pid)
         }
     }
@@ -274,18 +274,19 @@ final class ConnectionWatch {
         }
     }
 
-    private func report(_ reason: DemandReason, in inode: UInt32, of pid: Int32) {
+    private func report(_ reason: DemandReason, in id: SocketCopy.ID, of pid: Int32) {
         guard case var watch?? = watched[pid], !watch.isReported else { return }
         // Until it is suspended anew.
         watch.isReported = true
-        let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.inode))
-        for (inode, source) in watch.sources where !kept.contains(inode) { source.cancel() }
+        let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.id))
+        for (id, source) in watch.sources where !kept.contains(id) { source.cancel() }
         watch.sources = watch.sources.filter { kept.contains($0.key) }
         watch.looks = watch.looks.filter { kept.contains($0.key) }
-        discard(watch.sockets.filter { !kept.contains($0.inode) })
-        watch.sockets.removeAll { !kept.contains($0.inode) }
+        discard(watch.sockets.filter { !kept.contains($0.id) })
+        watch.sockets.removeAll { !kept.contains($0.id) }
         watched[pid] = watch
-        ignored[pid, default: []].insert(inode)
+        // Whatever touches a mount waits for the next request as for this one.
+        if case .socket = id { ignored[pid, default: []].insert(id) }
         needed(pid, reason)
     }
 }
