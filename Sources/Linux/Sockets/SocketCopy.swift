@@ -30,6 +30,9 @@ public struct SocketCopy: Sendable {
         /// It is connected to the service of this name, as in `sun_path` of unix(7). It is readable as long as
         /// something that the service has sent was not read.
         case connected(to: String)
+        /// It was accepted on a socket of the same processes, from another process. It is readable as long as something
+        /// that the other has sent was not read.
+        case accepted
         /// It is readable as long as the kernel has requests for the FUSE server: a process waits for the file system.
         case fuse
     }
@@ -74,12 +77,13 @@ public struct SocketCopy: Sendable {
     /// Must be called once. May block without end.
     public func close() { Glibc.close(descriptor) }
 
-    /// The listening sockets of some processes, their connections to some services, and the ends of their FUSE servers,
-    /// each once. Only parts of the result are of the same moment. Processes that are gone, in another network namespace,
-    /// or out of our reach (ptrace(2), "Ptrace access mode checking") count as having none. May block without end.
+    /// The listening sockets of some processes, the connections that others have made to these, their own connections to
+    /// some services, and the ends of their FUSE servers, each once. Only parts of the result are of the same moment.
+    /// Processes that are gone, in another network namespace, or out of our reach (ptrace(2), "Ptrace access mode
+    /// checking") count as having none. May block without end.
     ///
     /// - Parameters:
-    ///   - limit: the most that are returned. Connections to services come first, FUSE servers' ends second.
+    ///   - limit: the most that are returned. Connections to services come first, accepted connections last.
     ///   - isService: whether connections to the service of this name are wanted.
     public static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
@@ -114,19 +118,28 @@ public struct SocketCopy: Sendable {
         _ isService: (String) -> Bool
     ) throws(KernelFailure) -> [UInt32: Role] {
         var roles: [UInt32: Role] = [:]
+        var names: Set<String> = []
+        var named: [UInt32: String] = [:]
         var seen = 0
         try SocketDiagnosis(handed).ask(.names) { report in
             seen += 1
+            let isOwn = holders[report.inode] != nil
             if report.isListening {
-                if report.isConnectionOriented, holders[report.inode] != nil {
+                if report.isConnectionOriented, isOwn {
                     roles[report.inode] = .listening
+                    if let name = report.name { names.insert(name) }
                 }
-            } else if let end = report.peer, holders[end] != nil, let name = report.name, isService(name) {
+            } else if let end = report.peer, let name = report.name {
                 // The service's end has its name. The other end is the client's.
-                roles[end] = .connected(to: name)
+                if holders[end] != nil {
+                    if isService(name) { roles[end] = .connected(to: name) }
+                } else if isOwn, report.isConnectionOriented {
+                    named[report.inode] = name
+                }
             }
             return seen < SocketDiagnosis.mostOfMachine
         }
+        for (inode, name) in named where names.contains(name) { roles[inode] = .accepted }
         return roles
     }
 
@@ -147,6 +160,7 @@ extension SocketCopy.Role {
         case .connected: 0
         case .fuse: 1
         case .listening: 2
+        case .accepted: 3
         }
     }
 }

@@ -5,9 +5,9 @@ import Linux
 import Systemd
 import Windows
 
-/// Reports connections to local sockets (unix(7)) on which a suspended application listens, requests to it by its
-/// display server and its session manager, such as to close a window, and by the kernel, for whoever touches a file
-/// system that it serves (FUSE).
+/// Reports connections to local sockets (unix(7)) on which a suspended application listens, what arrives in those that it
+/// has accepted, requests to it by its display server and its session manager, such as to close a window, and by the
+/// kernel, for whoever touches a file system that it serves (FUSE).
 ///
 /// The kernel notifies whoever polls a socket, so the watch holds a copy of each while the application is suspended. It
 /// looks for sockets, and closes copies, on a thread of its own: an application can make either take as long as it likes.
@@ -49,7 +49,23 @@ final class ConnectionWatch {
         case closed
     }
 
-    /// The most sockets of one application; the most listening sockets of all, and the most connections.
+    /// What has a limit of its own.
+    private enum Kind: CaseIterable {
+        case connected
+        case listening
+        case accepted
+
+        init(of socket: SocketCopy) {
+            self =
+                switch socket.role {
+                case .connected, .fuse: .connected
+                case .listening: .listening
+                case .accepted: .accepted
+                }
+        }
+    }
+
+    /// The most sockets of one application; the most of each kind of all.
     private static let mostSockets = 16
     private static let mostOfAll = 128
     /// The most that is looked at of what a server has sent, in bytes: as much as the kernel lets wait by default
@@ -142,6 +158,8 @@ final class ConnectionWatch {
     private static func reason(of socket: SocketCopy) -> DemandReason? {
         switch socket.role {
         case .listening, .fuse: return socket.isReadable ? .connection : nil
+        // That the other end is closed can wait.
+        case .accepted: return socket.waiting > 0 ? .connection : nil
         case .connected(to: let service):
             guard let events = UnreadEvents(service: service) else { return nil }
             var request: UnreadEvents.Request?
@@ -210,9 +228,9 @@ final class ConnectionWatch {
         let held = watched.values.flatMap { $0?.sockets ?? [] }
         let candidates = sockets.filter { !former.contains($0.id) }
         var kept: [SocketCopy] = []
-        for isListening in [false, true] {
-            let left = Self.mostOfAll - held.count { ($0.role == .listening) == isListening }
-            kept += candidates.filter { ($0.role == .listening) == isListening }.prefix(max(left, 0))
+        for kind in Kind.allCases {
+            let left = Self.mostOfAll - held.count { Kind(of: $0) == kind }
+            kept += candidates.filter { Kind(of: $0) == kind }.prefix(max(left, 0))
         }
         let ids = Set(kept.map(\.id))
         discard(sockets.filter { !ids.contains($0.id) })
@@ -230,7 +248,7 @@ final class ConnectionWatch {
             return try? loop.watch(socket.descriptor) { [unowned self] _ in
                 report(.connection, in: socket.id, of: pid)
             }
-        case .connected, .fuse:
+        case .connected, .accepted, .fuse:
             // Most of what a server sends is no request, and stays unread until the application runs.
             return try? loop.watch(socket.descriptor, for: [.readable, .edgeTriggered]) { [unowned self] _ in
                 look(into: socket, of: pid)
