@@ -18,6 +18,9 @@ final class Agent {
     private var bus: Bus?
     /// Nothing is reported, on purpose: the observer is blind.
     private var isSilent = false
+    /// The observer is blind, and may see again in a moment: what was reported holds until then.
+    private var interruption: Timer?
+    private var interrupted: UInt64?
     private var reporter: Reporter?
     private var exemptions: Exemptions?
     /// What is known of processes that must not be suspended.
@@ -63,6 +66,8 @@ final class Agent {
     private static let longestDelay: UInt64 = 60_000_000
     /// A display server that answers and ends again and again within this time is not looked for again; microseconds.
     private static let looksApart: UInt64 = 10_000_000
+    /// How long an observer may be interrupted, microseconds.
+    private static let longestInterruption: UInt64 = 1_000_000
 
     init(loop: EventLoop, options: Arguments.Options, journal: Journal) {
         self.loop = loop
@@ -82,6 +87,10 @@ final class Agent {
         complain()
         watchConfiguration()
         reconnection = try loop.timer { [unowned self] in reconnect() }
+        interruption = try loop.timer { [unowned self] in
+            settleConnection()
+            report()
+        }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
         launching = try Launching(loop: loop, journal: journal) {
             [unowned self] window, token throws(ObserverFailure) in
@@ -267,7 +276,7 @@ final class Agent {
     }
 
     private func report() {
-        for notice in observer?.takeNotices() ?? [] { journal.log(.notice, notice) }
+        if interrupted == nil { for notice in observer?.takeNotices() ?? [] { journal.log(.notice, notice) } }
         let focused = observer?.windows.filter(\.focused).compactMap(\.process) ?? []
         front.note(Set(focused), at: loop.now)
         guard !isSilent else { return }
@@ -441,7 +450,19 @@ final class Agent {
     }
 
     private func settleConnection() {
-        guard isBlind != isSilent else { return }
+        guard isBlind != isSilent else {
+            interrupted = nil
+            return
+        }
+        if isBlind, observer?.isInterrupted == true {
+            let since = interrupted ?? loop.now
+            interrupted = since
+            guard loop.now >= since + Self.longestInterruption else {
+                interruption?.arm(at: since + Self.longestInterruption)
+                return
+            }
+        }
+        interrupted = nil
         isSilent = isBlind
         reconnect()
     }
