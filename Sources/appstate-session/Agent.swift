@@ -58,6 +58,8 @@ final class Agent {
     private var configurationWatch: ConfigurationWatch?
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
+    private var connected: UInt64 = 0
+    private var isLost = false
     private var signals: [Source] = []
     private var lastLook: UInt64 = 0
 
@@ -436,9 +438,19 @@ final class Agent {
     }
 
     private func lose(_ why: String) {
+        // Everything that awaits an answer fails with the connection.
+        guard !isLost else { return journal.log(.debug, why) }
+        isLost = true
         journal.log(.warning, why)
+        // A bus that lets us in may cut us off each time.
+        if loop.now >= connected + Self.longestDelay { reconnectionDelay = Self.shortestDelay }
         // Not from within its own handler.
+        reconnectLater()
+    }
+
+    private func reconnectLater() {
         reconnection?.arm(at: loop.now + reconnectionDelay)
+        reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
     }
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
@@ -484,11 +496,10 @@ final class Agent {
     private func reconnect() {
         disconnect()
         do throws(BusFailure) {
+            (connected, isLost) = (loop.now, false)
             try connect()
-            reconnectionDelay = Self.shortestDelay
         } catch {
-            reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
-            reconnection?.arm(at: loop.now + reconnectionDelay)
+            reconnectLater()
         }
     }
 
