@@ -10,7 +10,8 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case close
     /// The window manager was asked to bring one of its windows to the front.
     case activate
-    /// The user has pressed a key or a button for it although none of its windows is seen: in a menu, or on an icon.
+    /// The user has pressed a key or a button for it although none of its windows is seen: in a menu, or on an icon. Or so
+    /// much of what the user does over its windows was sent to it that the display server may soon cut it off.
     case input
     /// Another client pastes what it has selected.
     case paste

@@ -35,6 +35,18 @@ public enum UnreadEvents: Sendable {
         }
     }
 
+    /// The most bytes that may wait; with twice as many, the server may soon end the connection. Nil: it never does for
+    /// that.
+    ///
+    /// libwayland ends the connection when the socket and 4 KiB of its own are full, and then the client dies. The kernel
+    /// counts each message as a kilobyte, so 28 bytes for each motion of the pointer fill a socket with 6 KiB.
+    public var mostWaiting: Int? {
+        switch self {
+        case .wayland: 2_048
+        case .x11, .xsmp: nil
+        }
+    }
+
     /// The first request among events.
     ///
     /// - Parameter events: bytes from the beginning of an event on; the last event may be cut off.

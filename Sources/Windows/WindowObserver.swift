@@ -40,6 +40,8 @@ public protocol WindowObserver: AnyObject {
     /// Nothing is known about the windows for now: `windows` is what was last known, and no reason to take one for
     /// hidden.
     var isBlind: Bool { get }
+    /// It has become blind in a way that may be over in a moment.
+    var isInterrupted: Bool { get }
     /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be
     /// different from then on.
     func learn(names: [Int32: String])
@@ -54,6 +56,7 @@ extension WindowObserver {
         throw .unsupported("\(subject) does not let other programs activate windows")
     }
     public var isBlind: Bool { false }
+    public var isInterrupted: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}
     public var desktopProcesses: Set<Int32> { [] }
     public func learn(names: [Int32: String]) {}

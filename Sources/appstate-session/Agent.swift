@@ -18,6 +18,9 @@ final class Agent {
     private var bus: Bus?
     /// Nothing is reported, on purpose: the observer is blind.
     private var isSilent = false
+    /// The observer is blind, and may see again in a moment: what was reported holds until then.
+    private var interruption: Timer?
+    private var interrupted: UInt64?
     private var reporter: Reporter?
     private var exemptions: Exemptions?
     /// What is known of processes that must not be suspended.
@@ -55,6 +58,8 @@ final class Agent {
     private var configurationWatch: ConfigurationWatch?
     private var reconnection: Timer?
     private var reconnectionDelay = shortestDelay
+    private var connected: UInt64 = 0
+    private var isLost = false
     private var signals: [Source] = []
     private var lastLook: UInt64 = 0
 
@@ -63,6 +68,8 @@ final class Agent {
     private static let longestDelay: UInt64 = 60_000_000
     /// A display server that answers and ends again and again within this time is not looked for again; microseconds.
     private static let looksApart: UInt64 = 10_000_000
+    /// How long an observer may be interrupted, microseconds.
+    private static let longestInterruption: UInt64 = 1_000_000
 
     init(loop: EventLoop, options: Arguments.Options, journal: Journal) {
         self.loop = loop
@@ -82,6 +89,10 @@ final class Agent {
         complain()
         watchConfiguration()
         reconnection = try loop.timer { [unowned self] in reconnect() }
+        interruption = try loop.timer { [unowned self] in
+            settleConnection()
+            report()
+        }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
         launching = try Launching(loop: loop, journal: journal) {
             [unowned self] window, token throws(ObserverFailure) in
@@ -181,6 +192,8 @@ final class Agent {
         do {
             connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid, reason in
                 demands?.report(pid, reason, by: 0)
+            } full: { [unowned self] in
+                hide($0)
             }
             connections?.watch(Set(suspended), among: registered)
         } catch {
@@ -265,7 +278,7 @@ final class Agent {
     }
 
     private func report() {
-        for notice in observer?.takeNotices() ?? [] { journal.log(.notice, notice) }
+        if interrupted == nil { for notice in observer?.takeNotices() ?? [] { journal.log(.notice, notice) } }
         let focused = observer?.windows.filter(\.focused).compactMap(\.process) ?? []
         front.note(Set(focused), at: loop.now)
         guard !isSilent else { return }
@@ -287,6 +300,26 @@ final class Agent {
         guard let observer else { return }
         do throws(ObserverFailure) {
             try observer.minimize(windows.compactMap(observer.system.window(numbered:)))
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
+
+    /// Minimizes the windows of an application that stays suspended: a window that is not seen is not sent the motions of
+    /// the pointer.
+    private func hide(_ pid: Int32) {
+        guard let observer else { return }
+        let windows = observer.windows.filter { window in
+            window.visible && !window.isShared
+                && window.process.map { Presenter.isPart(UInt32($0), of: pid, proc) } == true
+        }
+        guard !windows.isEmpty else { return }
+        journal.log(
+            .notice,
+            "the windows of process \(pid) are minimized: it is suspended and reads nothing, and the compositor would "
+                + "end its connection")
+        do throws(ObserverFailure) {
+            try observer.minimize(windows.map(\.number))
         } catch {
             journal.log(.notice, "\(error)")
         }
@@ -405,9 +438,19 @@ final class Agent {
     }
 
     private func lose(_ why: String) {
+        // Everything that awaits an answer fails with the connection.
+        guard !isLost else { return journal.log(.debug, why) }
+        isLost = true
         journal.log(.warning, why)
+        // A bus that lets us in may cut us off each time.
+        if loop.now >= connected + Self.longestDelay { reconnectionDelay = Self.shortestDelay }
         // Not from within its own handler.
+        reconnectLater()
+    }
+
+    private func reconnectLater() {
         reconnection?.arm(at: loop.now + reconnectionDelay)
+        reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
     }
 
     /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
@@ -419,7 +462,19 @@ final class Agent {
     }
 
     private func settleConnection() {
-        guard isBlind != isSilent else { return }
+        guard isBlind != isSilent else {
+            interrupted = nil
+            return
+        }
+        if isBlind, observer?.isInterrupted == true {
+            let since = interrupted ?? loop.now
+            interrupted = since
+            guard loop.now >= since + Self.longestInterruption else {
+                interruption?.arm(at: since + Self.longestInterruption)
+                return
+            }
+        }
+        interrupted = nil
         isSilent = isBlind
         reconnect()
     }
@@ -441,11 +496,10 @@ final class Agent {
     private func reconnect() {
         disconnect()
         do throws(BusFailure) {
+            (connected, isLost) = (loop.now, false)
             try connect()
-            reconnectionDelay = Self.shortestDelay
         } catch {
-            reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
-            reconnection?.arm(at: loop.now + reconnectionDelay)
+            reconnectLater()
         }
     }
 

@@ -13,6 +13,9 @@ final class GnomeObserver: WindowObserver {
     private(set) var windows: [ObservedWindow] = []
     /// True until the extension has answered, and when it has gone: the user has disabled it, or it has failed.
     private(set) var isBlind = true
+    /// The extension has gone while it reported. GNOME Shell disables its extensions and enables them again when it
+    /// locks the screen, if one of them is not for the lock screen.
+    private(set) var isInterrupted = false
     let subject = "GNOME Shell"
     private let shell: SessionPeer
     /// Whether the extension is there.
@@ -99,12 +102,15 @@ final class GnomeObserver: WindowObserver {
         if isTold {
             ask()
         } else {
+            let isSudden = !isBlind || isInterrupted
+            defer { isInterrupted = isSudden }
             lose("enable its extension with \"gnome-extensions enable \(Self.extensionID)\"")
         }
     }
 
     private func lose(_ why: String) {
         isBlind = true
+        isInterrupted = false
         notices.append("GNOME Shell does not report its windows: \(why)")
     }
 
@@ -139,7 +145,9 @@ final class GnomeObserver: WindowObserver {
         if let error = reply.error { return lose("\(error)") }
         do throws(BusFailure) {
             windows = try Self.windows(in: reply)
-            isBlind = false
+            (isBlind, isInterrupted) = (false, false)
+            // They are not true any more.
+            notices = []
         } catch {
             lose("\(error)")
         }

@@ -15,6 +15,8 @@ final class Reporter: DaemonSpeaker {
     private var present: [Report.Window] = []
     /// What the daemon knows. Nil: it knows nothing of us.
     private var told: [UInt64: Report.Window]?
+    /// The daemon has not answered since it was to be told everything.
+    private var isUntold = false
 
     /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -69,11 +71,10 @@ final class Reporter: DaemonSpeaker {
 
     func forget() {
         told = nil
-        journal.log(
-            .info,
-            line.isAbsent
-                ? "\(BusNames.service) has no owner: windows are reported when it has one"
-                : "all windows are reported to \(BusNames.service)")
+        isUntold = true
+        if line.isAbsent {
+            journal.log(.info, "\(BusNames.service) has no owner: windows are reported when it has one")
+        }
     }
 
     private func sendSession() throws {
@@ -93,7 +94,12 @@ final class Reporter: DaemonSpeaker {
             refused: { [unowned self] error in
                 if !isTriedAgain(report, after: error, former) { refused(report, error) }
             },
-            answered: { [unowned self] _ in line.haveRoom() })
+            answered: { [unowned self] _ in
+                line.haveRoom()
+                guard isUntold else { return }
+                isUntold = false
+                journal.log(.info, "all windows are reported to \(BusNames.service)")
+            })
         log?(report)
         report.apply(to: &known)
         told = known

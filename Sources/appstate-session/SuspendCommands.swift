@@ -77,7 +77,8 @@ final class SuspendCommands {
         let former = self.commands
         self.commands = commands
         for pid in Set(former.keys).union(commands.keys) where former[pid] != commands[pid] {
-            if former[pid]?.suspend != commands[pid]?.suspend {
+            // A rule that no longer suspends it where it is seen leaves it in use, as if it had come to the front.
+            if former[pid]?.suspend != commands[pid]?.suspend || !isResting(pid) {
                 abandon(pid)
                 progress[pid]?.hasSucceeded = nil
             }

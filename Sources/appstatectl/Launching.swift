@@ -134,8 +134,10 @@ extension Client {
         if order.isBackground {
             options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
         }
-        // The process that started us may have got the token from the user's click.
-        if let token = Environment["XDG_ACTIVATION_TOKEN"] ?? Environment["DESKTOP_STARTUP_ID"] {
+        // The process that started us may have got the token from the user's click. On X11 a terminal removes only the
+        // second variable when it has used the token.
+        let ownToken = Environment["WAYLAND_DISPLAY"].flatMap { _ in Environment["XDG_ACTIVATION_TOKEN"] }
+        if let token = ownToken ?? Environment["DESKTOP_STARTUP_ID"] {
             options.append(("activation-token", .string(token)))
         }
         do {

@@ -149,6 +149,31 @@ struct CodingTests {
         #expect(throws: EncodingError.self) { try StateEncoder.encode(chain) }
     }
 
+    private struct Twice: Encodable {
+        enum Key: CodingKey { case inner, list, a, b }
+
+        func encode(to encoder: any Encoder) throws {
+            var whole = encoder.container(keyedBy: Key.self)
+            for (key, value) in [(Key.a, 1), (.b, 2)] {
+                var inner = whole.nestedContainer(keyedBy: Key.self, forKey: .inner)
+                try inner.encode(value, forKey: key)
+                var list = whole.nestedUnkeyedContainer(forKey: .list)
+                try list.encode(value)
+            }
+        }
+    }
+
+    private struct Once: Decodable, Equatable {
+        var inner: [String: Int]
+        var list: [Int]
+    }
+
+    @Test("a nested container that is requested twice keeps what it has")
+    func twice() throws {
+        let read = try StateDecoder.decode(Once.self, from: StateEncoder.encode(Twice()))
+        #expect(read == Once(inner: ["a": 1, "b": 2], list: [1, 2]))
+    }
+
     @Test("bytes are encoded as byte strings, whatever type contains them")
     func bytes() throws {
         let data = Data([1, 2, 255])

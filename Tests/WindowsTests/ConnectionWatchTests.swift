@@ -59,6 +59,71 @@ struct ConnectionWatchTests {
         #expect(waiting.advance() == nil)
     }
 
+    @Test(
+        "what another process sends over a connection that was accepted before counts, and not what its own does"
+    )
+    func accepted() throws {
+        let directory = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let server = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import socket, sys, threading
+                def serve(end):
+                    while asked := end.recv(100): end.sendall(asked)
+                listening = socket.socket(socket.AF_UNIX)
+                listening.bind(sys.argv[1])
+                listening.listen()
+                own = socket.socket(socket.AF_UNIX)
+                own.connect(sys.argv[1])
+                kept = listening.accept()[0]
+                own.sendall(b"its own")
+                print("listens", flush=True)
+                while True: threading.Thread(target=serve, args=[listening.accept()[0]]).start()
+                """, directory + "/socket",
+            ])
+        try server.waitForLine(containing: "listens")
+        let client = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import signal, socket, sys
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                end = socket.socket(socket.AF_UNIX)
+                end.connect(sys.argv[1])
+                for word in [b"first", b"second"]:
+                    end.sendall(word)
+                    print(end.recv(100).decode(), flush=True)
+                    if word == b"first": signal.sigwait({signal.SIGUSR1})
+                """, directory + "/socket",
+            ])
+        try client.waitForLine(containing: "first")
+        server.kill(SIGSTOP)
+        let process = try Proc().identity(of: server.pid)
+        guard try eventually({ try Proc().state(of: process) == .stopped }) else {
+            throw TestFailure("the server did not stop")
+        }
+        let roles = try SocketCopy.of([server.pid], atMost: 16) { _ in false }.map { copy in
+            copy.close()
+            return copy.role
+        }
+        #expect(roles == [.listening, .accepted])
+        let told = Told()
+        let loop = try EventLoop()
+        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
+            told.needs.append("\($0) \($1)")
+        }
+        watch.watch([server.pid], among: [server.pid])
+        client.kill(SIGUSR1)
+        try told.wait(for: 1, on: loop)
+        #expect(told.needs == ["\(server.pid) connection"])
+        server.kill(SIGCONT)
+        #expect(try client.waitForExit() == .exited(0), "\(client.errors)")
+    }
+
     @Test("a limited number of sockets is held, including a child's; those of a killed process are closed")
     func many() throws {
         let scene = try Scene(40)
@@ -112,6 +177,54 @@ struct ConnectionWatchTests {
         }
         sender.kill(SIGKILL)
         try other.wait("the other's sockets") { try other.held() == 1 }
+    }
+}
+
+@Suite("FUSE servers that are suspended", .enabled(if: FuseServer.isAvailable, FuseServer.whatIsMissing))
+struct SuspendedFuseServerTests {
+    @Test("a request to the file system is a need, each time; while none waits there is no need")
+    func asked() throws {
+        let server = try FuseServer()
+        let pid = server.process.pid
+        let loop = try EventLoop()
+        let told = Told()
+        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
+            told.needs.append("\($0) \($1)")
+        }
+        for round in 1...2 {
+            server.process.kill(SIGSTOP)
+            let process = try Proc().identity(of: pid)
+            guard try eventually({ try Proc().state(of: process) == .stopped }) else {
+                throw TestFailure("the server did not stop")
+            }
+            watch.watch([pid], among: [pid])
+            #expect(told.needs.count == round - 1)
+            try server.ask()
+            let deadline = ContinuousClock.now + .seconds(300)
+            while told.needs.count < round {
+                guard ContinuousClock.now < deadline else {
+                    throw TestFailure("the request was not reported")
+                }
+                try loop.runOnce(timeout: 10_000)
+            }
+            watch.watch([], among: [pid])
+            server.process.kill(SIGCONT)
+            try server.process.waitForLine(containing: "answered \(round)")
+        }
+        #expect(told.needs == ["\(pid) connection", "\(pid) connection"])
+    }
+}
+
+/// The needs that a watch has reported.
+private final class Told {
+    var needs: [String] = []
+
+    func wait(for count: Int, on loop: EventLoop) throws {
+        let deadline = ContinuousClock.now + .seconds(300)
+        while needs.count < count {
+            guard ContinuousClock.now < deadline else { throw TestFailure("need \(count) was not reported") }
+            try loop.runOnce(timeout: 10_000)
+        }
     }
 }
 

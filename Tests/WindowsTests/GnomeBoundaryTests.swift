@@ -87,6 +87,21 @@ struct GnomeBoundaryTests {
         try shell.run { observer.windows.map(\.number) == [7] }
     }
 
+    @Test("an extension that goes while it reports may come back: nothing is said of it then")
+    func interrupted() throws {
+        let shell = try ShellStandIn()
+        let observer = try shell.watch()
+        #expect(observer.isBlind && !observer.isInterrupted)
+        shell.answer = ShellStandIn.oneWindow
+        try shell.run { !observer.isBlind }
+        try shell.removeExtension()
+        try shell.run { observer.isBlind }
+        #expect(observer.isInterrupted && observer.windows.map(\.number) == [7])
+        try shell.addExtension()
+        try shell.run { !observer.isBlind }
+        #expect(!observer.isInterrupted && observer.takeNotices().isEmpty)
+    }
+
     @Test("another connection owns the extension's name")
     func impostor() throws {
         let shell = try ShellStandIn(hasExtension: false)
@@ -141,6 +156,11 @@ private final class ShellStandIn {
                     }
                 ], signals: [Signal("Changed")]), at: BusNames.shellPath)
         try connection.requestName(BusNames.shell)
+    }
+
+    func removeExtension() throws {
+        try connection.releaseName(BusNames.shell)
+        slot = nil
     }
 
     func watch() throws -> GnomeObserver {

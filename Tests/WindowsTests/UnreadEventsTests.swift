@@ -244,6 +244,58 @@ struct ClientRequestTests {
         try request.wait("the client to read all") { !request.copy.isReadable }
     }
 
+    @Test("Wayland: a client that is sent much is needed; if it stays stopped, that is reported once")
+    func much() throws {
+        let directory = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let client = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import os, signal, socket, struct, sys
+                server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+                server.bind(sys.argv[1])
+                server.listen()
+                client.connect(sys.argv[1])
+                end = server.accept()[0]
+                motion = struct.pack("=IIIii", 5, 20 << 16 | 2, 1, 2, 3) + struct.pack("=II", 5, 8 << 16 | 5)
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                def move():
+                    for _ in range(80): end.sendall(motion)
+                other = os.fork()
+                if other == 0:
+                    signal.sigtimedwait({signal.SIGUSR1}, 300)
+                    move()
+                    os._exit(0)
+                move()
+                print("sent", other, flush=True)
+                while True: signal.pause()
+                """, directory + "/wayland-7",
+            ])
+        try client.waitForLine(containing: "sent")
+        let word = client.output.split(whereSeparator: \.isWhitespace).last
+        let number = word.flatMap { Int32($0) }
+        let other = try #require(number)
+        let request = try Request(client)
+        let loop = try EventLoop()
+        var needs: [DemandReason] = []
+        var fills = 0
+        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
+            needs.append($1)
+        } full: { _ in
+            fills += 1
+        }
+        watch.watch([client.pid], among: [client.pid])
+        try request.wait("the need", on: loop) { !needs.isEmpty }
+        #expect(needs == [.input])
+        #expect(fills == 0)
+        kill(other, SIGUSR1)
+        try request.wait("the second report", on: loop) { fills > 0 }
+        #expect(needs == [.input])
+        #expect(fills == 1)
+    }
+
     /// A client of the session manager, with libSM.
     private static let sessionClient = """
         import ctypes, os, socket, sys
@@ -301,6 +353,14 @@ private final class Request {
         guard try eventually(isSo) else { throw TestFailure("\(what) did not happen") }
     }
 
+    func wait(_ what: String, on loop: EventLoop, _ isSo: () -> Bool) throws {
+        let deadline = ContinuousClock.now + .seconds(300)
+        while !isSo() {
+            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not happen") }
+            try loop.runOnce(timeout: 10_000)
+        }
+    }
+
     /// The session agent reports the request, once per suspension. Once the client runs, nothing is left to report.
     func expectDemand(_ reason: DemandReason) throws {
         let loop = try EventLoop()
@@ -309,11 +369,7 @@ private final class Request {
             seen.demands.append("\($0) \($1)")
         }
         watch.watch([client.pid], among: [client.pid])
-        let deadline = ContinuousClock.now + .seconds(300)
-        while seen.demands.isEmpty {
-            guard ContinuousClock.now < deadline else { throw TestFailure("the request was not reported") }
-            try loop.runOnce(timeout: 10_000)
-        }
+        try wait("the report of the request", on: loop) { !seen.demands.isEmpty }
         #expect(seen.demands == ["\(client.pid) \(reason)"])
         client.kill(SIGCONT)
         try wait("the client to read it") { !isThere }

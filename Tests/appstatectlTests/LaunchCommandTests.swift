@@ -87,6 +87,7 @@ struct LaunchCommandTests {
                 "XDG_DATA_HOME": bus.directory + "/data", "XDG_CONFIG_HOME": bus.directory + "/config",
                 "XDG_DATA_DIRS": "/usr/share", "XDG_CONFIG_DIRS": "/nonexistent", "XDG_CURRENT_DESKTOP": nil,
                 "XDG_ACTIVATION_TOKEN": nil, "DESKTOP_STARTUP_ID": nil,
+                "WAYLAND_DISPLAY": nil,
             ]
             let program = Programs.built("appstatectl") ?? "appstatectl"
             let child = try Child(
@@ -116,10 +117,14 @@ struct LaunchCommandTests {
                 "org.example.Editor activation-token=start-1 launch-mode=background reason=url "
                     + "urls=file://\(desk.files)/a%20b%25%C3%A4.txt,https://example.org/?q=%20"
             ])
+        let tokens: [String: String?] = ["DESKTOP_STARTUP_ID": "start-1", "XDG_ACTIVATION_TOKEN": "token-1"]
         _ = try desk.run(
             "launch", "org.example.Editor",
-            environment: ["DESKTOP_STARTUP_ID": "start-1", "XDG_ACTIVATION_TOKEN": "token-1"])
+            environment: tokens.merging(["WAYLAND_DISPLAY": "wayland-9"]) { $1 })
         #expect(desk.orders == ["org.example.Editor activation-token=token-1 reason=user"])
+        // On X11 the first may be one that a terminal has used, and has not removed.
+        _ = try desk.run("launch", "org.example.Editor", environment: tokens)
+        #expect(desk.orders == ["org.example.Editor activation-token=start-1 reason=user"])
         let missing = try desk.run("launch", "org.example.Editor", "none.txt")
         #expect(missing.status == .exited(1) && desk.orders.isEmpty)
         #expect(missing.errors.contains("none.txt: No such file or directory"))

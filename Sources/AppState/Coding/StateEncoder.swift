@@ -125,6 +125,12 @@ final class CodedBox {
         }
     }
 
+    /// A map or array that is requested twice is the same one.
+    func container(_ key: String) -> CodedBox {
+        if case .map(let boxes) = content, let box = boxes[key] { return box }
+        return entry(key)
+    }
+
     func entry(_ key: String) -> CodedBox {
         guard case .map(var boxes) = content else { return CodedBox(depth: depth + 1) }
         content = .map([:])
@@ -189,11 +195,12 @@ private struct KeyedState<Key: CodingKey>: KeyedEncodingContainerProtocol {
     func nestedContainer<Nested: CodingKey>(
         keyedBy type: Nested.Type, forKey key: Key
     ) -> KeyedEncodingContainer<Nested> {
-        KeyedEncodingContainer(KeyedState<Nested>(entry(key).becomeMap(), codingPath + [key]))
+        KeyedEncodingContainer(
+            KeyedState<Nested>(box.container(key.stringValue).becomeMap(), codingPath + [key]))
     }
 
     func nestedUnkeyedContainer(forKey key: Key) -> any UnkeyedEncodingContainer {
-        UnkeyedState(entry(key).becomeArray(), codingPath + [key])
+        UnkeyedState(box.container(key.stringValue).becomeArray(), codingPath + [key])
     }
 
     func superEncoder() -> any Encoder { StateEncoder.encoder(for: box.entry("super"), codingPath) }

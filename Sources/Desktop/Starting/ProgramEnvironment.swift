@@ -13,11 +13,21 @@ enum ProgramEnvironment {
         "GIO_LAUNCHED_DESKTOP_FILE_PID", "PWD", "OLDPWD", "SHLVL", "_",
     ]
 
-    /// For a unit: the same variables as for a child, so that a program finds the same environment in both cases.
-    /// Variables that exist only in the service manager's own environment stay. A single invalid value would make the
-    /// service manager refuse the whole unit.
-    static func ofUnit(_ more: [(name: String, value: String)]) -> [String] {
-        ofChild(more).filter(isTaken)
+    /// Variables that say which session of the user the program belongs to. The service manager, which all sessions
+    /// share, has those of the session that began last.
+    private static let session: Set<String> = [
+        "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "SWAYSOCK", "I3SOCK", "SESSION_MANAGER",
+        "DESKTOP_SESSION", "XDG_CURRENT_DESKTOP", "XDG_SEAT", "XDG_SESSION_CLASS", "XDG_SESSION_DESKTOP",
+        "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_VTNR",
+    ]
+
+    /// For a unit, which has the service manager's variables too: those of a child that the service manager does not
+    /// have, and those of the session. Others may have changed since we were started. A single invalid value would make
+    /// the service manager refuse the whole unit.
+    ///
+    /// - Parameter known: the names of the service manager's variables.
+    static func ofUnit(_ more: [(name: String, value: String)], known: Set<String>) -> [String] {
+        merged(ours.filter { !known.contains($0.name) || session.contains($0.name) }, more).filter(isTaken)
     }
 
     /// Whether systemd accepts the variable: the name consists of letters, digits and underscores, and the value has no
@@ -35,6 +45,10 @@ enum ProgramEnvironment {
 
     /// For a child: all our variables except those that concern us.
     static func ofChild(_ more: [(name: String, value: String)]) -> [String] {
+        merged(ours, more)
+    }
+
+    private static var ours: [(name: String, value: String)] {
         let whole = (try? WholeFile.read("/proc/self/environ")) ?? []
         let variables = whole.split(separator: 0).compactMap { bytes -> (name: String, value: String)? in
             guard let equals = bytes.firstIndex(of: UInt8(ascii: "=")) else { return nil }
@@ -43,7 +57,7 @@ enum ProgramEnvironment {
                 String(decoding: bytes[(equals + 1)...], as: UTF8.self)
             )
         }
-        return merged(variables.filter { !own.contains($0.name) }, more)
+        return variables.filter { !own.contains($0.name) }
     }
 
     private static func merged(

@@ -63,7 +63,7 @@ final class UnitProgram {
         done: @escaping (Result<UnitProgram, Failure>) -> Void
     ) throws(BusFailure) -> Call {
         let call = Call(request, command, number: number, bus: bus, done: done)
-        try call.send()
+        try call.begin()
         return call
     }
 
@@ -77,6 +77,8 @@ final class UnitProgram {
         private var done: ((Result<UnitProgram, Failure>) -> Void)?
         private var slot: Slot?
         private var program: UnitProgram?
+        /// The names of the service manager's own variables.
+        private var known: Set<String> = []
         private var lifetime = Lifetime.cgroup
 
         init(
@@ -88,10 +90,27 @@ final class UnitProgram {
             self.done = done
         }
 
-        func send() throws(BusFailure) {
+        /// Asks for the service manager's variables first.
+        func begin() throws(BusFailure) {
+            let message = try UnitProgram.call("Get", at: UnitProgram.managerPath, bus)
+            try message.append(UnitProgram.managerInterface)
+            try message.append("Environment")
+            slot = try bus.callAsync(message) { [weak self] reply in
+                guard let self, done != nil else { return }
+                if let error = reply.error, Self.absences.contains(error.name) {
+                    return finish(.failure(.noManager))
+                }
+                if case .strings(let variables)? = try? reply.readVariant() {
+                    known = Set(variables.map { String($0.prefix { $0 != "=" }) })
+                }
+                sendAgain()
+            }
+        }
+
+        private func send() throws(BusFailure) {
             let program = UnitProgram(UnitName.make(request.id, number), bus: bus)
             self.program = program
-            let message = try program.startCall(request, command, lifetime)
+            let message = try program.startCall(request, command, lifetime, known)
             slot = try bus.callAsync(message) { [weak self] reply in
                 self?.answered(reply, program)
             }
@@ -116,12 +135,16 @@ final class UnitProgram {
             case Self.unknownProperty where lifetime == .cgroup:
                 lifetime = .mainProcess
                 sendAgain()
-            case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
-                "org.freedesktop.DBus.Error.Disconnected":
-                finish(.failure(.noManager))
+            case let name where Self.absences.contains(name): finish(.failure(.noManager))
             default: finish(.failure(.refused("\(error.name): \(error.message)")))
             }
         }
+
+        /// The errors of a bus without a service manager.
+        private static let absences: Set<String> = [
+            "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
+            "org.freedesktop.DBus.Error.Disconnected",
+        ]
 
         /// The error that a service manager returns if it does not know a property of the unit.
         private static let unknownProperty = "org.freedesktop.DBus.Error.PropertyReadOnly"
@@ -157,13 +180,14 @@ final class UnitProgram {
     }
 
     private func startCall(
-        _ request: ProgramRequest, _ command: (program: String, arguments: [String]), _ lifetime: Lifetime
+        _ request: ProgramRequest, _ command: (program: String, arguments: [String]), _ lifetime: Lifetime,
+        _ known: Set<String>
     ) throws(BusFailure) -> Message {
         let message = try managerCall("StartTransientUnit")
         try message.append(unit)
         try message.append("fail")
         try message.withContainer(.array, "(sv)") { () throws(BusFailure) in
-            for (name, value) in Self.values(request) + [lifetime.property] {
+            for (name, value) in Self.values(request, known) + [lifetime.property] {
                 try message.withContainer(.struct, "sv") { () throws(BusFailure) in
                     try message.append(name)
                     try message.append(value)
@@ -187,7 +211,7 @@ final class UnitProgram {
         return message
     }
 
-    private static func values(_ request: ProgramRequest) -> [(String, Variant)] {
+    private static func values(_ request: ProgramRequest, _ known: Set<String>) -> [(String, Variant)] {
         var values: [(String, Variant)] = [
             ("Description", .string(request.name)), ("Slice", .string("app.slice")),
             ("Type", .string("exec")),
@@ -195,7 +219,7 @@ final class UnitProgram {
             // must keep running.
             ("OOMPolicy", .string("continue")), ("IgnoreSIGPIPE", .bool(false)),
             ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),
-            ("Environment", .strings(ProgramEnvironment.ofUnit(request.environment))),
+            ("Environment", .strings(ProgramEnvironment.ofUnit(request.environment, known: known))),
         ]
         if let name = request.invocation.program.split(separator: "/").last {
             values.append(("SyslogIdentifier", .string(String(name))))
@@ -317,8 +341,12 @@ final class UnitProgram {
     }
 
     private func call(_ member: String) throws(BusFailure) -> Message {
+        try Self.call(member, at: path, bus)
+    }
+
+    private static func call(_ member: String, at path: String, _ bus: Bus) throws(BusFailure) -> Message {
         let message = try bus.newCall(
-            destination: Self.name, path: path, interface: Self.properties, member: member)
+            destination: name, path: path, interface: properties, member: member)
         try message.forbidStart()
         return message
     }

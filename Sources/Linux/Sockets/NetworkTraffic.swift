@@ -30,7 +30,7 @@ public struct NetworkTraffic: Sendable, Equatable {
             bytes = Tally()
             return
         }
-        let own = proc.sockets(of: processes, handed, rest: rest)
+        let own = proc.sockets(of: processes, handed, rest: rest).holders
         bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
     }
 

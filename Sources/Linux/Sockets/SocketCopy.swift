@@ -1,7 +1,8 @@
 import Glibc
 
-/// A copy of another process's descriptor of a local socket (unix(7)), to be polled. While the copy is open the socket
-/// stays open, whatever becomes of that process.
+/// A copy of another process's descriptor of a local socket (unix(7)) or of `/dev/fuse` (fuse(4)), to be polled. While
+/// the copy is open the socket stays open, and what a FUSE server has mounted stays mounted, whatever becomes of that
+/// process.
 ///
 /// Closing it takes as long as closing what is in its queue, and any user can queue something that takes an hour: a TCP
 /// socket that lingers, or a file of a FUSE server that does not answer. So nothing is closed implicitly, only by
@@ -10,10 +11,17 @@ public struct SocketCopy: Sendable {
     /// To be polled, until `close`.
     public let descriptor: Int32
 
-    /// Tells it apart from other sockets for as long as it is open.
-    public let inode: UInt32
+    /// Tells it apart from others for as long as it is open.
+    public let id: ID
 
-    /// What the socket is for.
+    public enum ID: Hashable, Sendable {
+        /// By its inode.
+        case socket(UInt32)
+        /// All of them have the same inode.
+        case fuse(pid: Int32, number: Int32)
+    }
+
+    /// What it is for.
     public let role: Role
 
     public enum Role: Hashable, Sendable {
@@ -22,12 +30,24 @@ public struct SocketCopy: Sendable {
         /// It is connected to the service of this name, as in `sun_path` of unix(7). It is readable as long as
         /// something that the service has sent was not read.
         case connected(to: String)
+        /// It was accepted on a socket of the same processes, from another process. It is readable as long as something
+        /// that the other has sent was not read.
+        case accepted
+        /// It is readable as long as the kernel has requests for the FUSE server: a process waits for the file system.
+        case fuse
     }
 
     /// Whether a connection waits, or something to read.
     public var isReadable: Bool {
         var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-        return poll(&look, 1, 0) > 0
+        // `/dev/fuse` without a mount reports an error.
+        return poll(&look, 1, 0) > 0 && look.revents & Int16(POLLIN) != 0
+    }
+
+    /// How many bytes wait to be read, those behind a descriptor included. Never blocks.
+    public var waiting: Int {
+        var count: Int32 = 0
+        return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? Int(count) : 0
     }
 
     /// Gives `body` what waits to be read, and leaves it in the queue (recv(2), `MSG_PEEK`). No bytes if there are none.
@@ -48,10 +68,7 @@ public struct SocketCopy: Sendable {
                 header.msg_iovlen = 1
                 let flags = Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)
                 let count = max(recvmsg(descriptor, &header, flags), 0)
-                var waiting: Int32 = 0
-                let isCut =
-                    header.msg_flags & Int32(MSG_CTRUNC) != 0
-                    && ioctl(descriptor, UInt(FIONREAD), &waiting) == 0 && Int(waiting) > count
+                let isCut = header.msg_flags & Int32(MSG_CTRUNC) != 0 && waiting > count
                 return body(UnsafeRawBufferPointer(rebasing: buffer[..<count]), isCut)
             }
         }
@@ -60,12 +77,13 @@ public struct SocketCopy: Sendable {
     /// Must be called once. May block without end.
     public func close() { Glibc.close(descriptor) }
 
-    /// The listening sockets of some processes, and their connections to some services, each once. Only parts of the
-    /// result are of the same moment. Processes that are gone, in another network namespace, or out of our reach
-    /// (ptrace(2), "Ptrace access mode checking") count as having none. May block without end.
+    /// The listening sockets of some processes, the connections that others have made to these, their own connections to
+    /// some services, and the ends of their FUSE servers, each once. Only parts of the result are of the same moment.
+    /// Processes that are gone, in another network namespace, or out of our reach (ptrace(2), "Ptrace access mode
+    /// checking") count as having none. May block without end.
     ///
     /// - Parameters:
-    ///   - limit: the most sockets that are returned. Connections to services come first.
+    ///   - limit: the most that are returned. Connections to services come first, accepted connections last.
     ///   - isService: whether connections to the service of this name are wanted.
     public static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
@@ -73,38 +91,76 @@ public struct SocketCopy: Sendable {
     ) throws(KernelFailure) -> [SocketCopy] {
         let handed = HandedOver()
         // The processes' own sockets first: any user can make more sockets than are looked at.
-        let holders = proc.sockets(of: processes, handed, rest: {})
-        if holders.isEmpty { return [] }
+        let own = proc.sockets(of: processes, handed, rest: {})
+        var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
+            (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
+        }
+        if !own.holders.isEmpty {
+            let roles = try roles(among: own.holders, handed, isService)
+            for (inode, role) in roles.sorted(by: { $0.key < $1.key }) {
+                guard let (pid, number) = own.holders[inode] else { continue }
+                found.append((.socket(inode), role, pid, number))
+            }
+        }
+        var copies: [SocketCopy] = []
+        for file in found.sorted(by: { $0.role.rank < $1.role.rank }) where copies.count < limit {
+            // The copy tells what the number refers to by now.
+            guard let process = try? PidFD(pid: file.pid), let copy = try? process.copy(of: file.number),
+                leads(copy.rawValue, to: file.id)
+            else { continue }
+            copies.append(SocketCopy(descriptor: copy.release(), id: file.id, role: file.role))
+        }
+        return copies
+    }
+
+    private static func roles(
+        among holders: [UInt32: (pid: Int32, number: Int32)], _ handed: HandedOver,
+        _ isService: (String) -> Bool
+    ) throws(KernelFailure) -> [UInt32: Role] {
         var roles: [UInt32: Role] = [:]
+        var names: Set<String> = []
+        var named: [UInt32: String] = [:]
         var seen = 0
         try SocketDiagnosis(handed).ask(.names) { report in
             seen += 1
+            let isOwn = holders[report.inode] != nil
             if report.isListening {
-                if report.isConnectionOriented, holders[report.inode] != nil {
+                if report.isConnectionOriented, isOwn {
                     roles[report.inode] = .listening
+                    if let name = report.name { names.insert(name) }
                 }
-            } else if let end = report.peer, holders[end] != nil, let name = report.name, isService(name) {
+            } else if let end = report.peer, let name = report.name {
                 // The service's end has its name. The other end is the client's.
-                roles[end] = .connected(to: name)
+                if holders[end] != nil {
+                    if isService(name) { roles[end] = .connected(to: name) }
+                } else if isOwn, report.isConnectionOriented {
+                    named[report.inode] = name
+                }
             }
             return seen < SocketDiagnosis.mostOfMachine
         }
-        let inOrder = roles.sorted {
-            ($0.value == .listening ? 1 : 0, $0.key) < ($1.value == .listening ? 1 : 0, $1.key)
-        }
-        var found: [SocketCopy] = []
-        for (inode, role) in inOrder where found.count < limit {
-            // The copy tells which socket the number refers to by now.
-            guard let (pid, number) = holders[inode], let process = try? PidFD(pid: pid),
-                let copy = try? process.copy(of: number), Self.inode(of: copy.rawValue) == inode
-            else { continue }
-            found.append(SocketCopy(descriptor: copy.release(), inode: inode, role: role))
-        }
-        return found
+        for (inode, name) in named where names.contains(name) { roles[inode] = .accepted }
+        return roles
     }
 
-    private static func inode(of descriptor: Int32) -> UInt32? {
-        var information = stat()
-        return fstat(descriptor, &information) == 0 ? UInt32(truncatingIfNeeded: information.st_ino) : nil
+    /// Whether a descriptor of ours leads to what was found.
+    private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
+        let file = try? Proc.file("/proc/self/fd/\(descriptor)").get()
+        switch id {
+        case .socket(let inode): return file == .socket(inode)
+        case .fuse: return file == .fuse
+        }
+    }
+}
+
+extension SocketCopy.Role {
+    /// The lower, the more important.
+    fileprivate var rank: Int {
+        switch self {
+        case .connected: 0
+        case .fuse: 1
+        case .listening: 2
+        case .accepted: 3
+        }
     }
 }

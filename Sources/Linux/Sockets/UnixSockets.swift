@@ -45,7 +45,7 @@ public enum UnixSockets {
     private static func sockets(
         of process: ProcessIdentity, _ proc: Proc, _ handed: HandedOver, _ left: inout Int
     ) throws(KernelFailure) -> Set<UInt32> {
-        let (numbers, isWhole) = try proc.sockets(of: process.pid, left: &left)
+        let (numbers, _, isWhole) = try proc.sockets(of: process.pid, left: &left)
         func failure(_ number: Int32) -> KernelFailure {
             KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
         }
@@ -59,11 +59,11 @@ public enum UnixSockets {
 }
 
 extension Proc {
-    /// The sockets among the process's open files: their inode numbers, and a descriptor of each. `isWhole` is false if
-    /// there are more files than `left`. Subtracts the files looked at from `left`.
+    /// The sockets among the process's open files: their inode numbers, and a descriptor of each; and the descriptors of
+    /// `/dev/fuse`. `isWhole` is false if there are more files than `left`. Subtracts the files looked at from `left`.
     func sockets(
         of pid: Int32, left: inout Int
-    ) throws(KernelFailure) -> (numbers: [UInt32: Int32], isWhole: Bool) {
+    ) throws(KernelFailure) -> (numbers: [UInt32: Int32], fuse: [Int32], isWhole: Bool) {
         let numbers: [Int32]
         do throws(KernelFailure) {
             numbers = try Files.numbers(in: path(pid, "fd"), atMost: left + 1)
@@ -71,10 +71,13 @@ extension Proc {
             throw failure(error.operation, pid, "fd", error.errno)
         }
         var found: [UInt32: Int32] = [:]
+        var fuse: [Int32] = []
         for number in numbers.prefix(left) {
             let name = "fd/\(number)"
-            switch Self.socket(path(pid, name)) {
-            case .success(let inode): if let inode { found[inode] = number }
+            switch Self.file(path(pid, name)) {
+            case .success(.socket(let inode)): found[inode] = number
+            case .success(.fuse): fuse.append(number)
+            case .success(.other): break
             // Closed meanwhile. If the process is gone, it has no identity either.
             case .failure(let number) where number.value == ENOENT: continue
             case .failure(let number): throw failure("readlink", pid, name, number.value)
@@ -82,38 +85,53 @@ extension Proc {
         }
         let isWhole = numbers.count <= left
         left -= min(left, numbers.count)
-        return (found, isWhole)
+        return (found, fuse, isWhole)
     }
 
-    /// The sockets of processes: a process that has each socket, and its descriptor there. Processes that are gone, in
-    /// another network namespace, or out of our reach count as having none. Looks at `UnixSockets.mostDescriptors`
-    /// files at most.
+    /// The sockets of processes: a process that has each socket, and its descriptor there; and their descriptors of
+    /// `/dev/fuse`. Processes that are gone, in another network namespace, or out of our reach count as having none.
+    /// Looks at `UnixSockets.mostDescriptors` files at most.
     ///
     /// - Parameter rest: called repeatedly.
     func sockets(
         of processes: some Sequence<Int32>, _ handed: HandedOver, rest: () -> Void
-    ) -> [UInt32: (pid: Int32, number: Int32)] {
+    ) -> (holders: [UInt32: (pid: Int32, number: Int32)], fuse: [(pid: Int32, number: Int32)]) {
         var left = UnixSockets.mostDescriptors
         var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
+        var fuse: [(pid: Int32, number: Int32)] = []
         for pid in processes where left > 0 {
             guard (try? sharesNetwork(with: pid, handed)) == true,
-                let numbers = try? sockets(of: pid, left: &left).numbers
+                let found = try? sockets(of: pid, left: &left)
             else { continue }
-            for (inode, number) in numbers where holders[inode] == nil { holders[inode] = (pid, number) }
+            for (inode, number) in found.numbers where holders[inode] == nil {
+                holders[inode] = (pid, number)
+            }
+            fuse += found.fuse.map { (pid, $0) }
             rest()
         }
-        return holders
+        return (holders, fuse)
     }
 
-    /// The socket that a link leads to; nil if it leads to something else.
-    private static func socket(_ path: String) -> Result<UInt32?, ErrorNumber> {
+    enum OpenFile: Equatable {
+        /// By its inode.
+        case socket(UInt32)
+        /// The end of a FUSE server (fuse(4)), whether it has mounted something or not.
+        case fuse
+        case other
+    }
+
+    /// What the link of a descriptor leads to.
+    static func file(_ path: String) -> Result<OpenFile, ErrorNumber> {
         // `socket:[4294967295]` has 19 bytes; a link longer than the buffer is something else.
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { buffer in
             guard let base = buffer.baseAddress else { return .failure(ErrorNumber(value: ENOMEM)) }
             let count = readlink(path, base, buffer.count)
             guard count >= 0 else { return .failure(ErrorNumber(value: errno)) }
-            var bytes = Bytes(UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: buffer[..<count])))
-            return .success(bytes.take("socket:[") ? bytes.unsigned32() : nil)
+            let link = UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: buffer[..<count]))
+            if link.elementsEqual("/dev/fuse".utf8) { return .success(.fuse) }
+            var bytes = Bytes(link)
+            guard bytes.take("socket:["), let inode = bytes.unsigned32() else { return .success(.other) }
+            return .success(.socket(inode))
         }
     }
 

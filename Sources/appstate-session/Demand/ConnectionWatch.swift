@@ -5,8 +5,9 @@ import Linux
 import Systemd
 import Windows
 
-/// Reports connections to local sockets (unix(7)) on which a suspended application listens, and requests to it by its
-/// display server and its session manager, such as to close a window.
+/// Reports connections to local sockets (unix(7)) on which a suspended application listens, what arrives in those that it
+/// has accepted, requests to it by its display server and its session manager, such as to close a window, and by the
+/// kernel, for whoever touches a file system that it serves (FUSE).
 ///
 /// The kernel notifies whoever polls a socket, so the watch holds a copy of each while the application is suspended. It
 /// looks for sockets, and closes copies, on a thread of its own: an application can make either take as long as it likes.
@@ -14,6 +15,7 @@ final class ConnectionWatch {
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
+    private let full: (_ pid: Int32) -> Void
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
@@ -21,7 +23,7 @@ final class ConnectionWatch {
     private var watched: [Int32: Watched?] = [:]
     /// The sockets on which something has waited before. The application has run since and has left it there, so it need
     /// not run for that again.
-    private var ignored: [Int32: Set<UInt32>] = [:]
+    private var ignored: [Int32: Set<SocketCopy.ID>] = [:]
     private var registered: Set<Int32> = []
     /// Those whose look has failed: they are looked at again.
     private var failed: Set<Int32> = []
@@ -29,22 +31,41 @@ final class ConnectionWatch {
 
     private struct Watched {
         var sockets: [SocketCopy] = []
-        var sources: [Source] = []
-        /// The connections that are being looked at, by inode, and whether something has arrived in each meanwhile.
-        var looks: [UInt32: Bool] = [:]
+        var sources: [SocketCopy.ID: Source] = [:]
+        /// The connections that are being looked at, and whether something has arrived in each meanwhile.
+        var looks: [SocketCopy.ID: Bool] = [:]
+        /// The need was reported. Only what fills up is still watched.
+        var isReported = false
+        var isFull = false
     }
 
     /// The result of a job.
     private enum Answer: Sendable {
         /// The sockets of an application, and in which of them something waits that it is needed for.
-        case found([SocketCopy], waiting: [UInt32: DemandReason])
+        case found([SocketCopy], waiting: [SocketCopy.ID: DemandReason])
         case failed(KernelFailure)
-        /// What a connection, known by its inode, has waiting.
-        case waits(UInt32, DemandReason?)
+        /// What waits in a connection.
+        case waits(SocketCopy.ID, DemandReason?)
         case closed
     }
 
-    /// The most sockets of one application; the most listening sockets of all, and the most connections.
+    /// What has a limit of its own.
+    private enum Kind: CaseIterable {
+        case connected
+        case listening
+        case accepted
+
+        init(of socket: SocketCopy) {
+            self =
+                switch socket.role {
+                case .connected, .fuse: .connected
+                case .listening: .listening
+                case .accepted: .accepted
+                }
+        }
+    }
+
+    /// The most sockets of one application; the most of each kind of all.
     private static let mostSockets = 16
     private static let mostOfAll = 128
     /// The most that is looked at of what a server has sent, in bytes: as much as the kernel lets wait by default
@@ -55,14 +76,19 @@ final class ConnectionWatch {
     /// Until a look that has failed is tried again, microseconds.
     private static let retryDelay: UInt64 = 1_000_000
 
-    /// - Parameter needed: gets the main process of the application. The application is not watched any longer then,
-    ///   until it is suspended anew.
+    /// - Parameters:
+    ///   - needed: gets the main process of the application. No other need is reported then until the application is
+    ///     suspended anew.
+    ///   - full: gets the main process of an application that the display server may soon cut off, because it is still
+    ///     suspended after the need was reported, and more and more waits for it.
     init(
-        loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void
+        loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
+        full: @escaping (_ pid: Int32) -> Void = { _ in }
     ) throws {
         self.loop = loop
         self.journal = journal
         self.needed = needed
+        self.full = full
         worker = try Worker(name: "connections", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [unowned self] _ in takeResults() }
         retry = try loop.timer { [unowned self] in lookAgain() }
@@ -88,7 +114,7 @@ final class ConnectionWatch {
     }
 
     private func drop(_ watch: Watched) {
-        for source in watch.sources { source.cancel() }
+        for source in watch.sources.values { source.cancel() }
         discard(watch.sockets)
     }
 
@@ -118,8 +144,8 @@ final class ConnectionWatch {
                 let sockets = try SocketCopy.of(
                     pids.sorted(), atMost: Self.mostSockets,
                     connectedTo: { UnreadEvents(service: $0) != nil }, proc: proc)
-                var waiting: [UInt32: DemandReason] = [:]
-                for socket in sockets { waiting[socket.inode] = Self.reason(of: socket) }
+                var waiting: [SocketCopy.ID: DemandReason] = [:]
+                for socket in sockets { waiting[socket.id] = Self.reason(of: socket) }
                 return .found(sockets, waiting: waiting)
             } catch {
                 return .failed(error)
@@ -131,7 +157,9 @@ final class ConnectionWatch {
     /// The need that waits in a socket. May block without end.
     private static func reason(of socket: SocketCopy) -> DemandReason? {
         switch socket.role {
-        case .listening: return socket.isReadable ? .connection : nil
+        case .listening, .fuse: return socket.isReadable ? .connection : nil
+        // That the other end is closed can wait.
+        case .accepted: return socket.waiting > 0 ? .connection : nil
         case .connected(to: let service):
             guard let events = UnreadEvents(service: service) else { return nil }
             var request: UnreadEvents.Request?
@@ -139,7 +167,8 @@ final class ConnectionWatch {
                 request = events.request(in: bytes)
                 return isCut || request != nil
             }
-            guard isThere else { return nil }
+            // Mostly motions of the pointer over its window.
+            guard isThere else { return fill(of: socket) > 1 ? .input : nil }
             switch request {
             case .input?: return .input
             case .paste?: return .paste
@@ -148,6 +177,16 @@ final class ConnectionWatch {
             case .close?, nil: return .close
             }
         }
+    }
+
+    /// How much waits in a connection whose server ends it when it is full, as a multiple of what may wait.
+    private static func fill(of socket: SocketCopy) -> Double {
+        mostWaiting(in: socket).map { Double(socket.waiting) / Double($0) } ?? 0
+    }
+
+    private static func mostWaiting(in socket: SocketCopy) -> Int? {
+        guard case .connected(let service) = socket.role else { return nil }
+        return UnreadEvents(service: service)?.mostWaiting
     }
 
     private func fail(_ pid: Int32, _ why: String) {
@@ -171,7 +210,7 @@ final class ConnectionWatch {
             }
             switch finished.value {
             case .closed: break
-            case .waits(let inode, let reason): settle(inode, reason, of: pid)
+            case .waits(let id, let reason): settle(id, reason, of: pid)
             case .found(let sockets, let waiting):
                 if isAwaited { watch(pid, sockets, waiting) } else { discard(sockets) }
             case .failed(let failure):
@@ -182,22 +221,24 @@ final class ConnectionWatch {
         }
     }
 
-    private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [UInt32: DemandReason]) {
+    private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [SocketCopy.ID: DemandReason]) {
         // What it has accepted from meanwhile counts again.
         let former = (ignored[pid] ?? []).intersection(waiting.keys)
         ignored[pid] = former.isEmpty ? nil : former
         let held = watched.values.flatMap { $0?.sockets ?? [] }
-        let candidates = sockets.filter { !former.contains($0.inode) }
+        let candidates = sockets.filter { !former.contains($0.id) }
         var kept: [SocketCopy] = []
-        for isListening in [false, true] {
-            let left = Self.mostOfAll - held.count { ($0.role == .listening) == isListening }
-            kept += candidates.filter { ($0.role == .listening) == isListening }.prefix(max(left, 0))
+        for kind in Kind.allCases {
+            let left = Self.mostOfAll - held.count { Kind(of: $0) == kind }
+            kept += candidates.filter { Kind(of: $0) == kind }.prefix(max(left, 0))
         }
-        let inodes = Set(kept.map(\.inode))
-        discard(sockets.filter { !inodes.contains($0.inode) })
-        watched[pid] = Watched(sockets: kept, sources: kept.compactMap { follow($0, of: pid) })
-        if let socket = kept.first(where: { waiting[$0.inode] != nil }), let reason = waiting[socket.inode] {
-            report(reason, in: socket.inode, of: pid)
+        let ids = Set(kept.map(\.id))
+        discard(sockets.filter { !ids.contains($0.id) })
+        let sources = kept.map { ($0.id, follow($0, of: pid)) }
+        watched[pid] = Watched(
+            sockets: kept, sources: Dictionary(sources) { first, _ in first }.compactMapValues(\.self))
+        if let socket = kept.first(where: { waiting[$0.id] != nil }), let reason = waiting[socket.id] {
+            report(reason, in: socket.id, of: pid)
         }
     }
 
@@ -205,9 +246,9 @@ final class ConnectionWatch {
         switch socket.role {
         case .listening:
             return try? loop.watch(socket.descriptor) { [unowned self] _ in
-                report(.connection, in: socket.inode, of: pid)
+                report(.connection, in: socket.id, of: pid)
             }
-        case .connected:
+        case .connected, .accepted, .fuse:
             // Most of what a server sends is no request, and stays unread until the application runs.
             return try? loop.watch(socket.descriptor, for: [.readable, .edgeTriggered]) { [unowned self] _ in
                 look(into: socket, of: pid)
@@ -217,31 +258,53 @@ final class ConnectionWatch {
 
     /// Looks at what has arrived, one look at a time.
     private func look(into socket: SocketCopy, of pid: Int32) {
-        let isUnderWay = watched[pid]??.looks[socket.inode] != nil
-        watched[pid]??.looks[socket.inode] = isUnderWay
+        let isUnderWay = watched[pid]??.looks[socket.id] != nil
+        watched[pid]??.looks[socket.id] = isUnderWay
         if isUnderWay { return }
         // A copy is closed by the same worker, and so after this.
-        let submission = worker.submit(pid) { .waits(socket.inode, Self.reason(of: socket)) }
-        if submission != .accepted { watched[pid]??.looks[socket.inode] = nil }
+        let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket)) }
+        if submission != .accepted { watched[pid]??.looks[socket.id] = nil }
     }
 
-    private func settle(_ inode: UInt32, _ reason: DemandReason?, of pid: Int32) {
-        guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: inode),
-            let socket = watched[pid]??.sockets.first(where: { $0.inode == inode })
+    private func settle(_ id: SocketCopy.ID, _ reason: DemandReason?, of pid: Int32) {
+        guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: id),
+            let socket = watched[pid]??.sockets.first(where: { $0.id == id })
         else { return }
-        if let reason {
-            report(reason, in: inode, of: pid)
-        } else if isToBeRepeated {
+        if watched[pid]??.isReported == true {
+            noteFill(of: socket, pid)
+        } else if let reason {
+            report(reason, in: id, of: pid)
+        }
+        if isToBeRepeated, watched[pid]??.sockets.contains(where: { $0.id == id }) == true {
             look(into: socket, of: pid)
         }
     }
 
-    private func report(_ reason: DemandReason, in inode: UInt32, of pid: Int32) {
-        guard case let watch?? = watched[pid] else { return }
-        drop(watch)
+    /// The need was reported in vain: a person or another program has stopped the application.
+    private func noteFill(of socket: SocketCopy, _ pid: Int32) {
+        let fill = Self.fill(of: socket)
+        if fill <= 1 {
+            // It was drained.
+            watched[pid]??.isFull = false
+        } else if fill > 2, watched[pid]??.isFull == false {
+            watched[pid]??.isFull = true
+            full(pid)
+        }
+    }
+
+    private func report(_ reason: DemandReason, in id: SocketCopy.ID, of pid: Int32) {
+        guard case var watch?? = watched[pid], !watch.isReported else { return }
         // Until it is suspended anew.
-        watched[pid] = Watched()
-        ignored[pid, default: []].insert(inode)
+        watch.isReported = true
+        let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.id))
+        for (id, source) in watch.sources where !kept.contains(id) { source.cancel() }
+        watch.sources = watch.sources.filter { kept.contains($0.key) }
+        watch.looks = watch.looks.filter { kept.contains($0.key) }
+        discard(watch.sockets.filter { !kept.contains($0.id) })
+        watch.sockets.removeAll { !kept.contains($0.id) }
+        watched[pid] = watch
+        // Whatever touches a mount waits for the next request as for this one.
+        if case .socket = id { ignored[pid, default: []].insert(id) }
         needed(pid, reason)
     }
 }

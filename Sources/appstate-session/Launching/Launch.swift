@@ -142,13 +142,17 @@ final class Launch {
         rest = invocations.dropFirst().map { ProgramRequest(entry, $0) }
         announce(entry, program: first.arguments.first) { [self] in
             guard !isCancelled else { return finish(Self.cancelled) }
-            let environment = token.map { token in
-                ["XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID"].map { (name: $0, value: token) }
-            }
+            let environment = token.map { token in Self.tokenNames.map { (name: $0, value: token) } }
             tools.starters.current.start(ProgramRequest(entry, first, environment: environment ?? [])) {
                 [self] in take($0)
             }
         }
+    }
+
+    /// The variables in which a program finds its token. On X11 it removes only the second: what it starts later would
+    /// find a token in the first that is used up.
+    private static var tokenNames: [String] {
+        (Environment["WAYLAND_DISPLAY"] == nil ? [] : ["XDG_ACTIVATION_TOKEN"]) + ["DESKTOP_STARTUP_ID"]
     }
 
     private func take(_ result: Result<StartedProgram, DesktopFailure>) {

@@ -53,7 +53,7 @@ struct LaunchTests {
         let words = try scene.record(record)
         #expect(
             words == [
-                "\(pid)", "cwd \(scene.system.directory)/home", "token token-1", "startup token-1",
+                "\(pid)", "cwd \(scene.system.directory)/home", "token ", "startup token-1",
                 "[--caption=org.example.Editor]",
                 "[two words]", "[a $dollar]", "[--icon]", "[pencil]", "[100%]", "[file:///tmp/a%20b]",
                 "[\(url)]",

@@ -70,7 +70,7 @@ struct StartupNoticeTests {
                 """)
         #expect(StartupID.time(of: id) ?? 0 > 0)
         try scene.proceed(launch)
-        #expect(try scene.record(record)[2...3] == ["token \(id)", "startup \(id)"])
+        #expect(try scene.record(record)[2...3] == ["token ", "startup \(id)"])
         try scene.wait("its end") {
             panel.look()
             return panel.messages.count == 2
