@@ -93,9 +93,13 @@ public struct Message: ~Copyable {
 
     /// The size of the arguments in bytes, roughly as on the wire; nil: it exceeds `limit`, or the message cannot be
     /// traversed.
-    public borrowing func size(atMost limit: Int) -> Int? {
+    ///
+    /// - Parameter values: the most values, with each container and everything in it; an array of numbers is one. They
+    ///   take time, however few bytes they have.
+    public borrowing func size(atMost limit: Int, values: Int = .max) -> Int? {
         var left = limit
-        let result = csystemd_message_weigh(pointer, &left)
+        var places = values
+        let result = csystemd_message_weigh(pointer, &left, &places)
         return sd_bus_message_rewind(pointer, 1) < 0 || result != 0 ? nil : limit - left
     }
 

@@ -14,6 +14,17 @@ extension Daemon {
     /// The largest saved state, and room for the handler to refuse one that is larger.
     private static let mostOfState = Keeper.mostBytesInMessage + mostOfArguments
 
+    /// As `Message.size` counts them. Each of 1,024 launch options is an entry with a key, a variant and its value, and
+    /// there may be as many URLs.
+    private static let mostValues = 6 * LaunchOptions.mostValues
+    /// A window is a structure with two numbers and a dictionary of `WindowKeyName`.
+    private static let mostValuesOfWindows =
+        (Machine.windowsPerReporter + 1) * (4 + 4 * WindowKeyName.allCases.count)
+
+    private static func mostValues(for limit: Int) -> Int {
+        limit == mostOfWindows ? mostValuesOfWindows : mostValues
+    }
+
     /// The largest size of a call's arguments.
     private static func mostBytes(interface: String?, member: String?) -> Int {
         switch (interface, member) {
@@ -34,7 +45,9 @@ extension Daemon {
 
     private static func tooMuch(for limit: Int) -> MethodError {
         guard limit == mostOfState else {
-            return MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes")
+            return MethodError(
+                .limitsExceeded,
+                "The arguments are more than \(limit) bytes or \(mostValues(for: limit)) values")
         }
         return MethodError(
             .tooLarge, "The state has more than \(Keeper.mostBytesInMessage) bytes: use SaveStateFile")
@@ -56,7 +69,9 @@ extension Daemon {
         if connections.isGone(sender) { return true }
         let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Checked before anything else is done with the call: a stranger's megabytes are not worth reading.
-        let size = message.hasPath(longerThan: Self.longestPath) ? nil : message.size(atMost: limit)
+        let size =
+            message.hasPath(longerThan: Self.longestPath)
+            ? nil : message.size(atMost: limit, values: Self.mostValues(for: limit))
         do {
             switch try connections.caller(sender, of: message, size) {
             case .known(let connection):
