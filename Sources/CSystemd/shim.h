@@ -62,7 +62,8 @@ static inline uint64_t csystemd_property_invalidation(void) {
 // by its length, everything else as eight bytes. Each container, and each value in it, is one value; so is an array of
 // numbers as a whole. An empty array takes four bytes in a message, and as much time as a long string.
 // libsystemd does not report a size, and a message from an untrusted sender should not be read in full just to measure
-// it; nothing is created from what is traversed. 1: more; 0: not more; negative: the message is broken.
+// it; nothing is created from what is traversed. 1: more; 0: not more; -EBADF: a descriptor is named that the message
+// does not carry; another negative number: the message is broken.
 static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left, size_t *values) {
     for (;;) {
         char type;
@@ -111,7 +112,7 @@ static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left, 
         default:
             result = sd_bus_message_read_basic(message, type, &number);
             if (result < 0)
-                return result;
+                return type == 'h' ? -EBADF : result;
         }
         if (size > *left)
             return 1;

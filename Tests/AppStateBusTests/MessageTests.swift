@@ -153,7 +153,7 @@ import Testing
         let peers = try Peers()
         try peers.serve(
             Method("Measure", in: [("arrays", "aas"), ("numbers", "at")], out: [("sizes", "at")]) { call in
-                let sizes = [
+                let sizes = try [
                     call.message.size(atMost: 1_000), call.message.size(atMost: 1_000, values: 102),
                     call.message.size(atMost: 1_000, values: 101), call.message.size(atMost: 800),
                 ]
