@@ -58,7 +58,7 @@ public final class Daemon {
     private var timer: Timer?
     private(set) lazy var listings = Listings(
         bus: bus, announcer: announcer, core: core, share: background.share, unread: unread,
-        table: table, visible: { [unowned self] in visibleNumbers(to: $0) },
+        table: table, possiblyVisible: { [unowned self] in possiblyVisible(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     private var time: TimeSensor?
@@ -579,34 +579,32 @@ public final class Daemon {
 
     /// A description with more nodes would keep all callers waiting; ListApplications names every application.
     private static let mostNodes = 2_048
+    /// The same where each has to be examined first: behind a Flatpak's proxy. An instance has one application.
+    private static let mostExaminedNodes = 16
 
     private func visiblePaths(below path: String) -> [String] {
         // An application has no nodes below it.
         guard let connection = try? caller(), !path.hasPrefix(BusNames.applications + "/") else { return [] }
-        return visibleNumbers(to: connection).prefix(Self.mostNodes)
+        let most = connection.isSandboxed ? Self.mostExaminedNodes : Self.mostNodes
+        return possiblyVisible(to: connection).prefix(most)
+            .filter { core.application($0).map { maySee($0, connection) } ?? false }
             .map { BusNames.path(ofApplication: $0.rawValue) }
     }
 
-    /// The applications that exist for a connection, in order.
-    func visibleNumbers(to connection: Connection) -> [ApplicationNumber] {
+    /// The applications that may exist for a connection, in order: no process is examined for this. `maySee` decides.
+    func possiblyVisible(to connection: Connection) -> [ApplicationNumber] {
         let numbers: [ApplicationNumber]
         switch connection.confinement {
         case .none:
             numbers = table.all.filter { connection.maySee(user: $0.user) }.map(\.number)
         case .within:
-            numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }.filter {
-                isOwn($0, connection)
-            }
-        case .proxy:
-            numbers = table.all.map(\.number).filter { isOwn($0, connection) }
+            numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }
+        case .proxy(let unit):
+            numbers = table.all.filter { isOfProxy($0, unit, of: connection) }.map(\.number)
         case .unknown:
             numbers = []
         }
         return numbers.sorted()
-    }
-
-    private func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
-        machine.applications[number].map { isOwn($0, connection) } ?? false
     }
 }
 
