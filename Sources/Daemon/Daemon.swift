@@ -70,6 +70,10 @@ public final class Daemon {
 
     var machine: Machine { core.machine }
 
+    /// Until then no connection's session is remembered: logind sends its signal before it has written all its files.
+    private var sessionsSettled: Microseconds = 0
+    private static let settlingOfSessions: Microseconds = 1_000_000
+
     /// The pause between two lines about an event that kept others waiting.
     private static let leastPauseOfComplaints: Microseconds = 1_000_000
 
@@ -193,6 +197,7 @@ public final class Daemon {
             core.report(.disconnected($0))
         }
         announcer.session = { [unowned self] in session(of: $0) }
+        sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
         listings.timer = try loop.timer { [unowned self] in
@@ -555,7 +560,20 @@ public final class Daemon {
     /// The session of a connection: logind's, else its user's display session, else all that its user runs.
     func session(of connection: Connection) -> SessionKey {
         machine.session(ofReporter: connection.name)
-            ?? session(ofProcess: connection.pid, user: connection.user)
+            ?? ownSession(of: connection)
+    }
+
+    /// Each subscriber's is needed whenever the focus changes.
+    private func ownSession(of connection: Connection) -> SessionKey {
+        if let session = connection.session { return session }
+        let session = session(ofProcess: connection.pid, user: connection.user)
+        if Self.now >= sessionsSettled { connection.session = session }
+        return session
+    }
+
+    private func forgetSessions() {
+        sessionsSettled = Self.now + Self.settlingOfSessions
+        for connection in connections.all { connection.session = nil }
     }
 
     /// The process's own session where that belongs to its user, else its user's display session. A process that runs
