@@ -487,7 +487,7 @@ final class Stops {
             retries.cancel(number)
             deferred[number] = release
         }
-        kills.kill(application, stands: standings.toldCgroup(of: number) != nil)
+        kills.kill(application, stands: standings.isFrozenAsWhole(application, within: turn))
     }
 
     func remove(_ application: Registered) {
