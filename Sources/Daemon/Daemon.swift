@@ -47,6 +47,8 @@ public final class Daemon {
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
+    /// What could not be thawed at the start, by the name of its record.
+    let thaws: Retries<String>
     private let handed: HandedOver
     let turn: Turn
     let background: Background
@@ -120,6 +122,7 @@ public final class Daemon {
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
+        thaws = try Retries(loop: loop, now: { Self.now }, background: background)
         longCalls = try LongCalls(
             loop: loop, bus: bus, now: { Self.now }, background: background)
         processes = try Processes(loop: loop, report: core.report)

@@ -165,6 +165,25 @@ struct DamageTests {
         #expect(try scene.wrong == [])
     }
 
+    @Test("what could not be thawed is thawed later, unless it is frozen for another application by then")
+    func later() throws {
+        let scene = try Scene()
+        let journal = Journal(identifier: "test", minimum: .emergency)
+        try scene.put()
+        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
+        let found = state.found().first { $0.name == "1" }
+        let entry = try #require(found)
+        let proc = Proc()
+        let taken = try entry.thaw(proc: proc) { _ in true }
+        #expect(taken == nil)
+        #expect(try scene.home.cgroup.wantsFrozen())
+        let thawed = try entry.thaw(proc: proc) { _ in false }
+        #expect(thawed?.path == scene.home.cgroup.path)
+        let again = try entry.thaw(proc: proc) { _ in false }
+        #expect(again == nil)
+        #expect(try !scene.home.cgroup.wantsFrozen())
+    }
+
     /// The file with one byte changed in each line of these kinds.
     private static func damaged(_ bytes: [UInt8], in kinds: [String]) -> [UInt8] {
         var bytes = bytes
