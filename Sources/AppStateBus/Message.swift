@@ -91,12 +91,19 @@ public struct Message: ~Copyable {
         sd_bus_message_get_path(pointer).map { strnlen($0, limit + 1) > limit } ?? false
     }
 
-    /// The size of the arguments in bytes, roughly as on the wire; nil: it exceeds `limit`, or the message cannot be
+    /// The size of the arguments in bytes, roughly as on the wire; nil: it exceeds `limit`.
+    ///
+    /// Throws `EBADF` for a message that names a descriptor and carries none, another error for one that cannot be
     /// traversed.
-    public borrowing func size(atMost limit: Int) -> Int? {
+    ///
+    /// - Parameter values: the most values, with each container and everything in it; an array of numbers is one. They
+    ///   take time, however few bytes they have.
+    public borrowing func size(atMost limit: Int, values: Int = .max) throws(BusFailure) -> Int? {
         var left = limit
-        let result = csystemd_message_weigh(pointer, &left)
-        return sd_bus_message_rewind(pointer, 1) < 0 || result != 0 ? nil : limit - left
+        var places = values
+        let result = csystemd_message_weigh(pointer, &left, &places)
+        try rewind()
+        return try check(result, "measure", subject) == 0 ? limit - left : nil
     }
 
     /// How failures name it: the member, or else the kind of message.

@@ -97,10 +97,19 @@ extension Message {
     }
 
     /// Reads `a{sv}` in the order of the message, including keys that occur twice.
-    public borrowing func readDictionary() throws(BusFailure) -> [(key: String, value: Variant)] {
+    ///
+    /// - Parameter limit: the most entries; more of them are not read.
+    public borrowing func readDictionary(
+        atMost limit: Int = .max
+    ) throws(BusFailure) -> [(key: String, value: Variant)] {
         guard try enter(.array, "{sv}") else { throw mismatch("a{sv}", 0) }
         var entries: [(key: String, value: Variant)] = []
         while try enter(.dictEntry, "sv") {
+            guard entries.count < limit else {
+                throw BusFailure(
+                    operation: "read", subject: subject, errno: E2BIG,
+                    message: "more than \(limit) entries in a dictionary", isArgument: true)
+            }
             entries.append((try readString(), try readVariant()))
             try exit()
         }

@@ -53,17 +53,22 @@ static inline uint64_t csystemd_property_invalidation(void) {
     return SD_BUS_VTABLE_PROPERTY_EMITS_INVALIDATION;
 }
 
-// Measures what a message carries, and stops as soon as it is more than *left: a string counts by its length,
-// everything else as eight bytes. libsystemd does not report a size, and a message from an untrusted sender should not
-// be read in full just to measure it; nothing is created from what is traversed. 1: more; 0: not more; negative: the
-// message is broken.
-static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left) {
+// Measures what a message carries, and stops as soon as it is more than *left bytes or *values values. A string counts
+// by its length, everything else as eight bytes. Each container, and each value in it, is one value; so is an array of
+// numbers as a whole. An empty array takes four bytes in a message, and as much time as a long string.
+// libsystemd does not report a size, and a message from an untrusted sender should not be read in full just to measure
+// it; nothing is created from what is traversed. 1: more; 0: not more; -EBADF: a descriptor is named that the message
+// does not carry; another negative number: the message is broken.
+static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left, size_t *values) {
     for (;;) {
         char type;
         const char *contents;
         int result = sd_bus_message_peek_type(message, &type, &contents);
         if (result <= 0)
             return result;
+        if (*values == 0)
+            return 1;
+        *values -= 1;
         size_t size = 8;
         const void *data;
         const char *text;
@@ -84,7 +89,7 @@ static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left) 
             result = sd_bus_message_enter_container(message, type, contents);
             if (result < 0)
                 return result;
-            result = csystemd_message_weigh(message, left);
+            result = csystemd_message_weigh(message, left, values);
             if (result != 0)
                 return result;
             result = sd_bus_message_exit_container(message);
@@ -102,7 +107,7 @@ static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left) 
         default:
             result = sd_bus_message_read_basic(message, type, &number);
             if (result < 0)
-                return result;
+                return type == 'h' ? -EBADF : result;
         }
         if (size > *left)
             return 1;

@@ -48,6 +48,8 @@ public final class Daemon {
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
+    /// What could not be thawed at the start, by the name of its record.
+    let thaws: Retries<String>
     private let handed: HandedOver
     let turn: Turn
     let background: Background
@@ -59,7 +61,7 @@ public final class Daemon {
     private var timer: Timer?
     private(set) lazy var listings = Listings(
         bus: bus, announcer: announcer, core: core, share: background.share, unread: unread,
-        table: table, visible: { [unowned self] in visibleNumbers(to: $0) },
+        table: table, possiblyVisible: { [unowned self] in possiblyVisible(to: $0) },
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     private var time: TimeSensor?
@@ -70,6 +72,10 @@ public final class Daemon {
     private var slots: [Slot] = []
 
     var machine: Machine { core.machine }
+
+    /// Until then no connection's session is remembered: logind sends its signal before it has written all its files.
+    private var sessionsSettled: Microseconds = 0
+    private static let settlingOfSessions: Microseconds = 1_000_000
 
     /// The pause between two lines about an event that kept others waiting.
     private static let leastPauseOfComplaints: Microseconds = 1_000_000
@@ -117,6 +123,7 @@ public final class Daemon {
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
+        thaws = try Retries(loop: loop, now: { Self.now }, background: background)
         longCalls = try LongCalls(
             loop: loop, bus: bus, now: { Self.now }, background: background)
         serviceManager = try ServiceManager()
@@ -195,6 +202,7 @@ public final class Daemon {
             core.report(.disconnected($0))
         }
         announcer.session = { [unowned self] in session(of: $0) }
+        sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
         listings.timer = try loop.timer { [unowned self] in
@@ -560,7 +568,20 @@ public final class Daemon {
     /// The session of a connection: logind's, else its user's display session, else all that its user runs.
     func session(of connection: Connection) -> SessionKey {
         machine.session(ofReporter: connection.name)
-            ?? session(ofProcess: connection.pid, user: connection.user)
+            ?? ownSession(of: connection)
+    }
+
+    /// Each subscriber's is needed whenever the focus changes.
+    private func ownSession(of connection: Connection) -> SessionKey {
+        if let session = connection.session { return session }
+        let session = session(ofProcess: connection.pid, user: connection.user)
+        if Self.now >= sessionsSettled { connection.session = session }
+        return session
+    }
+
+    private func forgetSessions() {
+        sessionsSettled = Self.now + Self.settlingOfSessions
+        for connection in connections.all { connection.session = nil }
     }
 
     /// The process's own session where that belongs to its user, else its user's display session. A process that runs
@@ -584,34 +605,32 @@ public final class Daemon {
 
     /// A description with more nodes would keep all callers waiting; ListApplications names every application.
     private static let mostNodes = 2_048
+    /// The same where each has to be examined first: behind a Flatpak's proxy. An instance has one application.
+    private static let mostExaminedNodes = 16
 
     private func visiblePaths(below path: String) -> [String] {
         // An application has no nodes below it.
         guard let connection = try? caller(), !path.hasPrefix(BusNames.applications + "/") else { return [] }
-        return visibleNumbers(to: connection).prefix(Self.mostNodes)
+        let most = connection.isSandboxed ? Self.mostExaminedNodes : Self.mostNodes
+        return possiblyVisible(to: connection).prefix(most)
+            .filter { core.application($0).map { maySee($0, connection) } ?? false }
             .map { BusNames.path(ofApplication: $0.rawValue) }
     }
 
-    /// The applications that exist for a connection, in order.
-    func visibleNumbers(to connection: Connection) -> [ApplicationNumber] {
+    /// The applications that may exist for a connection, in order: no process is examined for this. `maySee` decides.
+    func possiblyVisible(to connection: Connection) -> [ApplicationNumber] {
         let numbers: [ApplicationNumber]
         switch connection.confinement {
         case .none:
             numbers = table.all.filter { connection.maySee(user: $0.user) }.map(\.number)
         case .within:
-            numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }.filter {
-                isOwn($0, connection)
-            }
-        case .proxy:
-            numbers = table.all.map(\.number).filter { isOwn($0, connection) }
+            numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }
+        case .proxy(let unit):
+            numbers = table.all.filter { isOfProxy($0, unit, of: connection) }.map(\.number)
         case .unknown:
             numbers = []
         }
         return numbers.sorted()
-    }
-
-    private func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
-        machine.applications[number].map { isOwn($0, connection) } ?? false
     }
 }
 

@@ -49,7 +49,7 @@ extension Daemon {
         } catch  where error.isExhaustion {
             throw .exhausted(error)
         } catch {
-            throw MethodError(.invalidArgs, "The descriptor passed is not a pidfd: \(error)")
+            throw MethodError(.invalidArgs, "The descriptor passed is not a pidfd")
         }
         do {
             pid = try descriptor.pid()

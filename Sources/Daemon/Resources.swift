@@ -36,7 +36,7 @@ final class Resources {
     private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
     /// Applications of an earlier daemon for which it had changed nothing.
     private var strangers: [Registered] = []
-    /// Applications that the worker cannot take now.
+    /// Applications that the worker cannot take now, or that lack descriptors or memory.
     private var postponed: Set<ApplicationNumber> = []
     private var recovery: Timer?
     private var hasNoThread = false
@@ -72,8 +72,11 @@ final class Resources {
     /// The most large applications that are being examined.
     private static let mostJobs = 64
 
-    /// The pause between two attempts to have something examined, while there is no thread for it.
+    /// The pause between two attempts to have something examined, while there is no thread for it, or while descriptors
+    /// or memory are lacking.
     private static let recoveryPause: Microseconds = 100_000
+    /// The most applications that are tried again after such a pause.
+    private static let mostRecovered = 16
 
     /// What each application was given last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
@@ -99,7 +102,10 @@ final class Resources {
         retries = try Retries(loop: loop, now: now, background: background)
         turn = Turn(loop, now)
         timer = try loop.timer { [weak self] in self?.follow() }
-        recovery = try loop.timer { [weak self] in self?.takePostponed(1) }
+        recovery = try loop.timer { [weak self] in
+            guard let self else { return }
+            takePostponed(hasNoThread ? 1 : Self.mostRecovered)
+        }
         // Without the worker, large applications are left as they are.
         worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
         if let worker {
@@ -456,6 +462,11 @@ final class Resources {
     private func finish(_ application: Registered) {
         let number = application.number
         if again.remove(number) != nil { return settleLater(number) }
+        if ledgers[number]?.takeShortage() == true {
+            // What is owed stays recorded: if the daemon ends, the next one restores it.
+            if !isEnding { postpone(number) }
+            return
+        }
         departing[number] = nil
         slices.protect(number, ledgers[number]?.protectedCgroup)
         if rows[number] == nil { ledgers[number]?.forget() }

@@ -149,6 +149,45 @@ import Testing
         #expect(try reply.readDictionary().isEmpty)
     }
 
+    @Test func whatTakesTimeToReadIsCounted() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Measure", in: [("arrays", "aas"), ("numbers", "at")], out: [("sizes", "at")]) { call in
+                let sizes = try [
+                    call.message.size(atMost: 1_000), call.message.size(atMost: 1_000, values: 102),
+                    call.message.size(atMost: 1_000, values: 101), call.message.size(atMost: 800),
+                ]
+                let numbers = sizes.map { UInt64($0 ?? 0) }
+                try call.reply { reply in
+                    try reply.withContainer(.array, "t") {
+                        for number in numbers { try reply.append(number) }
+                    }
+                }
+            })
+        let reply = try peers.call("Measure") { call in
+            try call.withContainer(.array, "as") { for _ in 0..<100 { try call.append(strings: []) } }
+            try call.withContainer(.array, "t") { for number: UInt64 in 0..<3 { try call.append(number) } }
+        }
+        // One array around them, and one of numbers.
+        #expect(try reply.readUInt64s() == [840, 840, 0, 0])
+    }
+
+    @Test func aDictionaryOfMoreEntriesThanAreWantedIsNotRead() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Options", in: [("options", "a{sv}")]) { call in
+                _ = try call.message.readDictionary(atMost: 2)
+                try call.reply()
+            })
+        for (count, isTaken) in [(2, true), (3, false)] {
+            let reply = try peers.call("Options") { call in
+                try call.appendDictionary((0..<count).map { ("\($0)", .bool(true)) })
+            }
+            let name = reply.error?.name
+            #expect(name == (isTaken ? nil : "org.freedesktop.DBus.Error.InvalidArgs"))
+        }
+    }
+
     @Test func descriptorsArriveAsDuplicates() throws {
         let peers = try Peers()
         let pipe = try PipeEnds()

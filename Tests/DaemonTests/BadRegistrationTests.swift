@@ -181,6 +181,12 @@ struct BadRegistrationTests {
         try stage.refuses(.invalidArgs, "a pipe") {
             try stage.client.registerProcess("org.example.App", pipe.read)
         }
+        do {
+            try stage.client.registerProcess("org.example.App", pipe.read)
+            Issue.record("a pipe was registered")
+        } catch let failure as BusFailure {
+            #expect(failure.message == "The descriptor passed is not a pidfd")
+        }
         let child = try Child("true")
         let descriptor = try PidFD(pid: child.pid)
         var info = siginfo_t()
@@ -192,6 +198,17 @@ struct BadRegistrationTests {
         try stage.refuses(.noSuchProcess, "the pidfd of one that is gone") {
             try stage.client.registerProcess("org.example.App", descriptor.rawValue)
         }
+    }
+
+    @Test(
+        "a call without the descriptor that it names is told so",
+        .enabled(if: Scripts.haveGI, "needs python3-gi"))
+    func noDescriptor() throws {
+        let stage = try Stage()
+        let script = try Scripts.start("missing_descriptor.py", on: stage.daemon.bus)
+        #expect(try script.waitForExit() == .exited(0))
+        let output = script.output
+        #expect(output.contains("InvalidArgs: The message carries no file descriptor"), "\(output)")
     }
 
     @Test(

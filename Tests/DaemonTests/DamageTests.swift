@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import LifeCycle
 import Linux
 import Systemd
 import TestSupport
@@ -142,6 +143,55 @@ struct DamageTests {
             }
         }
         print("damaged files: \(count) cases, a quarter of them in part \(part)")
+    }
+
+    @Test("a freeze is found if only the file of its resources says whose processes they are")
+    func onlyResources() throws {
+        let scene = try Scene()
+        let journal = Journal(identifier: "test", minimum: .emergency)
+        try scene.put()
+        for file in ["applications/1", "holds/1"] {
+            let bytes = Self.damaged(scene.files[file] ?? [], in: ["process", "freeze"])
+            #expect(bytes != scene.files[file])
+            try WholeFile.write(bytes, to: scene.daemon.runtimeDirectory + "/" + file)
+        }
+        let main = try Proc().identity(of: scene.frozen.pid)
+        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
+        let entry = "nice \(main.pid):\(main.startTime) 0 0"
+        let isWritten = state.writeResources(
+            ApplicationNumber(1), RuntimeState.Owner(main: main, user: getuid()), [entry])
+        #expect(isWritten)
+        #expect(Release.letGo(state, journal) == 0)
+        #expect(try scene.wrong == [])
+    }
+
+    @Test("what could not be thawed is thawed later, unless it is frozen for another application by then")
+    func later() throws {
+        let scene = try Scene()
+        let journal = Journal(identifier: "test", minimum: .emergency)
+        try scene.put()
+        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
+        let found = state.found().first { $0.name == "1" }
+        let entry = try #require(found)
+        let proc = Proc()
+        let taken = try entry.thaw(proc: proc) { _ in true }
+        #expect(taken == nil)
+        #expect(try scene.home.cgroup.wantsFrozen())
+        let thawed = try entry.thaw(proc: proc) { _ in false }
+        #expect(thawed?.path == scene.home.cgroup.path)
+        let again = try entry.thaw(proc: proc) { _ in false }
+        #expect(again == nil)
+        #expect(try !scene.home.cgroup.wantsFrozen())
+    }
+
+    /// The file with one byte changed in each line of these kinds.
+    private static func damaged(_ bytes: [UInt8], in kinds: [String]) -> [UInt8] {
+        var bytes = bytes
+        for line in bytes.split(separator: UInt8(ascii: "\n")) {
+            let text = String(decoding: line, as: UTF8.self)
+            if kinds.contains(where: { text.hasPrefix($0 + " ") }) { bytes[line.startIndex] ^= 1 }
+        }
+        return bytes
     }
 
     @Test("the next daemon takes over what is intact, and lets the rest go")

@@ -83,14 +83,14 @@ struct LimitTests {
         let stage = try Stage()
         let stranger = try Child("sleep", ["1000"])
         let pid = UInt32(stranger.pid)
-        func replace(_ count: UInt64) throws {
+        func replace(_ count: UInt64, _ state: [(String, Variant)] = []) throws {
             try stage.client.reporter("ReplaceWindows") { message in
                 try message.withContainer(.array, "(tua{sv})") {
                     for number in 0..<count {
                         try message.withContainer(.struct, "tua{sv}") {
                             try message.append(number)
                             try message.append(pid)
-                            try message.appendDictionary([])
+                            try message.appendDictionary(state)
                         }
                     }
                 }
@@ -98,6 +98,16 @@ struct LimitTests {
         }
         try stage.refuses(.limitsExceeded, "1025") { try replace(1_025) }
         try replace(1_024)
+        let flags = ["focused", "visible", "minimized", "unsaved-changes"]
+        let texts = ["title", "app-id"]
+        let state =
+            flags.map { ($0, Variant.bool(false)) }
+            + texts.map { ($0, Variant.string(String(repeating: "x", count: 300))) }
+        try replace(1_024, state)
+        let many = (0..<17).map { ("\($0)", Variant.bool(false)) }
+        try stage.refuses(.invalidArgs, "17 keys") { try replace(1, many) }
+        let empty = Variant.array("as", Array(repeating: .strings([]), count: 60_000))
+        try stage.refuses(.limitsExceeded, "60,000 arrays") { try replace(1, [("title", empty)]) }
     }
 
     @Test(
@@ -287,7 +297,7 @@ struct LimitTests {
         }
     }
 
-    @Test("a message of megabytes is refused before it is decoded", arguments: ["as", "av", "ay"])
+    @Test("a message of megabytes is refused before it is decoded", arguments: ["as", "av", "ay", "aas"])
     func megabytes(_ kind: String) throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -295,6 +305,7 @@ struct LimitTests {
         let value: Variant =
             switch kind {
             case "as": .strings(Array(repeating: String(repeating: "x", count: 60), count: 50_000))
+            case "aas": .array("as", Array(repeating: .strings([]), count: 200_000))
             case "av": .array("v", Array(repeating: .variant(.byte(1)), count: 200_000))
             default: .bytes(Array(repeating: 0, count: 3_000_000))
             }

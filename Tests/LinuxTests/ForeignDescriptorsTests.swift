@@ -21,8 +21,10 @@ struct ForeignDescriptorsTests {
         func send(_ descriptors: [Int32]) -> Int {
             withMessage(space: 16 + (descriptors.count * 4 + 7) & ~7) { message, control in
                 let length = MemoryLayout<cmsghdr>.size + descriptors.count * 4
-                control.storeBytes(
-                    of: cmsghdr(cmsg_len: length, cmsg_level: SOL_SOCKET, cmsg_type: 1), as: cmsghdr.self)
+                // cmsg(3): a length, SOL_SOCKET and SCM_RIGHTS; the descriptors follow.
+                control.storeBytes(of: length, as: Int.self)
+                control.storeBytes(of: SOL_SOCKET, toByteOffset: 8, as: Int32.self)
+                control.storeBytes(of: 1, toByteOffset: 12, as: Int32.self)
                 for (index, descriptor) in descriptors.enumerated() {
                     control.storeBytes(of: descriptor, toByteOffset: 16 + index * 4, as: Int32.self)
                 }

@@ -452,6 +452,26 @@ struct LedgerTests {
         #expect(ledger.isEmpty)
     }
 
+    @Test("a cgroup that cannot be read for now is not forgotten, and gets its own weight back")
+    func unreadable() throws {
+        let tree = try MadeUpTree(["app/cpu.weight": "100\n"])
+        let child = try Child.idle()
+        var ledger = try ledger(child)
+        let cgroup = tree.root + "/app"
+        ledger.apply(ResourceRow(cpuWeight: 20), cgroup: cgroup, isForeign: nobody)
+        let entries = ledger.entries
+        try tree.write("\n", to: "app/cpu.weight")
+        for _ in 0..<2 { ledger.apply(ResourceRow(cpuWeight: 40), cgroup: cgroup, isForeign: nobody) }
+        #expect(ledger.entries == entries)
+        #expect(ledger.takeNotes().count == 1)
+        // It lasts: nobody needs to try again soon.
+        let isShort = ledger.takeShortage()
+        #expect(!isShort)
+        try tree.write("20\n", to: "app/cpu.weight")
+        ledger.putBack(isForeign: nobody)
+        #expect(try tree.text("app/cpu.weight") == "100")
+    }
+
     @Test("a cgroup without a controller is reported once, and a removed cgroup is forgotten")
     func lacking() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "100\n"])

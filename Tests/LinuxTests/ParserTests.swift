@@ -115,6 +115,20 @@ struct ParserTests {
         #expect(proc.lineage(of: 13).map(\.pid) == [13])
     }
 
+    @Test(
+        "a process of which only some threads were looked at, all of them zombies, is no zombie",
+        arguments: [(100, Proc.Stat.State.zombie), (200, .running)])
+    func zombieThreads(_ count: Int32, _ state: Proc.Stat.State) throws {
+        var files: [String: String] = [:]
+        for thread in 8..<(8 + count) {
+            files["8/task/\(thread)/stat"] =
+                "\(thread) (x) Z 1 8 8 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 100 20\n"
+        }
+        let tree = try MadeUpTree(files)
+        let process = ProcessIdentity(pid: 8, startTime: 100)
+        #expect(try Proc(root: tree.root).state(of: process) == state)
+    }
+
     @Test("the tracepoint's format is parsed")
     func format() throws {
         let format = try #require(StopTrace.Hint.Format(Tracepoint.Format(parsing: signalGenerateFormat)))

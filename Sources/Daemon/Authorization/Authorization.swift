@@ -51,13 +51,17 @@ extension Daemon {
                 && self.sandbox(of: application) == sandbox
         case .proxy(let unit):
             // The unit's name is known, so comparing it first avoids looking at each of the user's processes.
-            guard let registered = table[application.number],
-                unit.hasSuffix("/" + registered.unit)
+            guard let registered = table[application.number], isOfProxy(registered, unit, of: connection)
             else { return false }
             return self.sandbox(of: application).map { isInside($0, of: unit) } ?? false
         case .unknown:
             return false
         }
+    }
+
+    /// Whether an application is in the unit of the connection's proxy, as far as names say.
+    func isOfProxy(_ application: Registered, _ unit: String, of connection: Connection) -> Bool {
+        application.user == connection.user && unit.hasSuffix("/" + application.unit)
     }
 
     /// Whether the sandbox is that of a process inside the Flatpak instance, not of its proxy or of the process that

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import LifeCycle
 import Linux
 import Systemd
@@ -14,12 +15,19 @@ extension Daemon {
     /// The largest saved state, and room for the handler to refuse one that is larger.
     private static let mostOfState = Keeper.mostBytesInMessage + mostOfArguments
 
+    /// As `Message.size` counts them. Each of 1,024 launch options is an entry with a key, a variant and its value, and
+    /// there may be as many URLs.
+    private static let mostValues = 6 * LaunchOptions.mostValues
+    /// A window is a structure with two numbers and a dictionary of `WindowKeyName`.
+    private static let mostValuesOfWindows =
+        (Machine.windowsPerReporter + 1) * (4 + 4 * WindowKeyName.allCases.count)
+
     /// The largest size of a call's arguments.
-    private static func mostBytes(interface: String?, member: String?) -> Int {
+    private static func most(interface: String?, member: String?) -> (bytes: Int, values: Int) {
         switch (interface, member) {
-        case (BusNames.reporter, ReporterMethod.replaceWindows.rawValue): mostOfWindows
-        case (BusNames.application, ApplicationMethod.saveState.rawValue): mostOfState
-        default: mostOfArguments
+        case (BusNames.reporter, ReporterMethod.replaceWindows.rawValue): (mostOfWindows, mostValuesOfWindows)
+        case (BusNames.application, ApplicationMethod.saveState.rawValue): (mostOfState, mostValues)
+        default: (mostOfArguments, mostValues)
         }
     }
 
@@ -32,12 +40,28 @@ extension Daemon {
     private static let tooManyOfStrangers = MethodError(
         .limitsExceeded, "Too many calls wait for the bus to identify their senders")
 
-    private static func tooMuch(for limit: Int) -> MethodError {
-        guard limit == mostOfState else {
-            return MethodError(.limitsExceeded, "The arguments are more than \(limit) bytes")
+    private static let noDescriptor = MethodError(.invalidArgs, "The message carries no file descriptor")
+    private static let broken = MethodError(.invalidArgs, "The message is broken")
+
+    private static func tooMuch(for most: (bytes: Int, values: Int)) -> MethodError {
+        guard most.bytes == mostOfState else {
+            return MethodError(
+                .limitsExceeded, "The arguments are more than \(most.bytes) bytes or \(most.values) values")
         }
         return MethodError(
             .tooLarge, "The state has more than \(Keeper.mostBytesInMessage) bytes: use SaveStateFile")
+    }
+
+    /// The size of a call's arguments in bytes, or why the call is refused.
+    private static func size(of message: borrowing Message) -> Result<Int, MethodError> {
+        if message.hasPath(longerThan: longestPath) { return .failure(noSuchObject) }
+        let most = most(interface: message.interface, member: message.member)
+        do throws(BusFailure) {
+            let size = try message.size(atMost: most.bytes, values: most.values)
+            return size.map { .success($0) } ?? .failure(tooMuch(for: most))
+        } catch {
+            return .failure(error.errno == EBADF ? noDescriptor : broken)
+        }
     }
 
     /// Settles who calls, and what the caller may do, before the call is dispatched. GetAll and GetManagedObjects
@@ -54,30 +78,21 @@ extension Daemon {
         }
         background.noteCall()
         if connections.isGone(sender) { return true }
-        let limit = Self.mostBytes(interface: message.interface, member: message.member)
         // Checked before anything else is done with the call: a stranger's megabytes are not worth reading.
-        let size = message.hasPath(longerThan: Self.longestPath) ? nil : message.size(atMost: limit)
+        let size = Self.size(of: message)
         do {
-            switch try connections.caller(sender, of: message, size) {
-            case .known(let connection):
-                guard let size else {
-                    refuse(message, whatIsWrong(with: message, limit), of: connection)
-                    return true
-                }
+            switch (try connections.caller(sender, of: message, try? size.get()), size) {
+            case (.known(let connection), .success(let size)):
                 return isDone(message, of: size, from: connection)
-            case .awaited: break
-            case .unknown(let mayBeAnswered):
-                guard mayBeAnswered else { break }
-                bus.refuse(message, size == nil ? whatIsWrong(with: message, limit) : Self.tooManyOfStrangers)
+            case (.known(let connection), .failure(let error)): refuse(message, error, of: connection)
+            case (.awaited, _), (.unknown(mayBeAnswered: false), _): break
+            case (.unknown(mayBeAnswered: true), .success): bus.refuse(message, Self.tooManyOfStrangers)
+            case (.unknown(mayBeAnswered: true), .failure(let error)): bus.refuse(message, error)
             }
         } catch {
             bus.refuse(message, Connections.refusal(error))
         }
         return true
-    }
-
-    private func whatIsWrong(with message: borrowing Message, _ limit: Int) -> MethodError {
-        message.hasPath(longerThan: Self.longestPath) ? Self.noSuchObject : Self.tooMuch(for: limit)
     }
 
     /// A refusal is an answer, which counts until the caller reads it.

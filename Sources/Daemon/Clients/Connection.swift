@@ -15,6 +15,9 @@ final class Connection {
     /// Behind a proxy: the application that the connection registered, and for which it speaks.
     var application: ApplicationNumber?
 
+    /// The session of its process, until logind reports that sessions have changed.
+    var session: SessionKey?
+
     /// Where its process is. Same uid is not same trust: a sandboxed process may use the delegate's methods for what is
     /// in the same sandbox, and nothing else.
     enum Confinement {

@@ -32,7 +32,7 @@ final class Listings {
     /// The length of a slice. Other callers wait no longer than for about ten calls of their own.
     private static let slice: Microseconds = 500
     /// Up to this many rows are written at one moment, however long that takes: a client that follows StateChanged
-    /// starts from them.
+    /// starts from them. A sandboxed client follows nothing, and each of its rows is examined.
     private static let mostRowsAtOnce = 512
     /// If more applications than this have changed while an answer was written, its reader is told to read again.
     private static let mostCaughtUp = 64
@@ -73,7 +73,8 @@ final class Listings {
     private let share: WorkShare
     private let unread: UnreadAnswers
     private let table: ApplicationTable
-    private let visible: (Connection) -> [ApplicationNumber]
+    /// Names applications without examining them.
+    private let possiblyVisible: (Connection) -> [ApplicationNumber]
     private let maySee: (Application, Connection) -> Bool
     /// Calls `turn`.
     var timer: Timer?
@@ -85,7 +86,7 @@ final class Listings {
     init(
         bus: Bus, announcer: Announcer, core: Core, share: WorkShare, unread: UnreadAnswers,
         table: ApplicationTable,
-        visible: @escaping (Connection) -> [ApplicationNumber],
+        possiblyVisible: @escaping (Connection) -> [ApplicationNumber],
         maySee: @escaping (Application, Connection) -> Bool
     ) {
         self.bus = bus
@@ -94,7 +95,7 @@ final class Listings {
         self.share = share
         self.unread = unread
         self.table = table
-        self.visible = visible
+        self.possiblyVisible = possiblyVisible
         self.maySee = maySee
         announcer.noted = { [weak self] in self?.note($0, $1) }
     }
@@ -184,7 +185,7 @@ final class Listings {
         do {
             let reply = try listing.call.newReply()
             try reply.open(.array, listing.kind.element)
-            listing.draft = Draft(reply, visible(listing.connection))
+            listing.draft = Draft(reply, possiblyVisible(listing.connection))
         } catch {
             listing.call.fail(MethodError(error))
         }
@@ -193,13 +194,15 @@ final class Listings {
     /// Writes for the length of a slice. Returns whether the call is answered.
     private func advance(_ listing: Listing) -> Bool {
         guard let draft = listing.draft else { return true }
-        let isOfOneMoment = listing.kind == .rows && draft.numbers.count <= Self.mostRowsAtOnce
+        let isOfOneMoment =
+            listing.kind == .rows && draft.numbers.count <= Self.mostRowsAtOnce
+            && !listing.connection.isSandboxed
         let end = isOfOneMoment ? .max : Clock.monotonicMicroseconds + Self.slice
         do {
             while true {
                 if draft.next == draft.numbers.count {
                     draft.passed.formUnion(draft.numbers)
-                    draft.numbers = visible(listing.connection).filter { !draft.passed.contains($0) }
+                    draft.numbers = possiblyVisible(listing.connection).filter { !draft.passed.contains($0) }
                     draft.next = 0
                     if draft.numbers.isEmpty { break }
                 }

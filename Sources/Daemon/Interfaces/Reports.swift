@@ -159,7 +159,8 @@ final class WindowSet {
             }
             _ = try message.enter(.struct, "tua{sv}")
             let row: Row = (
-                try message.readUInt64(), try message.readUInt32(), try message.readDictionary()
+                try message.readUInt64(), try message.readUInt32(),
+                try message.readDictionary(atMost: WindowReport.mostEntries)
             )
             try message.exit()
             guard seen.insert(row.window).inserted else {

@@ -3,6 +3,9 @@ import AppStateContract
 import LifeCycle
 
 extension WindowReport {
+    /// More are not even read: there are six keys, and each may be given once.
+    static let mostEntries = 16
+
     /// A window's state as `UpdateWindow` passes it.
     init(
         number: UInt64, process: ReportedProcess, _ entries: [(key: String, value: Variant)], limit: Int

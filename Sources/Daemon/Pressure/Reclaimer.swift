@@ -188,7 +188,9 @@ final class Reclaimer {
         willEnd(application)
         if let cgroup = ownCgroup(of: application) { try? cgroup.liftCPULimit() }
         // If another process has stopped only the main process, its children run.
-        let stands = application.suspender.holdsAnybody || standings.toldCgroup(of: number) != nil
+        let stands =
+            application.suspender.holdsAnybody
+            || standings.isFrozenAsWhole(application, within: turn.budget)
         kills.kill(application, stands: stands) { [weak self] killed in
             let pids = killed.map(\.pid)
             guard let self else { return }

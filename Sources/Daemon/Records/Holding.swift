@@ -162,6 +162,8 @@ extension Holding {
         var thawed: Cgroup?
         var continued = 0
         var failures: [KernelFailure] = []
+        /// Its cgroup could not be thawed, or not be looked for: one of the failures.
+        var mayBeFrozen = false
 
         /// In words; nil if there was nothing to release.
         var description: String? {
@@ -197,7 +199,10 @@ extension Holding {
                     outcome.thawed = cgroup
                 }
             } catch {
-                if !error.isNoSuchCgroup { outcome.failures.append(error) }
+                if !error.isNoSuchCgroup {
+                    outcome.failures.append(error)
+                    outcome.mayBeFrozen = true
+                }
             }
         }
         guard let user = stop?.user ?? stopped.first?.user,

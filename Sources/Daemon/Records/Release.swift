@@ -11,16 +11,40 @@ extension RuntimeState.Found {
         let found = Result { () throws(KernelFailure) in try UnifiedHierarchy.find(proc: proc) }
         let hierarchy = try? found.get()
         var held = holding
-        if mayHoldMore, let hierarchy, let owner {
-            held.freeze = Holding.Freeze.found(
-                of: owner.main, user: owner.user, proc: proc, in: hierarchy)
-        }
+        if let hierarchy { held.freeze = freeze(proc: proc, in: hierarchy) }
         var outcome = held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
         // Where there are no cgroups, none is frozen.
         if case .failure(let failure) = found, failure.errno != ENODEV, held.freeze != nil || mayHoldMore {
             outcome.failures.append(failure)
+            outcome.mayBeFrozen = true
         }
         return outcome
+    }
+
+    /// What is frozen of it, as far as that is recorded, or can be found where the records are damaged.
+    private func freeze(proc: Proc, in hierarchy: UnifiedHierarchy) -> Holding.Freeze? {
+        if let freeze = holding.freeze { return freeze }
+        guard mayHoldMore, let owner else { return nil }
+        return .found(of: owner.main, user: owner.user, proc: proc, in: hierarchy)
+    }
+
+    /// Thaws what `release` could not thaw. Throws if that is still not possible.
+    ///
+    /// - Parameter isTaken: whether a cgroup is frozen for another application by now.
+    /// - Returns: the cgroup that was thawed; nil: there is nothing to thaw any more.
+    func thaw(proc: Proc, isTaken: (Cgroup) -> Bool) throws(KernelFailure) -> Cgroup? {
+        let hierarchy = try UnifiedHierarchy.find(proc: proc)
+        guard let cgroup = freeze(proc: proc, in: hierarchy)?.cgroup(in: hierarchy), !isTaken(cgroup) else {
+            return nil
+        }
+        do throws(KernelFailure) {
+            guard try cgroup.wantsFrozen() else { return nil }
+            try cgroup.thaw()
+            return cgroup
+        } catch {
+            if error.isNoSuchCgroup { return nil }
+            throw error
+        }
     }
 
     /// What was given to its processes and cgroups, and what they had before.

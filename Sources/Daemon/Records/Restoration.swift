@@ -224,7 +224,28 @@ extension Daemon {
         let release = letGo(entry, sparing: sparingMain)
         let isHeld = release.failures.contains { !$0.isNoSuchProcess && $0.errno != EPERM }
         state.remove(named: entry.name, isHeld: isHeld)
+        if release.mayBeFrozen { thawLater(entry, state, isLast: release.failures.count == 1) }
         return release.description
+    }
+
+    /// - Parameter isLast: nothing else is held.
+    private func thawLater(_ entry: RuntimeState.Found, _ state: RuntimeState, isLast: Bool) {
+        thaws.work(on: entry.name, of: entry.owner?.user ?? 0) { [weak self] in
+            guard let self else { return .settled }
+            do throws(KernelFailure) {
+                let thawed = try entry.thaw(proc: proc) { cgroup in
+                    self.table.all.contains { $0.suspender.isFreezeOurs && $0.suspender.frozen == cgroup }
+                }
+                if let thawed {
+                    journal.log(
+                        .notice, "application \(entry.name) of the previous daemon: thawed \(thawed)")
+                }
+            } catch {
+                return .later
+            }
+            if isLast { state.remove(named: entry.name) }
+            return .settled
+        }
     }
 
     @discardableResult

@@ -22,7 +22,7 @@ extension RuntimeState {
         let number: ApplicationNumber?
         var application: RecordFile.Reading?
         var holds: RecordFile.Reading?
-        /// Read if there is no record of the application.
+        /// Read if there is no record of the application, or if nothing else says whose it is.
         var resources: LeftResources?
 
         /// Whether it had been removed, so that it only remains to let its processes go and give back what they had.

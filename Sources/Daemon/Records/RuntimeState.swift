@@ -299,8 +299,10 @@ final class RuntimeState {
         for (name, reading) in readings(in: holds) {
             found[name, default: Found(name: name, number: Self.number(name))].holds = reading
         }
-        // These files are long: if there is a record of the application, its file is read later, one by one.
-        for name in names(in: resources) where found[name]?.application == nil {
+        // These files are long: if there is a record of the application that says whose it is, its file is read later,
+        // one by one.
+        for name in names(in: resources)
+        where found[name]?.application == nil || found[name]?.owner == nil {
             found[name, default: Found(name: name, number: Self.number(name))].resources = resources(of: name)
         }
         return found.values.sorted {

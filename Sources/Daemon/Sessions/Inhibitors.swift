@@ -69,7 +69,7 @@ final class Inhibitors {
 
     /// `a(ssssuu)`: what, who, why, mode, user, process.
     private static func rows(in reply: borrowing Message) throws(BusFailure) -> [Row] {
-        guard reply.size(atMost: mostBytes) != nil else { return [] }
+        guard try reply.size(atMost: mostBytes) != nil else { return [] }
         var rows: [Row] = []
         _ = try reply.enter(.array, "(ssssuu)")
         while try reply.enter(.struct, "ssssuu") {

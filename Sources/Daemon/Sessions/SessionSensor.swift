@@ -25,6 +25,8 @@ final class SessionSensor {
     private let report: (Fact) -> Void
     /// Whether there is anything in the session that matters.
     private let isOfConcern: (SessionKey) -> Bool
+    /// Called when there is a session more or less, or another logind.
+    var listChanged: () -> Void = {}
     private let now: () -> Microseconds
     private var watched: [String: Watched] = [:]
     private var absence: Timer?
@@ -65,6 +67,7 @@ final class SessionSensor {
     // MARK: Questions
 
     private func ownerChanged() {
+        listChanged()
         guard logind.owner != nil else {
             absence?.arm(at: now() + Self.patience)
             return
@@ -139,6 +142,7 @@ final class SessionSensor {
     // MARK: Signals
 
     private func appeared(_ message: borrowing Message) {
+        listChanged()
         guard let id = try? message.readString() else { return }
         if watched[id] != nil {
             ask(about: id)
@@ -148,6 +152,7 @@ final class SessionSensor {
     }
 
     private func disappeared(_ message: borrowing Message) {
+        listChanged()
         guard let id = try? message.readString() else { return }
         end(id)
     }

@@ -108,6 +108,16 @@ final class Standings {
     /// ancestor is no hold: it may be for the machine's sleep (§ 2).
     func toldCgroup(of number: ApplicationNumber) -> Cgroup? { follow(number).flatMap(toldCgroup) }
 
+    /// Whether none of its processes can fork, because a freeze covers all of them. Any process of its user may tell a
+    /// cgroup around the main process to freeze; the freeze need not be complete, and children may be elsewhere.
+    func isFrozenAsWhole(_ application: Registered, within budget: Budget) -> Bool {
+        if application.suspender.isFreezeOurs { return true }
+        guard let told = toldCgroup(of: application.number), (try? told.isFrozen()) == true,
+            let own = table.ownCgroup(of: application, within: budget)
+        else { return false }
+        return own.isWithin(told)
+    }
+
     private func toldCgroup(of entry: Watched) -> Cgroup? {
         var next = entry.here
         var levels = 0

@@ -20,6 +20,7 @@ final class Stops {
     /// For what is under way: a stop, or a release.
     private let retries: Retries<ApplicationNumber>
     private let continuations: Retries<ApplicationNumber>
+    private let verifications: Retries<ApplicationNumber>
     private let turns: Turn
     private let kills: Kills
     /// A quarter of the descriptors that the daemon may have.
@@ -27,6 +28,7 @@ final class Stops {
     /// The orders that are under way. A later order replaces an earlier one.
     private var orders: [ApplicationNumber: Order] = [:]
     private let now: () -> Microseconds
+    /// Frozen applications whose verification has not begun.
     private var unverified: Set<ApplicationNumber> = []
     /// Applications that the daemon has stopped, and that may no longer be stopped.
     private var held: Set<ApplicationNumber> = []
@@ -89,6 +91,7 @@ final class Stops {
         turns = Turn(loop, now)
         retries = try Retries(loop: loop, now: now, background: background)
         continuations = try Retries(loop: loop, now: now, background: background)
+        verifications = try Retries(loop: loop, now: now, background: background)
         standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
         kills.done = { [weak self] in self?.haveKilled($0) }
         kills.willStop = { [records] in
@@ -275,27 +278,29 @@ final class Stops {
         unverified.insert(number)
     }
 
-    /// A thaw makes the life cycle order the stop again, this time by signal.
     private func verify() {
-        let budget = turn
-        while let number = unverified.first {
-            // A dying process is in no cgroup any more. What is under way is verified once it is stopped.
-            guard let application = table[number], let known = core.application(number),
-                known.stop.enforcement == .stopped, !known.isTerminating,
-                orders[number] == nil, releases[number] == nil,
-                !hasEnded(application.process)
-            else {
-                unverified.remove(number)
-                continue
+        for application in unverified.compactMap({ table[$0] }) {
+            let number = application.number
+            verifications.work(on: number, of: application.user) { [weak self] in
+                self?.verify(number) ?? .settled
             }
-            guard let isOwn = application.suspender.verify(within: budget, isForeign: table.isForeign) else {
-                break
-            }
-            unverified.remove(number)
-            if !isOwn { reportThawed(application) }
-            if budget.spend() { break }
         }
-        if !unverified.isEmpty { verification?.arm(at: now()) }
+        unverified = []
+    }
+
+    /// A thaw makes the life cycle order the stop again, this time by signal.
+    private func verify(_ number: ApplicationNumber) -> Retries<ApplicationNumber>.Outcome {
+        // A dying process is in no cgroup any more. What is under way is verified once it is stopped.
+        guard let application = table[number], let known = core.application(number),
+            known.stop.enforcement == .stopped, !known.isTerminating,
+            orders[number] == nil, releases[number] == nil,
+            !hasEnded(application.process)
+        else { return .settled }
+        guard let isOwn = application.suspender.verify(within: turn, isForeign: table.isForeign) else {
+            return .soon
+        }
+        if !isOwn { reportThawed(application) }
+        return .settled
     }
 
     private func reportThawed(_ application: Registered) {
@@ -482,7 +487,7 @@ final class Stops {
             retries.cancel(number)
             deferred[number] = release
         }
-        kills.kill(application, stands: standings.toldCgroup(of: number) != nil)
+        kills.kill(application, stands: standings.isFrozenAsWhole(application, within: turn))
     }
 
     func remove(_ application: Registered) {

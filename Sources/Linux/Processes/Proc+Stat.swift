@@ -121,7 +121,8 @@ extension Proc {
     private static let mostThreadsLookedAt = 64
 
     /// The state of a live thread of the process: of the leading thread, or, if that is a zombie, of the first threads
-    /// that are not (a stopped one before others); `zombie` if there is none.
+    /// that are not (a stopped one before others); `zombie` if there is none. `running` if there are more threads than
+    /// are looked at, and all that were looked at have exited: a tracer that does not wait for them keeps them.
     public func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
         let leader = try stat(identity.pid)
         guard leader.startTime == identity.startTime else {
@@ -131,7 +132,8 @@ extension Proc {
         var state = Stat.State.zombie
         // A stop reaches all threads, so a few of thousands are enough.
         var left = Self.mostThreadsLookedAt
-        for thread in try threads(of: identity.pid, atMost: 2 * left) where thread != identity.pid {
+        let (threads, rest) = try threads(of: identity.pid, from: 0, atMost: 2 * left)
+        for thread in threads where thread != identity.pid {
             // A thread that has ended meanwhile does not count.
             guard let one = try? stat(ofThread: thread, in: identity.pid) else { continue }
             switch one.state {
@@ -142,7 +144,7 @@ extension Proc {
             left -= 1
             if left == 0 { break }
         }
-        return state
+        return state == .zombie && rest != nil ? .running : state
     }
 
     /// Whether a thread of the process neither runs nor can run, or is gone. A stop reaches the threads one by one, and

@@ -96,12 +96,14 @@ extension ResourceLedger {
         _ plan: inout Plan
     ) throws(Interrupted) -> [ProcessIdentity] {
         var refused: [ProcessIdentity: KernelFailure] = [:]
+        var shortage: KernelFailure?
         func isOwn(_ process: ProcessIdentity) -> Bool {
             do throws(KernelFailure) {
                 try proc.checkOwned(process, by: owner)
                 return true
             } catch {
                 if error.errno == EPERM { refused[process] = error }
+                if error.isExhaustion { shortage = error }
                 return false
             }
         }
@@ -113,6 +115,7 @@ extension ResourceLedger {
             }
             members = walk.found
         }
+        if let shortage { noteShortage(shortage) }
         for (process, failure) in refused where plan.unowned.insert(process).inserted {
             if !unowned.contains(process) { note(.failed(failure)) }
         }
@@ -132,10 +135,8 @@ extension ResourceLedger {
                 look(.oom, process, process, row, &plan)
             }
             if budget.spend() { throw Interrupted() }
-            guard hasThreadKnobs, isKnown || plan.looks < Self.limit,
-                let threads = try? proc.threads(of: process.pid, atMost: Self.limit + 1)
-            else { continue }
-            for thread in threads {
+            guard hasThreadKnobs, isKnown || plan.looks < Self.limit else { continue }
+            for thread in threads(of: process) {
                 guard knobs.contains(.oom) && thread == process.pid || take(isKnown, &plan) else { break }
                 guard let target = identity(ofThread: thread, in: process) else { continue }
                 for knob in knobs where knob.isOfThreads {
@@ -145,6 +146,15 @@ extension ResourceLedger {
                 }
                 if budget.spend() { throw Interrupted() }
             }
+        }
+    }
+
+    private mutating func threads(of process: ProcessIdentity) -> [Int32] {
+        do throws(KernelFailure) {
+            return try proc.threads(of: process.pid, atMost: Self.limit + 1)
+        } catch {
+            noteShortage(error)
+            return []
         }
     }
 
@@ -189,8 +199,13 @@ extension ResourceLedger {
         _ knob: ResourceKnob, _ target: ProcessIdentity, _ process: ProcessIdentity, _ row: ResourceRow,
         _ plan: inout Plan
     ) {
-        // If it cannot be read, it has ended, or is about to.
-        guard let present = try? read(knob, target) else { return }
+        let present: Int32
+        do throws(KernelFailure) {
+            present = try read(knob, target)
+        } catch {
+            // It has ended, or is about to, unless that is not known.
+            return noteShortage(error)
+        }
         let key = Key(knob: knob, target: target)
         var record = records[key] ?? birth(of: target, in: process, knob, present)
         if record.isLeft {
@@ -311,6 +326,7 @@ extension ResourceLedger {
             return
         }
         if !change.before.hasFailed { note(.failed(failure)) }
+        noteShortage(failure)
         guard records[change.key] != nil else { return }
         var record = change.before
         record.hasFailed = true

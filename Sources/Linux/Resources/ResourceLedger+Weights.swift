@@ -17,7 +17,12 @@ extension ResourceLedger {
             let cgroup = knob == .memoryLow ? protectable : weighable
             if let record = weights[knob], record.directory != cgroup {
                 // The application has another cgroup now, or none: this one gets its own value back.
-                if let change = plan(knob, record, ResourceRow()) { changes.append(change) }
+                do throws(KernelFailure) {
+                    if let change = try plan(knob, record, ResourceRow()) { changes.append(change) }
+                } catch {
+                    // The other one is given nothing before that.
+                    if error.isExhaustion { continue }
+                }
                 weights[knob] = nil
             }
             guard let cgroup else { continue }
@@ -28,21 +33,28 @@ extension ResourceLedger {
                 } else {
                     record = try weightRecord(of: cgroup, knob)
                 }
-                if let change = plan(knob, record, row) { changes.append(change) }
+                if let change = try plan(knob, record, row) { changes.append(change) }
             } catch {
-                if lacking.insert(knob).inserted { note(.failed(error)) }
+                noteShortage(error)
+                if weights[knob] == nil, lacking.insert(knob).inserted { note(.failed(error)) }
             }
         }
         return changes
     }
 
     mutating func carryOut(_ changes: [WeightChange]) {
-        for change in changes {
+        // A former cgroup does not have its own value back.
+        var owing: Set<ResourceKnob> = []
+        for change in changes where !owing.contains(change.knob) {
             do throws(KernelFailure) {
                 try write(change)
             } catch {
                 if !change.before.hasFailed { note(.failed(error)) }
-                guard weights[change.knob]?.directory == change.before.directory else { continue }
+                noteShortage(error)
+                if weights[change.knob]?.directory != change.before.directory {
+                    guard error.isExhaustion else { continue }
+                    owing.insert(change.knob)
+                }
                 var record = change.before
                 record.hasFailed = true
                 weights[change.knob] = record
@@ -67,17 +79,16 @@ extension ResourceLedger {
         return CgroupRecord(directory: directory, inode: inode, original: present, written: present)
     }
 
+    /// Throws if the cgroup may be there, and cannot be read.
     private mutating func plan(
         _ knob: ResourceKnob, _ known: CgroupRecord, _ row: ResourceRow
-    ) -> WeightChange? {
-        let cgroup = CgroupShares(directory: known.directory)
-        guard (try? cgroup.inode()) == known.inode, let present = try? read(knob, cgroup) else {
-            // The cgroup is gone; one of the same name is another.
+    ) throws(KernelFailure) -> WeightChange? {
+        var record = known
+        weights[knob] = record
+        guard let present = try present(knob, record) else {
             weights[knob] = nil
             return nil
         }
-        var record = known
-        weights[knob] = record
         if record.isLeft { return nil }
         if present != record.written {
             note(.changedByOthers(knob, of: record.directory, from: record.written, to: present))
@@ -92,6 +103,22 @@ extension ResourceLedger {
         record.written = value
         weights[knob] = record
         return change
+    }
+
+    /// nil: the cgroup is gone. One of the same name is another.
+    private mutating func present(
+        _ knob: ResourceKnob, _ record: CgroupRecord
+    ) throws(KernelFailure) -> Int32? {
+        let cgroup = CgroupShares(directory: record.directory)
+        do throws(KernelFailure) {
+            return try cgroup.inode() == record.inode ? read(knob, cgroup) : nil
+        } catch {
+            if error.isNoSuchCgroup { return nil }
+            noteShortage(error)
+            if !record.hasFailed { note(.failed(error)) }
+            weights[knob]?.hasFailed = true
+            throw error
+        }
     }
 
     func read(_ knob: ResourceKnob, _ cgroup: CgroupShares) throws(KernelFailure) -> Int32 {

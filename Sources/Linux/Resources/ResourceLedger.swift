@@ -70,6 +70,8 @@ public struct ResourceLedger: Sendable {
     /// Members that are not wholly the owner's and were reported.
     var unowned: Set<ProcessIdentity> = []
     private(set) var notes: [Note] = []
+    /// For want of descriptors or memory, something has not the value that it should have.
+    private var isShort = false
     /// More than anyone reads; the first ones show what is wrong.
     private static let notesLimit = 64
 
@@ -92,6 +94,17 @@ public struct ResourceLedger: Sendable {
     public mutating func takeNotes() -> [Note] {
         defer { notes = [] }
         return notes
+    }
+
+    /// Whether something was left as it is since the last call, for want of descriptors or memory: it must be planned
+    /// again.
+    public mutating func takeShortage() -> Bool {
+        defer { isShort = false }
+        return isShort
+    }
+
+    mutating func noteShortage(_ failure: KernelFailure) {
+        if failure.isExhaustion { isShort = true }
     }
 
     /// Restores everything that we changed, whether or not the main process lives, and forgets it all.
