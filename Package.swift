@@ -47,7 +47,14 @@ let package = Package(
         .executableTarget(
             name: "appstated",
             dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon"],
-            swiftSettings: settings),
+            swiftSettings: settings,
+            // Interposed.swift says what for. gold does not export them by itself.
+            linkerSettings: [
+                .unsafeFlags([
+                    "-Xlinker", "--export-dynamic-symbol=close", "-Xlinker",
+                    "--export-dynamic-symbol=recvmsg",
+                ])
+            ]),
         .systemLibrary(
             name: "CXCB", pkgConfig: "xcb-res",
             providers: [.apt(["libxcb1-dev", "libxcb-res0-dev", "libxcb-xfixes0-dev"])]),

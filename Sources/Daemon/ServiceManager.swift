@@ -48,7 +48,7 @@ final class ServiceManager {
     }
 
     /// Sends WATCHDOG=1 from now on, twice as often as the service manager wants it: sd_watchdog_enabled(3).
-    func beginWatchdog(on loop: EventLoop) throws {
+    func beginWatchdog(on loop: EventLoop) throws(BusFailure) {
         guard let interval = Service.watchdogInterval else { return }
         let timer = try loop.timer { [unowned self, unowned loop] in
             notify("WATCHDOG=1")

@@ -1,4 +1,4 @@
-import Glibc
+public import Glibc
 import Linux
 
 // These functions take the place of the C library's in the whole process, libsystemd included: the dynamic linker
@@ -6,12 +6,12 @@ import Linux
 
 /// recvmsg(2).
 @_cdecl("recvmsg")
-func interposedRecvmsg(_ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32) -> Int {
+public func interposedRecvmsg(_ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32) -> Int {
     ForeignDescriptors.receive(socket, message, flags)
 }
 
 /// close(2).
 @_cdecl("close")
-func interposedClose(_ descriptor: Int32) -> Int32 {
+public func interposedClose(_ descriptor: Int32) -> Int32 {
     ForeignDescriptors.close(descriptor)
 }

@@ -28,7 +28,9 @@ enum Main {
 
     private static func run(_ configuration: Configuration.Source) -> Int32 {
         let lines = try? Outbox(name: "appstated-log", limit: mostLines)
-        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum, through: lines)
+        let journal = Journal(
+            identifier: "appstated", minimum: Journal.environmentMinimum,
+            through: lines.map { JournalOutbox(outbox: $0) })
         // Standard error may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
         // We ask for leases on files (F_SETLEASE). A process that opens such a file would otherwise end us with this
@@ -128,4 +130,9 @@ enum Main {
     }
 }
 
-extension Outbox: JournalSender {}
+private struct JournalOutbox: JournalSender {
+    let outbox: Outbox
+
+    func post(_ job: @escaping @Sendable () -> Void) -> Bool { outbox.post(job) }
+    func takeRefused() -> Int { outbox.takeRefused() }
+}

@@ -453,7 +453,7 @@ struct LedgerTests {
     }
 
     @Test("a cgroup that cannot be read for now is not forgotten, and gets its own weight back")
-    func unreadable() throws {
+    func unreadableForNow() throws {
         let tree = try MadeUpTree(["app/cpu.weight": "100\n"])
         let child = try Child.idle()
         var ledger = try ledger(child)

@@ -117,8 +117,8 @@ struct ParserTests {
 
     @Test(
         "a process of which only some threads were looked at, all of them zombies, is no zombie",
-        arguments: [(100, Proc.Stat.State.zombie), (200, .running)])
-    func zombieThreads(_ count: Int32, _ state: Proc.Stat.State) throws {
+        arguments: [100, 200])
+    func zombieThreads(_ count: Int32) throws {
         var files: [String: String] = [:]
         for thread in 8..<(8 + count) {
             files["8/task/\(thread)/stat"] =
@@ -126,7 +126,7 @@ struct ParserTests {
         }
         let tree = try MadeUpTree(files)
         let process = ProcessIdentity(pid: 8, startTime: 100)
-        #expect(try Proc(root: tree.root).state(of: process) == state)
+        #expect(try Proc(root: tree.root).state(of: process) == (count == 100 ? .zombie : .running))
     }
 
     @Test("the tracepoint's format is parsed")

@@ -5,6 +5,7 @@ Usage: fuse_file.py PID"""
 
 import ctypes
 import os
+import signal
 import struct
 import sys
 import tempfile
@@ -16,7 +17,6 @@ import dbus.lowlevel
 DAEMON = int(sys.argv[1])
 LOOKUP, GETATTR, OPEN, RELEASE, FLUSH, INIT = 1, 3, 14, 18, 25, 26
 libc = ctypes.CDLL(None, use_errno=True)
-waits = threading.Event()
 
 
 def attributes(node):
@@ -24,7 +24,7 @@ def attributes(node):
     return struct.pack("<6Q10I", node, 0, 0, 0, 0, 0, 0, 0, 0, mode, links, 0, 0, 0, 512, 0)
 
 
-def serve(device):
+def serve(device, told):
     while True:
         try:
             request = os.read(device, 1 << 20)
@@ -42,14 +42,14 @@ def serve(device):
             body = struct.pack("<QII", 0, 0, 0)
         elif opcode == FLUSH:
             if os.path.exists(f"/proc/{DAEMON}/task/{pid}"):
-                waits.set()
+                os.write(told, b"x")
                 continue
         elif opcode != RELEASE:
             error = -38
         os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
 
 
-CLONE_NEWNS, MS_REC_PRIVATE = 0x20000, 0x44000
+CLONE_NEWNS, MS_REC_PRIVATE, PR_SET_PDEATHSIG = 0x20000, 0x44000, 1
 if libc.unshare(CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, ctypes.c_ulong(MS_REC_PRIVATE), None) != 0:
     raise OSError(ctypes.get_errno(), "unshare")
 device = os.open("/dev/fuse", os.O_RDWR)
@@ -57,7 +57,13 @@ place = tempfile.mkdtemp()
 options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
 if libc.mount(b"files", place.encode(), b"fuse", ctypes.c_ulong(0), options.encode()) != 0:
     raise OSError(ctypes.get_errno(), "mount")
-threading.Thread(target=serve, args=(device,), daemon=True).start()
+reader, told = os.pipe()
+# A process of its own: libdbus closes descriptors while it holds Python's lock. It ends with this one.
+if os.fork() == 0:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    serve(device, told)
+    os._exit(0)
+os.close(device)
 
 bus = dbus.bus.BusConnection(os.environ["DBUS_SYSTEM_BUS_ADDRESS"])
 for member in "RegisterProcess", "Reload":
@@ -69,6 +75,6 @@ for member in "RegisterProcess", "Reload":
     bus.flush()
     del call
     os.close(file)
-waits.wait()
+os.read(reader, 1)
 print("sent", flush=True)
 threading.Event().wait()
