@@ -85,8 +85,24 @@ public final class Bus {
 
     /// Requests a well-known name without queueing for it: fails with EEXIST if another connection owns it. A round
     /// trip to the bus.
-    public func requestName(_ name: String) throws(BusFailure) {
-        try check(sd_bus_request_name(pointer, name, 0), "request the name", name)
+    ///
+    /// - Parameters:
+    ///   - isReplaceable: whether a later owner that asks for it gets the name.
+    ///   - replaces: takes the name from an owner that has allowed that.
+    public func requestName(
+        _ name: String, isReplaceable: Bool = false, replaces: Bool = false
+    ) throws(BusFailure) {
+        let flags =
+            (isReplaceable ? csystemd_name_allow_replacement() : 0)
+            | (replaces ? csystemd_name_replace_existing() : 0)
+        try check(sd_bus_request_name(pointer, name, flags), "request the name", name)
+    }
+
+    /// The process that has opened the connection which owns a name. A round trip to the bus.
+    public func processID(ofOwner name: String) throws(BusFailure) -> Int32 {
+        let call = try newDriverCall("GetConnectionUnixProcessID")
+        try call.append(name)
+        return Int32(bitPattern: try self.call(call).readUInt32())
     }
 
     /// Distinguishes this bus from any other, including the next one at the same address: `GetId` of the bus driver.

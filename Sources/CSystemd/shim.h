@@ -48,6 +48,8 @@ static inline void csystemd_vtable_end(sd_bus_vtable *row) {
 }
 
 // Constants as functions: compilers differ in how they import enumerators above 32 bits.
+static inline uint64_t csystemd_name_allow_replacement(void) { return SD_BUS_NAME_ALLOW_REPLACEMENT; }
+static inline uint64_t csystemd_name_replace_existing(void) { return SD_BUS_NAME_REPLACE_EXISTING; }
 static inline uint64_t csystemd_property_const(void) { return SD_BUS_VTABLE_PROPERTY_CONST; }
 static inline uint64_t csystemd_property_change(void) { return SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE; }
 static inline uint64_t csystemd_property_invalidation(void) {

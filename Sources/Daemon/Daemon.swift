@@ -263,13 +263,7 @@ public final class Daemon {
         // that queue. Any process may send a signal to any connection, and the answer about who a stranger is may come
         // behind such signals.
         loop.more = [bus, inquiries].map { bus in { (try? bus.process()) == true } }
-        do {
-            try bus.requestName(BusNames.service)
-        } catch  where error.errno == EEXIST {
-            throw BusFailure(
-                operation: "take the name", subject: BusNames.service, errno: EEXIST,
-                message: "another appstated has it")
-        }
+        try takeName()
         // The owner of the name also owns the files. Calls wait until the loop runs.
         keeper?.open()
         if let state {
@@ -290,6 +284,28 @@ public final class Daemon {
             // Nothing would end the service manager's wait for the daemon.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
+    }
+
+    /// A killed daemon keeps the name for as long as one of its threads waits in the kernel, for example for the FUSE
+    /// server whose file it closes.
+    private func takeName() throws(BusFailure) {
+        do {
+            return try bus.requestName(BusNames.service, isReplaceable: true)
+        } catch  where error.errno == EEXIST {
+            guard let owner = try? bus.processID(ofOwner: BusNames.service), isEnding(owner) else {
+                throw BusFailure(
+                    operation: "take the name", subject: BusNames.service, errno: EEXIST,
+                    message: "another appstated has it")
+            }
+            journal.log(.warning, "process \(owner), the previous appstated, cannot end: taking its name")
+        }
+        try bus.requestName(BusNames.service, isReplaceable: true, replaces: true)
+    }
+
+    /// Whether a daemon has been killed or has exited. Its first thread never ends alone.
+    private func isEnding(_ pid: Int32) -> Bool {
+        guard let leader = try? proc.stat(pid) else { return false }
+        return leader.state == .zombie || (try? proc.isDying(leader.identity)) == true
     }
 
     private func watchKills() {

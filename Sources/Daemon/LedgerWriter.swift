@@ -24,7 +24,9 @@ final class LedgerWriter {
     }
 
     /// Returns whether it will be written; if not, there are too many jobs.
-    func write(_ changes: ResourceLedger.Changes, with ledger: ResourceLedger, of number: ApplicationNumber) -> Bool {
+    func write(_ changes: ResourceLedger.Changes, with ledger: ResourceLedger, of number: ApplicationNumber)
+        -> Bool
+    {
         let submission = worker.submit(number) {
             var (ledger, changes) = (ledger, changes)
             ledger.carryOut(&changes)

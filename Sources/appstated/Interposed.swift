@@ -6,7 +6,9 @@ import Linux
 
 /// recvmsg(2).
 @_cdecl("recvmsg")
-public func interposedRecvmsg(_ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32) -> Int {
+public func interposedRecvmsg(
+    _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
+) -> Int {
     ForeignDescriptors.receive(socket, message, flags)
 }
 

@@ -89,7 +89,8 @@ enum Main {
     private static func runAnew(passingOn handed: HandedOver) -> Int32 {
         // If we are disconnected again and again, this leaves time for the rest of the machine.
         usleep(100_000)
-        Journal(identifier: "appstated").log(.error, "cannot execute itself again: \(OwnProgram.executeAgain(passingOn: handed))")
+        let failure = OwnProgram.executeAgain(passingOn: handed)
+        Journal(identifier: "appstated").log(.error, "cannot execute itself again: \(failure)")
         return 75
     }
 

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Foundation
 import Glibc
 import TestSupport
 import Testing
@@ -37,5 +38,26 @@ struct LingeringTests {
         // Before the daemon is ended: the kernel waits for the server's answer or its end.
         sender.kill(SIGKILL)
         #expect(try sender.waitForExit() == .signalled(SIGKILL))
+    }
+
+    @Test(
+        "a daemon that is killed while such a file is closed is replaced, and its applications are taken over",
+        .enabled(if: getuid() == 0 && access("/dev/fuse", R_OK | W_OK) == 0, "needs root and /dev/fuse"))
+    func replaced() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let app = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Before", app.pid)
+        let sender = try Scripts.start("fuse_file.py", ["\(daemon.process.pid)"], on: daemon.bus)
+        try sender.waitForLine(containing: "sent")
+        let killed = daemon.process
+        killed.kill(SIGKILL)
+        try client.wait("the end of its first thread") {
+            try String(contentsOfFile: "/proc/\(killed.pid)/stat", encoding: .utf8).contains(") Z ")
+        }
+        try daemon.start()
+        #expect(try client.state(path) == "background")
+        sender.kill(SIGKILL)
+        #expect(try killed.waitForExit() == .signalled(SIGKILL))
     }
 }

@@ -6,7 +6,8 @@ import Testing
 
 @Suite("Outbox")
 struct OutboxTests {
-    @Test("jobs run in their order, and those for which there is no room are counted", .timeLimit(.minutes(5)))
+    @Test(
+        "jobs run in their order, and those for which there is no room are counted", .timeLimit(.minutes(5)))
     func order() throws {
         let outbox = try Outbox(name: "test", limit: 3)
         let pipe = try PipeEnds()

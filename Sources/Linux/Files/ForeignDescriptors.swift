@@ -16,7 +16,9 @@ public enum ForeignDescriptors {
     }
 
     /// recvmsg(2), which also notes the descriptors that it brings.
-    public static func receive(_ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32) -> Int {
+    public static func receive(
+        _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
+    ) -> Int {
         let count = clinux_recvmsg(socket, message, flags)
         guard count >= 0, message.pointee.msg_controllen > 0 else { return count }
         for descriptor in sent(in: message.pointee) where !PidFD.isPidFD(descriptor) { note(descriptor) }
