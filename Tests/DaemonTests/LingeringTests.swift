@@ -7,9 +7,17 @@ import Testing
 
 /// libsystemd closes the descriptors of every message, and close(2) may wait for as long as their sender likes.
 @Suite(
-    "Descriptors that are slow to close", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    "Descriptors that are slow to close",
+    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Scripts.haveDBus, "needs python3-dbus and python3-gi"))
 struct LingeringTests {
+    private static let canServeFiles: Bool = {
+        guard getuid() == 0, access("/dev/fuse", R_OK | W_OK) == 0,
+            let probe = try? Child("unshare", ["--mount", "--", "mount", "--bind", "/tmp", "/tmp"])
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
+
     @Test("a lingering socket is closed without waiting")
     func socket() throws {
         let daemon = try TestDaemon()
@@ -26,7 +34,7 @@ struct LingeringTests {
 
     @Test(
         "a file whose server does not answer is closed without waiting",
-        .enabled(if: getuid() == 0 && access("/dev/fuse", R_OK | W_OK) == 0, "needs root and /dev/fuse"))
+        .enabled(if: Self.canServeFiles, "needs /dev/fuse, and root that may mount"))
     func file() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
@@ -42,7 +50,7 @@ struct LingeringTests {
 
     @Test(
         "a daemon that is killed while such a file is closed is replaced, and its applications are taken over",
-        .enabled(if: getuid() == 0 && access("/dev/fuse", R_OK | W_OK) == 0, "needs root and /dev/fuse"))
+        .enabled(if: Self.canServeFiles, "needs /dev/fuse, and root that may mount"))
     func replaced() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()

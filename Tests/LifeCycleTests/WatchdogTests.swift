@@ -142,7 +142,7 @@ struct WatchdogTests {
         #expect(stage.effects.contains(.removed(stage.number, .unresponsive)))
     }
 
-    @Test("an application that was told a later deadline, or none, owes no answer when its grace period is over")
+    @Test("whoever was told a later deadline, or none, owes no answer when the grace period is over")
     func exempt() throws {
         var settings = terminating()
         settings.applications[Self.id]?.backgroundModes = ["audio"]
