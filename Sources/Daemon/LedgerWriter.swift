@@ -7,17 +7,22 @@ import Linux
 /// The kernel takes one lock for every write to `oom_score_adj`, and keeps it while it looks at all processes if the
 /// target shares its memory with a process (fs/proc/base.c, `__set_oom_adj`). Every user can make it wait.
 final class LedgerWriter {
+    private let loop: EventLoop
     private let worker: Worker<ApplicationNumber, ResourceLedger>
     private var source: Source?
     private let written: (ApplicationNumber, ResourceLedger, _ processorTime: Microseconds) -> Void
 
     private static let mostJobs = 1_024
+    /// For this long after its begin, an event waits for what it has caused to be written. Only when the lock is
+    /// contended does that take longer than some ten microseconds.
+    private static let longestWait: Microseconds = 3_000
 
     /// - Parameter written: called once for each job that was accepted, with the ledger after it.
     init(
         loop: EventLoop,
         written: @escaping (ApplicationNumber, ResourceLedger, _ processorTime: Microseconds) -> Void
     ) throws {
+        self.loop = loop
         self.written = written
         worker = try Worker(name: "appstated-score", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
@@ -33,6 +38,11 @@ final class LedgerWriter {
             return ledger
         }
         return submission == .accepted
+    }
+
+    /// Waits for a moment until `isDone`, if the present event has time left.
+    func wait(until isDone: () -> Bool) {
+        while !isDone(), worker.wait(until: loop.now + Self.longestWait) { takeResults() }
     }
 
     /// Waits for what is under way, before the daemon ends.

@@ -437,7 +437,13 @@ final class Resources {
             underWay[number] = .handedOver
             return .settled
         }
-        if attempt() == .later { retries.work(on: number, of: application.user, attempt) }
+        guard attempt() == .settled else {
+            return retries.work(on: number, of: application.user, attempt)
+        }
+        // So that a caller finds the values of the new state.
+        writer?.wait {
+            if case .handedOver? = underWay[number] { false } else { true }
+        }
     }
 
     private func wasWritten(

@@ -45,25 +45,27 @@ struct ResourceTests {
         let background = Values(own, nice: 7, io: IOPriority(.idle), score: 200)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child.pid) == background)
+        try client.wait("the values") { try Values(child.pid) == background }
         try client.setFocus(child.pid)
         try wait(for: path, toBe: "active", client)
-        #expect(try Values(child.pid) == own)
+        try client.wait("the values") { try Values(child.pid) == own }
         try client.setFocus(0)
         try wait(for: path, toBe: "inactive", client)
-        #expect(try Values(child.pid) == own)
+        try client.wait("the values") { try Values(child.pid) == own }
         try client.setMinimized(child.pid, true)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child.pid) == background)
+        try client.wait("the values") { try Values(child.pid) == background }
         try client.application(path, "Suspend")
         try client.settle()
-        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
+        }
         try client.application(path, "Resume")
         try client.settle()
-        #expect(try Values(child.pid) == background)
+        try client.wait("the values") { try Values(child.pid) == background }
         child.kill(SIGSTOP)
         try wait(for: path, toBe: "suspended", client)
-        #expect(try Values(child.pid).score == own.score + 900)
+        try client.wait("the score") { try Values(child.pid).score == own.score + 900 }
     }
 
     @Test("an application that is needed has the time of an inactive one")
@@ -75,20 +77,26 @@ struct ResourceTests {
         let path = try client.register(
             "org.example.Editor", child.pid, [("suspension", .string("automatic"))])
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        }
         try client.reporter("ReportDemand") { message in
             try message.append(UInt32(child.pid))
             try message.append("call")
             try message.append(UInt32(0))
         }
         try client.catchUp()
-        #expect(try Values(child.pid) == Values(own, score: 200))
+        try client.wait("the values") { try Values(child.pid) == Values(own, score: 200) }
         try client.application(path, "Suspend")
         try client.catchUp()
-        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
+        }
         try client.application(path, "Resume")
         try client.catchUp()
-        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        }
     }
 
     @Test("configured values apply, and an empty value leaves the resource alone")
@@ -109,11 +117,12 @@ struct ResourceTests {
         let own = try Values(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child.pid) == Values(own, score: 50))
+        try client.wait("the values") { try Values(child.pid) == Values(own, score: 50) }
         try client.setFocus(child.pid)
         try wait(for: path, toBe: "active", client)
-        #expect(
-            try Values(child.pid) == Values(own, nice: 2, io: IOPriority(.bestEffort, level: 4), score: 10))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 2, io: IOPriority(.bestEffort, level: 4), score: 10)
+        }
         #expect(own.io == IOPriority(.none))
     }
 
@@ -130,10 +139,10 @@ struct ResourceTests {
         try wait(for: path, toBe: "active", client)
         var expected = own
         expected.nice = 15
-        #expect(try Values(child.pid) == expected)
+        try client.wait("the values") { try Values(child.pid) == expected }
         try daemon.process.waitForLine(containing: "another program has set it to 15: left alone")
         try client.application(path, "Unregister")
-        #expect(try Values(child.pid) == expected)
+        try client.wait("the values") { try Values(child.pid) == expected }
         daemon.process.kill(SIGTERM)
         try daemon.process.waitForExit()
         #expect(daemon.process.errors.split(separator: "\n").filter { $0.contains("left alone") }.count <= 1)
@@ -150,17 +159,23 @@ struct ResourceTests {
         try app.application(path, "FinishLaunching")
         try client.setMinimized(app.pid, true)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(first) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.wait("the values") {
+            try Values(first) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        }
         let second = try app.make("fork")
         try client.application(path, "Suspend")
         for pid in [app.pid, first, second] {
-            #expect(try Values(pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+            try client.wait("the values") {
+                try Values(pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
+            }
         }
         try client.application(path, "Resume")
         try client.settle()
         let third = try app.make("fork")
         try client.application(path, "Unregister")
-        for pid in [app.pid, first, second, third] { #expect(try Values(pid) == own) }
+        for pid in [app.pid, first, second, third] {
+            try client.wait("the values") { try Values(pid) == own }
+        }
     }
 
     @Test("a child that becomes an application starts from its own values")
@@ -177,10 +192,12 @@ struct ResourceTests {
         #expect(try Values(child).nice == own.nice + 7)
         let inner = try client.register("org.example.Inner", child)
         try wait(for: inner, toBe: "background", client)
-        #expect(try Values(child) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.wait("the values") {
+            try Values(child) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        }
         try client.setFocus(child)
         try wait(for: inner, toBe: "active", client)
-        #expect(try Values(child) == own)
+        try client.wait("the values") { try Values(child) == own }
         #expect(try Values(app.pid).nice == own.nice + 7)
     }
 
@@ -194,11 +211,11 @@ struct ResourceTests {
         try app.application(path, "FinishLaunching")
         let child = try app.make("fork")
         try client.application(path, "Suspend")
-        #expect(try Values(child).score == own.score + 900)
+        try client.wait("the score") { try Values(child).score == own.score + 900 }
         app.process.kill(SIGKILL)
         try client.waitForRemoval(of: path)
         try client.settle()
-        #expect(try Values(child) == own)
+        try client.wait("the values") { try Values(child) == own }
     }
 
     @Test("an orderly end of the daemon restores all values", arguments: [SIGTERM, SIGINT])
@@ -230,7 +247,7 @@ struct ResourceTests {
         var client = try daemon.subscriber()
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child.pid) == slowed)
+        try client.wait("the values") { try Values(child.pid) == slowed }
         try daemon.end(signal)
         try daemon.start()
         client = try daemon.subscriber()
@@ -251,11 +268,13 @@ struct ResourceTests {
         let own = try Values(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child.pid) == own)
+        try client.wait("the values") { try Values(child.pid) == own }
         try daemon.reconfigure("")
-        #expect(try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        }
         try daemon.reconfigure("[Daemon]\nMode=observe\n")
-        #expect(try Values(child.pid) == own)
+        try client.wait("the values") { try Values(child.pid) == own }
     }
 
     @Test("Explain says what is set, what is left alone, and with Mode=observe what would be set")
@@ -323,7 +342,9 @@ struct ResourceTests {
         try wait(for: path, toBe: "background", client)
         try daemon.reconfigure(
             "[State background]\nNice=3\nOOMScoreAdjust=many\nIOSchedulingClass=realtime\n")
-        #expect(try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200))
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200)
+        }
         let file = daemon.configurationFile
         try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is not a number")
         try daemon.process.waitForLine(
@@ -341,9 +362,11 @@ struct ResourceTests {
         let path = try app.register()
         try app.application(path, "FinishLaunching")
         try client.application(path, "Suspend")
-        #expect(try Values(app.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900))
+        try client.wait("the values") {
+            try Values(app.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
+        }
         try client.application(path, "Unregister")
-        #expect(try Values(app.pid) == own)
+        try client.wait("the values") { try Values(app.pid) == own }
     }
 
     @Test(
@@ -357,12 +380,12 @@ struct ResourceTests {
         let path = try app.register()
         try app.application(path, "FinishLaunching")
         try client.application(path, "Suspend")
-        #expect(try Values(app.pid) == own)
+        try client.wait("the values") { try Values(app.pid) == own }
         for word in ["setpriority", "ioprio_set", "oom_score_adj"] {
             try daemon.process.waitForLine(containing: word)
         }
         try client.application(path, "Resume")
         #expect(try client.state(path) == "inactive")
-        #expect(try Values(app.pid) == own)
+        try client.wait("the values") { try Values(app.pid) == own }
     }
 }
