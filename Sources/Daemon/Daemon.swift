@@ -396,7 +396,7 @@ public final class Daemon {
         step()
         stops.finish()
         resources.putBackAll()
-        records.writeAllWithoutResources()
+        records.writeAllWithoutResources(except: resources.owed)
         keeper?.finish()
         serviceManager.finish()
         loop.exit(code: code)
@@ -434,6 +434,10 @@ public final class Daemon {
         guard state != nil, isThere else {
             journal.log(.error, "the bus has gone away")
             return stop(with: 1)
+        }
+        guard ForeignDescriptors.finish(seconds: 1) else {
+            journal.log(.error, "the bus has disconnected appstated, which waits for a file server: restarting")
+            return makeWay(with: Self.temporaryFailure)
         }
         journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
         records.writeDelayed()

@@ -45,10 +45,11 @@ final class LedgerWriter {
         while !isDone(), worker.wait(until: loop.now + Self.longestWait) { takeResults() }
     }
 
-    /// Waits for what is under way, before the daemon ends.
-    func drain(milliseconds: UInt64) {
+    /// Waits for what is under way, before the daemon ends. Returns whether it is written.
+    func drain(milliseconds: UInt64) -> Bool {
         let end = Clock.monotonicMicroseconds + milliseconds * 1_000
         while worker.count > 0, worker.wait(until: end) { takeResults() }
+        return worker.count == 0
     }
 
     private func takeResults() {

@@ -407,10 +407,10 @@ extension String {
 }
 
 extension Message {
-    /// Reads `h`. The descriptor is closed by another thread: `ForeignDescriptors` says why.
+    /// Reads `h`. Unless it is a pidfd, it is closed by another thread: `ForeignDescriptors` says why.
     borrowing func readForeignDescriptor() throws(BusFailure) -> Descriptor {
         let descriptor = Descriptor(owning: try readDescriptor())
-        ForeignDescriptors.note(descriptor.rawValue)
+        if !PidFD.isPidFD(descriptor.rawValue) { ForeignDescriptors.note(descriptor.rawValue) }
         return descriptor
     }
 }

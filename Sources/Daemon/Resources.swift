@@ -48,8 +48,14 @@ final class Resources {
     private var source: Source?
     private var writer: LedgerWriter?
     private var lastJob: UInt64 = 0
+    /// What is written once the rest is.
+    private var waiting: [ApplicationNumber: ResourceLedger.Changes] = [:]
     /// The daemon ends: everything is done at once.
     private var isEnding = false
+    /// Whether a write need not wait long; known when the daemon ends.
+    private var canWrite = true
+    /// What these applications had is not back when the daemon ends. It stays recorded for the next one.
+    private(set) var owed: Set<ApplicationNumber> = []
 
     private enum Stage {
         case planning(UInt64)
@@ -261,7 +267,7 @@ final class Resources {
     /// Gives every application back what it had, however long it takes: the daemon ends in good order.
     func putBackAll() {
         isEnding = true
-        writer?.drain(milliseconds: Self.longestDrain)
+        canWrite = writer?.drain(milliseconds: Self.longestDrain) ?? true
         rows = [:]
         again = []
         awaited = [:]
@@ -278,9 +284,17 @@ final class Resources {
         if isEnding {
             switch underWay.removeValue(forKey: number) {
             case .writing(var changes)?: _ = carryOut(&changes, of: application)
-            // What it will have in the end is not known. The next daemon looks.
-            case .handedOver?: return
+            case .handedOver?:
+                owed.insert(number)
+                return
             case .planning?, nil: break
+            }
+            if var rest = waiting.removeValue(forKey: number) {
+                guard canWrite else {
+                    owed.insert(number)
+                    return
+                }
+                _ = carryOut(&rest, of: application)
             }
         } else if underWay[number] != nil || awaited[number] != nil {
             again.insert(number)
@@ -410,8 +424,8 @@ final class Resources {
         }
         keep(planned, of: application)
         var changes = changes
-        if changes.mayWait, !isEnding { return handOver(changes, of: application) }
-        if changes.isEmpty || carryOut(&changes, of: application) { return finish(application) }
+        if !isEnding || !canWrite { waiting[number] = changes.takeWaiting() }
+        if changes.isEmpty || carryOut(&changes, of: application) { return haveWritten(application) }
         underWay[number] = .writing(changes)
         retries.work(on: number, of: application.user) { [weak self] in
             guard let self, case .writing(var changes)? = underWay[number],
@@ -422,8 +436,18 @@ final class Resources {
                 return .soon
             }
             underWay[number] = nil
-            finish(application)
+            haveWritten(application)
             return .settled
+        }
+    }
+
+    /// What need not wait is written.
+    private func haveWritten(_ application: Registered) {
+        guard let rest = waiting.removeValue(forKey: application.number) else { return finish(application) }
+        if isEnding {
+            owed.insert(application.number)
+        } else {
+            handOver(rest, of: application)
         }
     }
 
@@ -470,7 +494,7 @@ final class Resources {
         if again.remove(number) != nil { return settleLater(number) }
         if ledgers[number]?.takeShortage() == true {
             // What is owed stays recorded: if the daemon ends, the next one restores it.
-            if !isEnding { postpone(number) }
+            if isEnding { owed.insert(number) } else { postpone(number) }
             return
         }
         departing[number] = nil

@@ -23,10 +23,18 @@ final class ServiceManager {
     /// How many messages may wait. Each may hold a descriptor.
     private static let mostMessages = 1_024
     private static let longestFlush: Int32 = 1_000
+    /// In milliseconds. While there is a watchdog, the thread never ends: there may be no room for another one.
+    private static let shortestIdle = 10_000
+    private static let retryPause: UInt64 = 1_000_000
 
     /// Without a service manager, everything does nothing.
     init() throws {
-        outbox = Service.isSupervised ? try Outbox(name: "appstated-told", limit: Self.mostMessages) : nil
+        let interval = Service.watchdogInterval.map { Int($0 / 1_000) } ?? 0
+        outbox =
+            Service.isSupervised
+            ? try Outbox(
+                name: "appstated-told", limit: Self.mostMessages,
+                idleMilliseconds: max(2 * interval, Self.shortestIdle)) : nil
     }
 
     /// See `Service.notify`.
@@ -51,8 +59,8 @@ final class ServiceManager {
     func beginWatchdog(on loop: EventLoop) throws(BusFailure) {
         guard let interval = Service.watchdogInterval else { return }
         let timer = try loop.timer { [unowned self, unowned loop] in
-            notify("WATCHDOG=1")
-            watchdog?.arm(at: loop.now + interval / 2)
+            let isSent = outbox?.post { Service.notify("WATCHDOG=1") } == true
+            watchdog?.arm(at: loop.now + (isSent ? interval / 2 : min(Self.retryPause, interval / 2)))
         }
         watchdog = timer
         timer.arm(at: loop.now)

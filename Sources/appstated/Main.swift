@@ -54,6 +54,7 @@ enum Main {
             bus = try Bus.system { journal.log(.error, $0) }
             inquiries = try Bus.system { journal.log(.error, $0) }
         } catch {
+            lines?.flush(milliseconds: longestFlush)
             let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
                 " (DBUS_SYSTEM_BUS_ADDRESS=\(String(cString: $0)))"
             }

@@ -95,11 +95,13 @@ final class Records {
         [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
     }
 
-    /// All applications have their resources back, and the daemon ends.
-    func writeAllWithoutResources() {
+    /// All applications but the `owed` have their resources back, and the daemon ends.
+    func writeAllWithoutResources(except owed: Set<ApplicationNumber>) {
         for application in table.all {
-            application.resources = []
-            state?.removeResources(application.number)
+            if !owed.contains(application.number) {
+                application.resources = []
+                state?.removeResources(application.number)
+            }
             _ = write(application.number)
         }
     }

@@ -34,6 +34,12 @@ public enum ForeignDescriptors {
         return clinux_close(descriptor)
     }
 
+    /// Waits until all that were to be closed are closed. execve(2) and exit(3) wait for threads that wait.
+    ///
+    /// - Parameter seconds: how long to wait at most.
+    /// - Returns: whether they are closed.
+    public static func finish(seconds: Int) -> Bool { table.finish(seconds: seconds) }
+
     /// The descriptors in the control messages, as cmsg(3) describes them.
     private static func sent(in message: msghdr) -> [Int32] {
         guard let control = message.msg_control else { return [] }
@@ -61,7 +67,7 @@ public enum ForeignDescriptors {
         /// As many as a process can have (fs.nr_open). Only pages that are used take memory.
         private static let size = 1 << 20
         /// A thread that waits is left to itself. If all wait, descriptors stay open.
-        private static let mostThreads = 32
+        private static let mostThreads = 16
         private static let stackSize = 64 << 10
         private static let idleSeconds = 1
 
@@ -73,12 +79,16 @@ public enum ForeignDescriptors {
         private var queue: [Int32] = []
         private var threads = 0
         private var idle = 0
+        private var isAwaited = false
+        private let finished = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
 
         init() {
             mutex.initialize(to: pthread_mutex_t())
             condition.initialize(to: pthread_cond_t())
             pthread_mutex_init(mutex, nil)
             pthread_cond_init(condition, nil)
+            finished.initialize(to: pthread_cond_t())
+            pthread_cond_init(finished, nil)
         }
 
         func note(_ descriptor: Int32) {
@@ -103,6 +113,22 @@ public enum ForeignDescriptors {
             } else if threads < Self.mostThreads, start() {
                 threads += 1
             }
+        }
+
+        private var isQuiet: Bool { queue.isEmpty && threads == idle }
+
+        func finish(seconds: Int) -> Bool {
+            var end = timespec()
+            clock_gettime(CLOCK_REALTIME, &end)
+            end.tv_sec += seconds
+            pthread_mutex_lock(mutex)
+            defer { pthread_mutex_unlock(mutex) }
+            isAwaited = true
+            defer { isAwaited = false }
+            while !isQuiet {
+                if pthread_cond_timedwait(finished, mutex, &end) == ETIMEDOUT { return isQuiet }
+            }
+            return true
         }
 
         private func start() -> Bool {
@@ -136,7 +162,12 @@ public enum ForeignDescriptors {
                 pthread_mutex_lock(mutex)
             }
             threads -= 1
+            tellIfQuiet()
             pthread_mutex_unlock(mutex)
+        }
+
+        private func tellIfQuiet() {
+            if isAwaited, isQuiet { pthread_cond_signal(finished) }
         }
 
         /// nil: there was none for a while.
@@ -146,6 +177,7 @@ public enum ForeignDescriptors {
             end.tv_sec += Self.idleSeconds
             while queue.isEmpty {
                 idle += 1
+                tellIfQuiet()
                 let result = pthread_cond_timedwait(condition, mutex, &end)
                 idle -= 1
                 if result == ETIMEDOUT, queue.isEmpty { return nil }

@@ -129,9 +129,11 @@ public struct PidFD: ~Copyable {
         var isThread: Bool
     }
 
+    /// Whether a descriptor is a pidfd, by its link in `/proc/self/fd`.
+    ///
     /// Asked first, because the kernel may wait without end before it tells of another kind: epoll(7) locks the whole
     /// set to list it, and a FUSE server that is asked by the set's owner may hold that lock. The link is only a name.
-    static func isPidFD(_ number: Int32) -> Bool {
+    public static func isPidFD(_ number: Int32) -> Bool {
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { buffer in
             guard let base = buffer.baseAddress else { return false }
             let count = readlink("/proc/self/fd/\(number)", base, buffer.count)

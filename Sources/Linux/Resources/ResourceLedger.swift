@@ -118,9 +118,14 @@ public struct ResourceLedger: Sendable {
         var weights: [WeightChange] = []
         var processes: ArraySlice<Change> = []
 
-        /// Whether what is to be written may have to wait: every user can hold the lock for `oom_score_adj`
-        /// (fs/proc/base.c, `__set_oom_adj`).
-        public var mayWait: Bool { processes.contains { $0.key.knob == .oom } }
+        /// Takes out what may have to wait: every user can hold the lock for `oom_score_adj` (fs/proc/base.c,
+        /// `__set_oom_adj`). nil: nothing has to.
+        public mutating func takeWaiting() -> Changes? {
+            let waiting = processes.filter { $0.key.knob == .oom }
+            if waiting.isEmpty { return nil }
+            processes.removeAll { $0.key.knob == .oom }
+            return Changes(processes: ArraySlice(waiting))
+        }
 
         /// Whether there is nothing to be written.
         public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }

@@ -19,9 +19,10 @@ public final class Outbox: @unchecked Sendable {
     /// - Parameters:
     ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     ///   - limit: see the property.
-    public init(name: String, limit: Int) throws(KernelFailure) {
+    ///   - idleMilliseconds: the thread ends after this long without a job.
+    public init(name: String, limit: Int, idleMilliseconds: Int = 10_000) throws(KernelFailure) {
         precondition(limit > 0)
-        thread = try WorkerThread(name: name, idleMilliseconds: 10_000)
+        thread = try WorkerThread(name: name, idleMilliseconds: idleMilliseconds)
         self.limit = limit
     }
 
