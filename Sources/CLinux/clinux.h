@@ -74,6 +74,26 @@ static inline long clinux_recvmsg(int socket, void *message, int flags) {
     return clinux_syscall(__NR_recvmsg, socket, message, flags);
 }
 
+// struct statx, defined here because <linux/stat.h> brings the mode bits along, which are Glibc's.
+struct clinux_statx {
+    __u32 mask, blksize;
+    __u64 attributes;
+    __u32 nlink, uid, gid;
+    __u16 mode, spare0;
+    __u64 ino, size, blocks, attributes_mask;
+    __u64 times[8];
+    __u32 rdev_major, rdev_minor, dev_major, dev_minor;
+    __u64 spare[14];
+};
+
+_Static_assert(sizeof(struct clinux_statx) == 256, "struct statx");
+
+// statx(2) with AT_STATX_DONT_SYNC from AT_FDCWD, for STATX_INO: a file system over the network, or FUSE, is not asked
+// for what is known of the file.
+static inline int clinux_stat_unsynced(const char *path, struct clinux_statx *status) {
+    return clinux_result(clinux_syscall(__NR_statx, -100, path, 0x4000, 0x100, status));
+}
+
 // fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {

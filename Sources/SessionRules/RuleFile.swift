@@ -3,16 +3,18 @@ import Linux
 /// The text of a configuration in which one rule is changed and everything else stays: comments, order, blanks.
 public struct RuleFile: Sendable {
     private var lines: [String]
+    private let lineEnd: String
 
     /// - Parameter text: the text of the file; empty if there is none.
     public init(_ text: String) {
         // A carriage return and a line feed are one Character.
         lines = text.split(omittingEmptySubsequences: false) { $0 == "\n" || $0 == "\r\n" }.map(String.init)
         if lines.last == "" { lines.removeLast() }
+        lineEnd = text.contains("\r\n" as Character) ? "\r\n" : "\n"
     }
 
     /// The text as it is now.
-    public var text: String { lines.map { $0 + "\n" }.joined() }
+    public var text: String { lines.map { $0 + lineEnd }.joined() }
 
     /// Sets keys of a rule. Adds the rule if it does not exist.
     ///
@@ -32,7 +34,10 @@ public struct RuleFile: Sendable {
                 lines.append("[\(rule.section)]")
             }
             guard let section = sections(of: rule).last else { continue }
-            lines.insert("\(key)=\(value)", at: place(in: section))
+            let place = place(in: section)
+            // An empty line ends a value that the file leaves open.
+            let open = isOpen(before: place) ? [""] : []
+            lines.insert(contentsOf: open + ["\(key)=\(value)"], at: place)
         }
     }
 
@@ -96,6 +101,10 @@ public struct RuleFile: Sendable {
             if !isComment(index) { isOpen = lines[index].last == "\\" }
             return isContinued
         }
+    }
+
+    private func isOpen(before place: Int) -> Bool {
+        lines[..<place].indices.last { !isComment($0) }.map { lines[$0].last == "\\" } ?? false
     }
 
     private func key(at index: Int) -> String? {

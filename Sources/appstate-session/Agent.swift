@@ -354,9 +354,7 @@ final class Agent {
         observer?.learn(names: entries.mapValues(\.name))
         let isKnown = registry?.isKnown == true
         adoption.learn(isKnown ? entries : nil)
-        // Without a daemon nothing tells that an application runs again, or has ended: its connections must not stay
-        // open by our copies of them.
-        connections?.watch(isKnown ? Set(suspended) : [], among: registered)
+        watchConnections(of: isKnown ? Set(suspended) : [])
         report()
     }
 
@@ -368,7 +366,13 @@ final class Agent {
         let new = suspended.subtracting(self.suspended)
         self.suspended = self.suspended.filter(suspended.contains) + new.sorted()
         if !new.isEmpty { requests?.noteSuspension() }
-        connections?.watch(suspended, among: registered)
+        watchConnections(of: suspended)
+    }
+
+    /// Without a daemon, or without the bus, nothing tells that an application runs again, or has ended: its connections
+    /// must not stay open by our copies of them.
+    private func watchConnections(of suspended: Set<Int32>) {
+        connections?.watch(isLost ? [] : suspended, among: registered)
     }
 
     /// One of those that are suspended may have the X server to itself, most likely the last. They are let run in turn
@@ -442,6 +446,7 @@ final class Agent {
         guard !isLost else { return journal.log(.debug, why) }
         isLost = true
         journal.log(.warning, why)
+        watchConnections(of: [])
         // A bus that lets us in may cut us off each time.
         if loop.now >= connected + Self.longestDelay { reconnectionDelay = Self.shortestDelay }
         // Not from within its own handler.
@@ -494,6 +499,8 @@ final class Agent {
     }
 
     private func reconnect() {
+        // An observer that sees again does not wait for it.
+        reconnection?.disarm()
         disconnect()
         do throws(BusFailure) {
             (connected, isLost) = (loop.now, false)

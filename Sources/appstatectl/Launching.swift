@@ -23,17 +23,25 @@ struct Launch: ParsableCommand {
 
     func run() throws {
         let urls = try targets.map(Target.url)
-        let order = LaunchOrder(
-            appID: Self.id(ofEntry: appID), urls: urls, reason: urls.isEmpty ? .user : .url,
-            isBackground: background)
-        let path = try bus.connect().launch(order)
+        var order = LaunchOrder(
+            appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background)
+        let client = try bus.connect()
+        let path: String
+        do {
+            path = try client.launch(order)
+        } catch let failure as Failure where failure.verdict == .noSuchApplication {
+            // An id may end like the name of a file: org.telegram.desktop.
+            guard let id = Self.id(ofFile: appID) else { throw failure }
+            order.appID = id
+            path = try client.launch(order)
+        }
         if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
     }
 
-    /// The id of an entry, which may be given as the name of its file.
-    private static func id(ofEntry name: String) -> String {
+    /// The id of the entry in a file of this name; nil: it is no name of such a file.
+    private static func id(ofFile name: String) -> String? {
         let suffix = ".desktop"
-        return name.hasSuffix(suffix) && name != suffix ? String(name.dropLast(suffix.count)) : name
+        return name.hasSuffix(suffix) && name != suffix ? String(name.dropLast(suffix.count)) : nil
     }
 
     /// An application in the format that `register` prints.
@@ -86,7 +94,7 @@ struct LaunchOrder {
         case url
     }
 
-    let appID: String
+    var appID: String
     var urls: [String]
     let reason: Reason
     let isBackground: Bool

@@ -110,13 +110,13 @@ struct UnitTests {
         let change = try stage.bus.newCall(
             destination: "org.freedesktop.systemd1", path: "/org/freedesktop/systemd1",
             interface: "org.freedesktop.systemd1.Manager", member: "SetEnvironment")
-        try change.append(strings: ["CHANGED=new", "DISPLAY=:88"])
+        try change.append(strings: ["CHANGED=new", "DISPLAY=:88", "NIRI_SOCKET=/other"])
         _ = try stage.bus.call(change, timeout: 300_000_000)
         let child = try Child(
             try #require(StartTests.actor), ["--proceed", "a", "sh", "-c", "env > \(out)"],
             environment: [
                 "NOTIFY_SOCKET": "/x", "DESKTOP_STARTUP_ID": "old", "MINE": "a b $x",
-                "CHANGED": "old", "DISPLAY": ":77",
+                "CHANGED": "old", "DISPLAY": ":77", "NIRI_SOCKET": "/ours",
                 "BASH_FUNC_x%%": "() { :; }",
                 "BAD": "a\u{1}b", "DBUS_SESSION_BUS_ADDRESS": stage.manager.address,
                 "XDG_RUNTIME_DIR": stage.scratch.path,
@@ -125,6 +125,8 @@ struct UnitTests {
         #expect(child.output.contains("app-appstate-a-1.service"), "\(child.output)")
         let lines = (stage.text("out") ?? "").components(separatedBy: "\n")
         #expect(lines.contains("CHANGED=new") && lines.contains("DISPLAY=:77"))
+        #expect(lines.contains("NIRI_SOCKET=/ours"))
+        #expect(lines.contains("DBUS_SESSION_BUS_ADDRESS=\(stage.manager.address)"))
         #expect(lines.contains("MINE=a b $x") && lines.contains("XDG_ACTIVATION_TOKEN=a $token"))
         #expect(lines.filter { $0.hasPrefix("DESKTOP_STARTUP_ID=") } == ["DESKTOP_STARTUP_ID=an id"])
         for name in ["NOTIFY_SOCKET=/x", "BASH_FUNC", "BAD="] {

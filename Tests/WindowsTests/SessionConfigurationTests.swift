@@ -229,7 +229,7 @@ struct SessionConfigurationTests {
         var continued = RuleFile(
             "[Application  a ]\r\nKeepWhile=audio \\\r\n# why\r\n  clipboard\r\nSuspension=never\r\n")
         continued.set([("KeepWhile", "none")], in: Rule("a"))
-        #expect(continued.text == "[Application  a ]\nSuspension=never\nKeepWhile=none\n")
+        #expect(continued.text == "[Application  a ]\r\nSuspension=never\r\nKeepWhile=none\r\n")
         let isRemoved = continued.remove(Rule("a"))
         #expect(isRemoved && continued.text == "")
         var above = RuleFile(
@@ -242,6 +242,12 @@ struct SessionConfigurationTests {
         above.set([("Suspension", "")], in: Rule("a"))
         let isGone = above.remove(Rule("a"))
         #expect(isGone && above.text == "# about b\n\n# more\n[Application b]\n")
+        for rest in ["", "# why\n"] {
+            var open = RuleFile("[Application a]\nKeepWhile=audio \\\n" + rest)
+            open.set([("Suspension", "never")], in: Rule("a"))
+            #expect(
+                open.text == "[Application a]\nKeepWhile=audio \\\n" + rest + "\nSuspension=never\n")
+        }
         var empty = RuleFile("")
         empty.set([("Suspension", "automatic")], in: Rule("x y"))
         #expect(empty.text == "[Application x y]\nSuspension=automatic\n")

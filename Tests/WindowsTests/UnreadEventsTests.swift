@@ -281,11 +281,9 @@ struct ClientRequestTests {
         let loop = try EventLoop()
         var needs: [DemandReason] = []
         var fills = 0
-        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) {
-            needs.append($1)
-        } full: { _ in
-            fills += 1
-        }
+        let watch = try ConnectionWatch(
+            loop: loop, journal: Journal(identifier: "test"), needed: { needs.append($1) },
+            full: { _ in fills += 1 }, timeToRun: 0)
         watch.watch([client.pid], among: [client.pid])
         try request.wait("the need", on: loop) { !needs.isEmpty }
         #expect(needs == [.input])

@@ -21,6 +21,8 @@ struct LaunchCommandTests {
         private(set) var orders: [String] = []
         /// The answer to requests; nil: a path.
         var refusal: MethodError?
+        /// The ids that there are; nil: all.
+        var known: Set<String>?
 
         init() throws {
             let policies = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
@@ -46,6 +48,11 @@ struct LaunchCommandTests {
                                     + options.map { "\($0.key)=\(Self.text($0.value))" }.sorted())
                                     .joined(separator: " "))
                             if let refusal { throw refusal }
+                            guard known?.contains(id) != false else {
+                                throw MethodError(
+                                    "org.appstate1.Error.NoSuchApplication", "there is no desktop entry \(id)"
+                                )
+                            }
                             let path = "/org/appstate1/application/\(orders.count)"
                             try call.reply { try $0.append(objectPath: path) }
                         }
@@ -128,8 +135,14 @@ struct LaunchCommandTests {
         let missing = try desk.run("launch", "org.example.Editor", "none.txt")
         #expect(missing.status == .exited(1) && desk.orders.isEmpty)
         #expect(missing.errors.contains("none.txt: No such file or directory"))
-        _ = try desk.run("launch", "org.example.Editor.desktop")
-        #expect(desk.orders == ["org.example.Editor reason=user"])
+        _ = try desk.run("launch", "org.telegram.desktop")
+        #expect(desk.orders == ["org.telegram.desktop reason=user"])
+        desk.known = ["org.example.Editor"]
+        let file = try desk.run("launch", "org.example.Editor.desktop")
+        #expect(file.status == .exited(0))
+        #expect(
+            desk.orders == ["org.example.Editor.desktop reason=user", "org.example.Editor reason=user"])
+        desk.known = nil
         let json = try desk.run("launch", "--json", "org.example.Editor").output
         #expect(json.contains("\"number\":1") && json.contains("\"path\":\"/org/appstate1/application/1\""))
     }

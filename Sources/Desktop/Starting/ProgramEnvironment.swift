@@ -16,9 +16,11 @@ enum ProgramEnvironment {
     /// Variables that say which session of the user the program belongs to. The service manager, which all sessions
     /// share, has those of the session that began last.
     private static let session: Set<String> = [
-        "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "SWAYSOCK", "I3SOCK", "SESSION_MANAGER",
-        "DESKTOP_SESSION", "XDG_CURRENT_DESKTOP", "XDG_SEAT", "XDG_SESSION_CLASS", "XDG_SESSION_DESKTOP",
-        "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_VTNR",
+        "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "SWAYSOCK", "I3SOCK", "HYPRLAND_INSTANCE_SIGNATURE",
+        "NIRI_SOCKET", "GNOME_SETUP_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "SESSION_MANAGER",
+        "DESKTOP_SESSION", "KDE_FULL_SESSION", "KDE_SESSION_VERSION", "XDG_CURRENT_DESKTOP",
+        "XDG_MENU_PREFIX", "XDG_SEAT", "XDG_SESSION_CLASS", "XDG_SESSION_DESKTOP", "XDG_SESSION_ID",
+        "XDG_SESSION_TYPE", "XDG_VTNR",
     ]
 
     /// For a unit, which has the service manager's variables too: those of a child that the service manager does not

@@ -96,7 +96,14 @@ public struct SocketCopy: Sendable {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
         }
         if !own.holders.isEmpty {
-            let roles = try roles(among: own.holders, handed, isService)
+            let roles: [UInt32: Role]
+            do throws(KernelFailure) {
+                roles = try Self.roles(among: own.holders, handed, isService)
+            } catch {
+                // FUSE needs no socket diagnosis, which a kernel may lack.
+                if found.isEmpty { throw error }
+                roles = [:]
+            }
             for (inode, role) in roles.sorted(by: { $0.key < $1.key }) {
                 guard let (pid, number) = own.holders[inode] else { continue }
                 found.append((.socket(inode), role, pid, number))

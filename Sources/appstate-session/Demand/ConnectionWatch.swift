@@ -16,6 +16,7 @@ final class ConnectionWatch {
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private let full: (_ pid: Int32) -> Void
+    private let timeToRun: UInt64
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
@@ -34,8 +35,8 @@ final class ConnectionWatch {
         var sources: [SocketCopy.ID: Source] = [:]
         /// The connections that are being looked at, and whether something has arrived in each meanwhile.
         var looks: [SocketCopy.ID: Bool] = [:]
-        /// The need was reported. Only what fills up is still watched.
-        var isReported = false
+        /// When the need was reported, after which only what fills up is still watched; nil: it was not.
+        var reported: UInt64?
         var isFull = false
     }
 
@@ -81,14 +82,17 @@ final class ConnectionWatch {
     ///     suspended anew.
     ///   - full: gets the main process of an application that the display server may soon cut off, because it is still
     ///     suspended after the need was reported, and more and more waits for it.
+    ///   - timeToRun: until an application runs for which a need was reported, unless it is to stay suspended;
+    ///     microseconds.
     init(
         loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
-        full: @escaping (_ pid: Int32) -> Void = { _ in }
+        full: @escaping (_ pid: Int32) -> Void = { _ in }, timeToRun: UInt64 = 100_000
     ) throws {
         self.loop = loop
         self.journal = journal
         self.needed = needed
         self.full = full
+        self.timeToRun = timeToRun
         worker = try Worker(name: "connections", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [unowned self] _ in takeResults() }
         retry = try loop.timer { [unowned self] in lookAgain() }
@@ -270,7 +274,7 @@ final class ConnectionWatch {
         guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: id),
             let socket = watched[pid]??.sockets.first(where: { $0.id == id })
         else { return }
-        if watched[pid]??.isReported == true {
+        if watched[pid]??.reported != nil {
             noteFill(of: socket, pid)
         } else if let reason {
             report(reason, in: id, of: pid)
@@ -280,22 +284,25 @@ final class ConnectionWatch {
         }
     }
 
-    /// The need was reported in vain: a person or another program has stopped the application.
+    /// The need was reported in vain: a person or another program has stopped the application. Whoever is suspended by
+    /// policy runs again in a moment; if it does not, what arrives later is looked at.
     private func noteFill(of socket: SocketCopy, _ pid: Int32) {
         let fill = Self.fill(of: socket)
         if fill <= 1 {
             // It was drained.
             watched[pid]??.isFull = false
-        } else if fill > 2, watched[pid]??.isFull == false {
+        } else if fill > 2, case let watch?? = watched[pid], !watch.isFull, let reported = watch.reported,
+            loop.now >= reported + timeToRun
+        {
             watched[pid]??.isFull = true
             full(pid)
         }
     }
 
     private func report(_ reason: DemandReason, in id: SocketCopy.ID, of pid: Int32) {
-        guard case var watch?? = watched[pid], !watch.isReported else { return }
+        guard case var watch?? = watched[pid], watch.reported == nil else { return }
         // Until it is suspended anew.
-        watch.isReported = true
+        watch.reported = loop.now
         let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.id))
         for (id, source) in watch.sources where !kept.contains(id) { source.cancel() }
         watch.sources = watch.sources.filter { kept.contains($0.key) }

@@ -24,7 +24,7 @@ final class StartWatch {
     private var nextLook: UInt64 = 0
 
     private struct Program {
-        let file: File
+        let file: FileIdentity
         /// Its path, where it is a script.
         let script: String?
         var pids: Set<Int32> = []
@@ -86,7 +86,7 @@ final class StartWatch {
         }
         let path = script ?? "/proc/\(pid)/exe"
         let watch = inotify_add_watch(inotify.rawValue, path, UInt32(IN_OPEN))
-        guard watch >= 0, let file = File(path) else {
+        guard watch >= 0, let file = FileIdentity(path) else {
             // Of a sandboxed one, say, which cannot be started by its file from without.
             journal.log(.debug, "\(path): \(String(cString: strerror(errno)))")
             return nil
@@ -202,13 +202,13 @@ final class StartWatch {
 
     /// Our user's processes, and what they run.
     private struct Running {
-        private var programs: [File: Set<Int32>] = [:]
+        private var programs: [FileIdentity: Set<Int32>] = [:]
         private var scripts: [(pid: Int32, path: String)] = []
 
         init(_ proc: Proc, scripts isScripts: Bool) {
             for pid in (try? proc.processes()) ?? [] {
                 // Other users' processes do not say what they run.
-                guard let file = File("/proc/\(pid)/exe") else { continue }
+                guard let file = FileIdentity("/proc/\(pid)/exe") else { continue }
                 programs[file, default: []].insert(pid)
                 guard isScripts else { continue }
                 for path in StartWatch.arguments(of: pid) { scripts.append((pid, path)) }
@@ -220,21 +220,9 @@ final class StartWatch {
             // Whatever else stands in an argument is not looked at: it may be on a file system that hangs.
             let name = script.split(separator: "/").last
             let same = scripts.filter {
-                $0.path.split(separator: "/").last == name && File($0.path) == program.file
+                $0.path.split(separator: "/").last == name && FileIdentity($0.path) == program.file
             }
             return Set(same.map(\.pid))
-        }
-    }
-
-    /// Which file a path leads to.
-    private struct File: Hashable {
-        let device: UInt
-        let inode: UInt
-
-        init?(_ path: String) {
-            var status = stat()
-            guard stat(path, &status) == 0 else { return nil }
-            (device, inode) = (UInt(status.st_dev), UInt(status.st_ino))
         }
     }
 }
