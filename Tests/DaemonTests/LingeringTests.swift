@@ -69,3 +69,50 @@ struct LingeringTests {
         #expect(try killed.waitForExit() == .signalled(SIGKILL))
     }
 }
+
+/// Everybody may fill the journal's socket.
+@Suite("A full journal", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct FullJournalTests {
+    @Test(
+        "a journal that reads nothing holds nothing up",
+        .enabled(if: TestDaemon.canHaveSessions, Comment(rawValue: TestDaemon.whatSessionsNeed)))
+    func full() throws {
+        let daemon = try TestDaemon(hasSessions: true)
+        let client = try daemon.client()
+        mkdir(daemon.loginDirectory + "/journal", 0o755)
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        let path = daemon.loginDirectory + "/journal/socket"
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix($0.count - 1)) }
+        let journal = Self.socket()
+        var senders: [Int32] = []
+        defer { for socket in [journal] + senders { close(socket) } }
+        let count = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
+                let length = socklen_t(MemoryLayout<sockaddr_un>.size)
+                guard bind(journal, address, length) == 0 else { return 0 }
+                // Each sender has a limit of its own.
+                while true {
+                    let sender = Self.socket()
+                    senders.append(sender)
+                    guard sendto(sender, "x", 1, Int32(MSG_DONTWAIT), address, length) == 1 else { break }
+                    while sendto(sender, "x", 1, Int32(MSG_DONTWAIT), address, length) == 1 {}
+                }
+                return senders.count
+            }
+        }
+        try #require(count > 1)
+        // The journal gets a line about each.
+        for number in 0..<3 {
+            let app = try Child("sleep", ["1000"])
+            let path = try client.register("org.example.Logged\(number)", app.pid)
+            try client.application(path, "Unregister")
+        }
+        let app = try Child("sleep", ["1000"])
+        #expect(try client.state(try client.register("org.example.Last", app.pid)) == "background")
+    }
+
+    private static func socket() -> Int32 {
+        Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    }
+}
