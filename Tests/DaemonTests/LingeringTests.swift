@@ -78,7 +78,7 @@ struct FullJournalTests {
         .enabled(if: TestDaemon.canHaveSessions, Comment(rawValue: TestDaemon.whatSessionsNeed)))
     func full() throws {
         let daemon = try TestDaemon(hasSessions: true)
-        let client = try daemon.client()
+        let client = try daemon.subscriber()
         mkdir(daemon.loginDirectory + "/journal", 0o755)
         var address = sockaddr_un()
         address.sun_family = sa_family_t(AF_UNIX)
@@ -106,7 +106,8 @@ struct FullJournalTests {
         for number in 0..<3 {
             let app = try Child("sleep", ["1000"])
             let path = try client.register("org.example.Logged\(number)", app.pid)
-            try client.application(path, "Unregister")
+            app.kill(SIGKILL)
+            try client.waitForRemoval(of: path)
         }
         let app = try Child("sleep", ["1000"])
         #expect(try client.state(try client.register("org.example.Last", app.pid)) == "background")
