@@ -39,11 +39,11 @@ extension Daemon {
     }
 
     /// The process of a pidfd that a caller passed. Takes the descriptor over.
-    func subject(descriptor sent: consuming Descriptor) throws(MethodError) -> NamedProcess {
+    func subject(descriptor number: Int32) throws(MethodError) -> NamedProcess {
         let descriptor: PidFD
         let pid: Int32
         do {
-            descriptor = try PidFD(adopting: sent)
+            descriptor = try PidFD(adopting: Descriptor(owning: number))
         } catch  where error.isNoSuchProcess {
             throw MethodError(.noSuchProcess, "The process of the pidfd has ended")
         } catch  where error.isExhaustion {
@@ -407,10 +407,11 @@ extension String {
 }
 
 extension Message {
-    /// Reads `h`. Unless it is a pidfd, it is closed by another thread: `ForeignDescriptors` says why.
-    borrowing func readForeignDescriptor() throws(BusFailure) -> Descriptor {
-        let descriptor = Descriptor(owning: try readDescriptor())
-        if !PidFD.isPidFD(descriptor.rawValue) { ForeignDescriptors.note(descriptor.rawValue) }
+    /// Reads `h`; the caller owns the descriptor. Unless it is a pidfd, it is closed by another thread:
+    /// `ForeignDescriptors` says why.
+    borrowing func readForeignDescriptor() throws(BusFailure) -> Int32 {
+        let descriptor = try readDescriptor()
+        if !PidFD.isPidFD(descriptor) { ForeignDescriptors.note(descriptor) }
         return descriptor
     }
 }

@@ -26,9 +26,9 @@ extension Daemon {
                     out: [("application", "o")]
                 ) { [unowned self] call in
                     let id = try call.message.readString()
-                    let descriptor = try call.message.readForeignDescriptor()
+                    let descriptor = Descriptor(owning: try call.message.readForeignDescriptor())
                     let options = try call.message.readDictionary()
-                    try register(call, id, try subject(descriptor: descriptor), options, try caller())
+                    try register(call, id, try subject(descriptor: descriptor.release()), options, try caller())
                 },
                 Method(Name.listApplications, out: [("applications", "a(osuus)")]) { [unowned self] call in
                     listings.answer(.rows, call.deferred(), try caller())
