@@ -28,7 +28,8 @@ extension Daemon {
                     let id = try call.message.readString()
                     let descriptor = Descriptor(owning: try call.message.readForeignDescriptor())
                     let options = try call.message.readDictionary()
-                    try register(call, id, try subject(descriptor: descriptor.release()), options, try caller())
+                    try register(
+                        call, id, try subject(descriptor: descriptor.release()), options, try caller())
                 },
                 Method(Name.listApplications, out: [("applications", "a(osuus)")]) { [unowned self] call in
                     listings.answer(.rows, call.deferred(), try caller())
