@@ -56,6 +56,8 @@ extension ResourceLedger {
                 }
                 if try read(change.key.knob, target) == change.before.written {
                     try write(change)
+                    // It may have waited, and what was made meanwhile has the value of before.
+                    records[change.key]?.changedAt = Clock.bootTicks
                 } else {
                     // Another process has changed it since: the next look finds that.
                     records[change.key] = change.before
