@@ -65,11 +65,11 @@ public struct Journal: Sendable {
     ///   - fields: further fields, with names as in systemd.journal-fields(7): capitals, digits, underscores.
     public func log(_ priority: Priority, _ message: String, _ fields: [(String, String)] = []) {
         guard logs(priority) else { return }
+        let entries = entries(priority, message, fields)
         if let sender {
-            let entries = entries(priority, message, fields)
             if sender.post({ Self.send(entries) }) { noteLosses(sender) }
         } else {
-            Self.send(entries(priority, message, fields))
+            Self.send(entries)
         }
         if let line, Self.hasRoom(line) {
             let bytes = Array("\(identifier): \(Self.line(message))\n".utf8)

@@ -110,7 +110,9 @@ public enum ForeignDescriptors {
             queue.append(descriptor)
             if queue.count <= idle {
                 pthread_cond_signal(condition)
-            } else if threads < Self.mostThreads, start() {
+            } else if threads < Self.mostThreads,
+                DetachedThread.start(stackSize: Self.stackSize, { self.run() }) == 0
+            {
                 threads += 1
             }
         }
@@ -129,28 +131,6 @@ public enum ForeignDescriptors {
                 if pthread_cond_timedwait(finished, mutex, &end) == ETIMEDOUT { return isQuiet }
             }
             return true
-        }
-
-        private func start() -> Bool {
-            var attributes = pthread_attr_t()
-            pthread_attr_init(&attributes)
-            defer { pthread_attr_destroy(&attributes) }
-            pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-            pthread_attr_setstacksize(&attributes, Self.stackSize)
-            // Signals belong to the deciding thread.
-            var all = sigset_t()
-            var before = sigset_t()
-            sigfillset(&all)
-            pthread_sigmask(SIG_SETMASK, &all, &before)
-            defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
-            var thread = pthread_t()
-            return pthread_create(
-                &thread, &attributes,
-                { argument in
-                    guard let argument else { return nil }
-                    Unmanaged<Table>.fromOpaque(argument).takeUnretainedValue().run()
-                    return nil
-                }, Unmanaged.passUnretained(self).toOpaque()) == 0
         }
 
         private func run() {

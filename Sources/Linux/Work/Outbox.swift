@@ -78,10 +78,7 @@ public final class Outbox: @unchecked Sendable {
                 isAwaited = count > 0
                 return count == 0
             }
-            let now = Clock.monotonicMicroseconds
-            guard !isEmpty, now < end else { return isEmpty }
-            var ready = pollfd(fd: thread.descriptor, events: Int16(POLLIN), revents: 0)
-            poll(&ready, 1, Int32((end - now) / 1_000) + 1)
+            guard !isEmpty, thread.wait(until: end) else { return isEmpty }
             thread.acknowledge()
         }
     }

@@ -32,20 +32,6 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     /// How many jobs are under way.
     public private(set) var count = 0
 
-    /// Waits until a job is done, for a program that is about to end.
-    ///
-    /// - Parameter end: when to give up, CLOCK_MONOTONIC in microseconds.
-    /// - Returns: whether there are results.
-    public func wait(until end: UInt64) -> Bool {
-        while true {
-            let now = Clock.monotonicMicroseconds
-            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
-            let count = poll(&ready, 1, now < end ? Int32(clamping: (end - now + 999) / 1_000) : 0)
-            if count < 0, errno == EINTR { continue }
-            return count == 1
-        }
-    }
-
     private let thread: WorkerThread
     private let results: Results
 
@@ -88,6 +74,12 @@ public final class Worker<Key: Sendable, Value: Sendable> {
         count += 1
         return .accepted
     }
+
+    /// Waits until a job is done.
+    ///
+    /// - Parameter end: when to give up, CLOCK_MONOTONIC in microseconds.
+    /// - Returns: whether there are results.
+    public func wait(until end: UInt64) -> Bool { thread.wait(until: end) }
 
     /// The jobs that were done since the last call, in the order of submission; the descriptor is no longer readable
     /// until there are more.

@@ -18,7 +18,6 @@ final class WorkerThread: @unchecked Sendable {
     private var hasThread = false
     private var isClosed = false
 
-    /// A locked stack counts whole (`MemoryLock`), and the default is 8 MiB.
     private static let stackSize = 256 << 10
 
     init(name: String, idleMilliseconds: Int) throws(KernelFailure) {
@@ -56,7 +55,7 @@ final class WorkerThread: @unchecked Sendable {
     func submit(_ job: @escaping @Sendable () -> Void) -> Int32 {
         withLock {
             if !hasThread {
-                let failure = start()
+                let failure = DetachedThread.start(stackSize: Self.stackSize) { self.run() }
                 guard failure == 0 else { return failure }
                 hasThread = true
             }
@@ -90,29 +89,18 @@ final class WorkerThread: @unchecked Sendable {
         _ = read(finished.rawValue, &count, MemoryLayout<UInt64>.size)
     }
 
-    private func start() -> Int32 {
-        var attributes = pthread_attr_t()
-        pthread_attr_init(&attributes)
-        defer { pthread_attr_destroy(&attributes) }
-        pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-        pthread_attr_setstacksize(&attributes, Self.stackSize)
-        // Signals belong to the deciding thread.
-        var all = sigset_t()
-        var before = sigset_t()
-        sigfillset(&all)
-        pthread_sigmask(SIG_SETMASK, &all, &before)
-        defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
-        var thread = pthread_t()
-        let own = Unmanaged.passRetained(self)
-        let failure = pthread_create(
-            &thread, &attributes,
-            { argument in
-                guard let argument else { return nil }
-                Unmanaged<WorkerThread>.fromOpaque(argument).takeRetainedValue().run()
-                return nil
-            }, own.toOpaque())
-        if failure != 0 { own.release() }
-        return failure
+    /// Waits until the descriptor is readable. To be called by a thread that may wait.
+    ///
+    /// - Parameter end: when to give up, CLOCK_MONOTONIC in microseconds.
+    /// - Returns: whether it is readable.
+    func wait(until end: UInt64) -> Bool {
+        while true {
+            let now = Clock.monotonicMicroseconds
+            var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            let count = poll(&ready, 1, now < end ? Int32(clamping: (end - now + 999) / 1_000) : 0)
+            if count < 0, errno == EINTR { continue }
+            return count == 1
+        }
     }
 
     private func run() {
