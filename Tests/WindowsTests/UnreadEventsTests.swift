@@ -208,6 +208,17 @@ struct ClientRequestTests {
         try request.expectDemand(.sessionEnd)
     }
 
+    /// The beginning of a client in Python that is connected to `end`, the server's side, at the path in its argument.
+    private static let connected = """
+        import os, signal, socket, struct, sys
+        server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        server.bind(sys.argv[1])
+        server.listen()
+        client.connect(sys.argv[1])
+        end = server.accept()[0]
+
+        """
+
     @Test("a request behind a passed descriptor, which the kernel does not show, is found later")
     func behindDescriptor() throws {
         let directory = try TestDesktop.directory()
@@ -216,23 +227,18 @@ struct ClientRequestTests {
             ListeningApp.python,
             [
                 "-c",
-                """
-                import signal, socket, struct, sys
-                server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-                server.bind(sys.argv[1])
-                server.listen()
-                client.connect(sys.argv[1])
-                end = server.accept()[0]
-                keymap, close = struct.pack("=IIII", 5, 16 << 16, 1, 2), struct.pack("=II", 9, 8 << 16 | 1)
-                socket.send_fds(end, [keymap], [0])
-                end.sendall(close)
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                print("sent", flush=True)
-                signal.sigwait({signal.SIGUSR1})
-                left = len(keymap) + len(close)
-                while left: left -= len(client.recv(left))
-                signal.pause()
-                """, directory + "/wayland-7",
+                Self.connected
+                    + """
+                    keymap, close = struct.pack("=IIII", 5, 16 << 16, 1, 2), struct.pack("=II", 9, 8 << 16 | 1)
+                    socket.send_fds(end, [keymap], [0])
+                    end.sendall(close)
+                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                    print("sent", flush=True)
+                    signal.sigwait({signal.SIGUSR1})
+                    left = len(keymap) + len(close)
+                    while left: left -= len(client.recv(left))
+                    signal.pause()
+                    """, directory + "/wayland-7",
             ])
         try client.waitForLine(containing: "sent")
         let request = try Request(client)
@@ -252,26 +258,21 @@ struct ClientRequestTests {
             ListeningApp.python,
             [
                 "-c",
-                """
-                import os, signal, socket, struct, sys
-                server, client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-                server.bind(sys.argv[1])
-                server.listen()
-                client.connect(sys.argv[1])
-                end = server.accept()[0]
-                motion = struct.pack("=IIIii", 5, 20 << 16 | 2, 1, 2, 3) + struct.pack("=II", 5, 8 << 16 | 5)
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                def move():
-                    for _ in range(80): end.sendall(motion)
-                other = os.fork()
-                if other == 0:
-                    signal.sigtimedwait({signal.SIGUSR1}, 300)
+                Self.connected
+                    + """
+                    motion = struct.pack("=IIIii", 5, 20 << 16 | 2, 1, 2, 3) + struct.pack("=II", 5, 8 << 16 | 5)
+                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                    def move():
+                        for _ in range(80): end.sendall(motion)
+                    other = os.fork()
+                    if other == 0:
+                        signal.sigtimedwait({signal.SIGUSR1}, 300)
+                        move()
+                        os._exit(0)
                     move()
-                    os._exit(0)
-                move()
-                print("sent", other, flush=True)
-                while True: signal.pause()
-                """, directory + "/wayland-7",
+                    print("sent", other, flush=True)
+                    while True: signal.pause()
+                    """, directory + "/wayland-7",
             ])
         try client.waitForLine(containing: "sent")
         let word = client.output.split(whereSeparator: \.isWhitespace).last
