@@ -229,14 +229,14 @@ struct AdoptedTests {
         let former = try client.register("org.example.Actor", app.pid, adopted)
         try client.setMinimized(app.pid, true)
         try client.catchUp()
-        #expect(try Niceness.read(app.pid) == own + 7)
+        try client.wait("the nice value") { try Niceness.read(app.pid) == own + 7 }
         let files = ["applications", "resources"].map {
             "\(daemon.runtimeDirectory)/\($0)/\(former.split(separator: "/").last ?? "")"
         }
         let texts = try files.map { try String(contentsOfFile: $0, encoding: .utf8) }
         let path = try app.register()
         try client.catchUp()
-        #expect(try Niceness.read(app.pid) == own)
+        try client.wait("its own nice value") { try Niceness.read(app.pid) == own }
 
         try daemon.end(SIGKILL)
         for (file, text) in zip(files, texts) {
@@ -248,7 +248,7 @@ struct AdoptedTests {
         for file in files { #expect(access(file, F_OK) != 0) }
         try app.application(path, "FinishLaunching")
         try client.application(path, "Unregister")
-        #expect(try Niceness.read(app.pid) == own)
+        try client.wait("its own nice value") { try Niceness.read(app.pid) == own }
     }
 
     @Test(

@@ -47,8 +47,7 @@ struct NewcomerTests {
         #expect(try given(inner) == ["Nice=\(own + 7), was \(own) (1 thread)"])
         try client.setFocus(child)
         try client.wait(for: inner, toBe: "active")
-        try client.settle()
-        #expect(try Niceness.read(child) == own)
+        try family.wait("its own nice value") { try Niceness.read(child) == own }
         #expect(family.count(nice: own + 7) == family.all.count - 1)
     }
 

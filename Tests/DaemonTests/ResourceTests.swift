@@ -189,7 +189,7 @@ struct ResourceTests {
         let child = try app.make("fork")
         try client.setMinimized(app.pid, true)
         try wait(for: path, toBe: "background", client)
-        #expect(try Values(child).nice == own.nice + 7)
+        try client.wait("the nice value") { try Values(child).nice == own.nice + 7 }
         let inner = try client.register("org.example.Inner", child)
         try wait(for: inner, toBe: "background", client)
         try client.wait("the values") {
@@ -230,8 +230,7 @@ struct ResourceTests {
         try client.application(path, "Suspend")
         let otherPath = try client.register("org.example.Editor", other.pid)
         try wait(for: otherPath, toBe: "background", client)
-        #expect(try Values(app.pid) != own)
-        #expect(try Values(other.pid) != own)
+        try client.wait("the values") { try Values(app.pid) != own && Values(other.pid) != own }
         daemon.process.kill(signal)
         #expect(try daemon.process.waitForExit() == .exited(0))
         #expect(try Values(app.pid) == own)
