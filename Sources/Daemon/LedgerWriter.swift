@@ -24,7 +24,8 @@ final class LedgerWriter {
     ) throws {
         self.loop = loop
         self.written = written
-        worker = try Worker(name: "appstated-score", limit: Self.mostJobs)
+        // The deciding thread waits for it.
+        worker = try Worker(name: "appstated-score", limit: Self.mostJobs, givesWay: false)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
 

@@ -8,6 +8,7 @@ final class WorkerThread: @unchecked Sendable {
     /// The thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     private let name: String
     private let idleMilliseconds: Int
+    private let givesWay: Bool
     /// Written to when a job is done: an eventfd(2).
     private let finished: Descriptor
 
@@ -20,11 +21,12 @@ final class WorkerThread: @unchecked Sendable {
 
     private static let stackSize = 256 << 10
 
-    init(name: String, idleMilliseconds: Int) throws(KernelFailure) {
+    init(name: String, idleMilliseconds: Int, givesWay: Bool = true) throws(KernelFailure) {
         let number = clinux_eventfd(O_CLOEXEC | O_NONBLOCK)
         finished = try Descriptor.taking(number, "eventfd", name)
         self.name = name
         self.idleMilliseconds = idleMilliseconds
+        self.givesWay = givesWay
         mutex.initialize(to: pthread_mutex_t())
         condition.initialize(to: pthread_cond_t())
         pthread_mutex_init(mutex, nil)
@@ -105,7 +107,7 @@ final class WorkerThread: @unchecked Sendable {
 
     private func run() {
         _ = clinux_set_thread_name(name)
-        giveWay()
+        if givesWay { giveWay() }
         while let job = next() { job() }
     }
 
