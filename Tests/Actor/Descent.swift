@@ -10,6 +10,18 @@ enum Descent {
         return child
     }
 
+    /// Starts threads of this process that do nothing.
+    static func startThreads(_ count: Int) throws {
+        for _ in 0..<count {
+            var thread: pthread_t = 0
+            let failure = pthread_create(&thread, nil, { _ in while true { pause() } }, nil)
+            guard failure == 0 else {
+                errno = failure
+                throw self.failure("pthread_create")
+            }
+        }
+    }
+
     /// Makes a grandchild whose parent has ended. It becomes a child of init, or of a subreaper.
     static func doubleFork() throws -> Int32 {
         var ends: [Int32] = [-1, -1]

@@ -169,11 +169,6 @@ final class Stops {
         }
     }
 
-    /// The process was moved: what the daemon froze is another application's now, or no application's.
-    private func releaseOthers(of application: Registered) {
-        if application.suspender.holdsOthersOnly { application.suspender.release() }
-    }
-
     func stop(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         // What a look from before this stop finds no longer counts.
@@ -194,8 +189,15 @@ final class Stops {
     /// A process that a removed application of the same user still holds may belong to this one now, and would be held
     /// twice. A process that is still to be continued would be taken for one that another holder wants stopped.
     private func isAwaitingReleases(_ application: Registered) -> Bool {
-        continuing[application.number] != nil
+        continuing[application.number] != nil || holdsOthers(application)
             || removals.contains { $0.application.user == application.user }
+    }
+
+    /// The process was moved: what the daemon froze is another application's now, or no application's. It is thawed
+    /// first.
+    private func holdsOthers(_ application: Registered) -> Bool {
+        if application.suspender.holdsOthersOnly { application.suspender.release() }
+        return application.suspender.holdsOthersOnly
     }
 
     /// What is still to be let go of removed applications.
@@ -206,7 +208,6 @@ final class Stops {
     private func beginStop(of application: Registered) {
         let number = application.number
         orders[number] = .stopping
-        releaseOthers(of: application)
         let progress = application.suspender.stop(within: turn, isForeign: table.isForeign)
         // While it freezes: its cgroup may be another one than before.
         standings.watch(number)
@@ -367,8 +368,11 @@ final class Stops {
         retries.work(on: number, of: release.application.user) { [weak self] in
             guard let self, let release = releases[number] else { return .settled }
             let outcome = goOn(releasing: number, turn)
-            if outcome == .settled { haveReleased(release) }
-            return outcome
+            guard outcome == .settled else { return outcome }
+            haveReleased(release)
+            // The report may be no news, but the record still has what was held.
+            records.rewrite(number)
+            return .settled
         }
     }
 

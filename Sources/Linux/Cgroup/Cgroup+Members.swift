@@ -68,6 +68,24 @@ extension Cgroup {
         try members().processes
     }
 
+    /// Whether there are more threads than these in it and below, as far as it can be looked at.
+    public func hasMoreThreads(than limit: Int) throws(KernelFailure) -> Bool {
+        var count = 0
+        for cgroup in try [self] + descendants().cgroups {
+            do throws(KernelFailure) {
+                try Files.forEachLine(of: cgroup.directory + "/cgroup.threads") { _ in
+                    count += 1
+                    return count <= limit
+                }
+            } catch {
+                // It was removed meanwhile.
+                if cgroup == self || !error.isNoSuchCgroup { throw error }
+            }
+            if count > limit { return true }
+        }
+        return false
+    }
+
     /// The owner of its directory.
     public func owner() throws(KernelFailure) -> UInt32 {
         try status().st_uid

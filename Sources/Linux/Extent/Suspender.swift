@@ -174,7 +174,9 @@ public final class Suspender {
             switch ownCgroup(within: budget, isForeign) {
             case .interrupted: return false
             case .found(let cgroup):
-                means = .freezer(cgroup, isOurs: !((try? cgroup.wantsFrozen()) ?? false))
+                let isOurs = (try? cgroup.wantsFrozen()) != true
+                guard !isOurs || isSmall(cgroup) else { break }
+                means = .freezer(cgroup, isOurs: isOurs)
                 chosenAt = Clock.monotonicMicroseconds
                 hasBegun = false
                 return true
@@ -182,6 +184,19 @@ public final class Suspender {
             }
         }
         return useSignals(budget, isForeign)
+    }
+
+    /// The kernel visits each thread in one system call, which takes up to 4 µs for each.
+    private static let mostThreads = 1_024
+
+    private func isSmall(_ cgroup: Cgroup) -> Bool {
+        do throws(KernelFailure) {
+            guard try cgroup.hasMoreThreads(than: Self.mostThreads) else { return true }
+            objection = "\(cgroup): it has more than \(Self.mostThreads) threads"
+        } catch {
+            objection = "\(error)"
+        }
+        return false
     }
 
     /// Between the choice and the action others may have been asked, for half a minute: a process that is in the cgroup
