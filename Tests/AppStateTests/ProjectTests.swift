@@ -118,6 +118,12 @@ struct ProjectTests {
         try live(try project.build("Notes"))
     }
 
+    /// The path of a program. Its window may be there first.
+    private func registration(of program: Child, in theatre: Theatre) throws -> String {
+        try theatre.wait("its registration") { try theatre.path(of: program.pid) != nil }
+        return try #require(try theatre.path(of: program.pid))
+    }
+
     /// The life of Notes, with a window, and its next launches.
     private func live(_ program: String) throws {
         let theatre = try Theatre()
@@ -127,7 +133,7 @@ struct ProjectTests {
             .merging(["NOTES_SERVER": server.path]) { $1 }
         let notes = try Child(program, environment: environment)
         let window = try screen.window(of: notes.pid)
-        let path = try #require(try theatre.path(of: notes.pid))
+        let path = try registration(of: notes, in: theatre)
         try theatre.wait(for: path, toBe: "active")
         _ = try screen.run("xdotool", ["type", "milk"])
         try theatre.wait("the mark of unsaved changes") {
@@ -146,7 +152,7 @@ struct ProjectTests {
         let next = try Child(program, environment: environment)
         try next.waitForLine(containing: "restored milk")
         _ = try screen.window(of: next.pid)
-        let nextPath = try #require(try theatre.path(of: next.pid))
+        let nextPath = try registration(of: next, in: theatre)
         try theatre.terminate(nextPath, force: false)
         #expect(try next.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: nextPath)
@@ -154,7 +160,7 @@ struct ProjectTests {
         // The user closes its window: it ends by itself, with its text saved.
         let last = try Child(program, environment: environment)
         let lastWindow = try screen.window(of: last.pid)
-        let lastPath = try #require(try theatre.path(of: last.pid))
+        let lastPath = try registration(of: last, in: theatre)
         _ = try screen.run("wmctrl", ["-i", "-c", lastWindow])
         #expect(try last.waitForExit() == .exited(0), "\(last.errors)")
         try theatre.waitForRemoval(of: lastPath)

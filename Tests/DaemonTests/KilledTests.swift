@@ -22,7 +22,7 @@ struct KilledTests {
         #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())", "signal "])
         try scene.client.application(scene.path, "Resume")
         try scene.app.settle()
-        #expect(try scene.client.state(scene.path) == "background")
+        try scene.client.wait("the release") { try scene.client.state(scene.path) == "background" }
         #expect(try scene.client.holds(scene.path) == [])
     }
 
@@ -56,8 +56,9 @@ struct KilledTests {
         }
         try scene.daemon.start()
         try scene.app.settle()
-        #expect(try scene.noneIsStopped)
-        #expect(try scene.client.state(scene.path) == "background")
+        try scene.client.wait("the release") {
+            try scene.client.state(scene.path) == "background" && scene.noneIsStopped
+        }
         #expect(try scene.client.holds(scene.path) == [])
     }
 

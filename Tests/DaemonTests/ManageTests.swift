@@ -24,6 +24,7 @@ struct ManageTests {
         #expect(try scene.client.state(scene.path) == "background")
         question.answer(.yes)
         #expect(try scene.answer(app, suspend) == "ok")
+        try scene.client.wait("the stop") { try scene.client.state(scene.path) == "suspended" }
         #expect(try scene.client.holds(scene.path) == ["request uid:\(App.nobody)"])
 
         let resume = try app.begin(Words.application(scene.path, "Resume"))

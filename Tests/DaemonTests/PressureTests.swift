@@ -168,7 +168,7 @@ struct PressureTests {
         "after a warning, only as many suspended applications are ended as memory requires, in order",
         arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 1 : 20))
     func asManyAsItTakes(round: Int) throws {
-        let scene = try Scene()
+        let scene = try Scene("KillWaitSec=10s\n")
         // The longest suspended is also the largest, so the weights leave no doubt about the order.
         let requested = try [36, 32, 28].map {
             try scene.suspended("Requested\($0)", byPolicy: false, mebibytes: $0)

@@ -285,32 +285,29 @@ struct ResourceTests {
         let own = try Values(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
+        func wait(forResources lines: [String]) throws {
+            try client.wait("the resources") { try client.explain(path)["resources"] == .strings(lines) }
+        }
         #expect(try client.explain(path)["resources"] == .strings([]))
         #expect(try client.explain(path)["would-set"] == .strings(["OOMScoreAdjust=200", "Nice=7"]))
         try daemon.reconfigure("[State background]\nIOSchedulingClass=\n")
-        #expect(
-            try client.explain(path)["resources"]
-                == .strings([
-                    "Nice=\(own.nice + 7), was \(own.nice) (1 thread)",
-                    "OOMScoreAdjust=\(own.score + 200), was \(own.score) (1 process)",
-                ]))
+        try wait(forResources: [
+            "Nice=\(own.nice + 7), was \(own.nice) (1 thread)",
+            "OOMScoreAdjust=\(own.score + 200), was \(own.score) (1 process)",
+        ])
         #expect(try client.explain(path)["would-set"] == .strings([]))
         #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 11) == 0)
         try client.application(path, "Suspend")
         try wait(for: path, toBe: "suspended", client)
-        #expect(
-            try client.explain(path)["resources"]
-                == .strings([
-                    "IOSchedulingClass=idle, was \(own.io) (1 thread)",
-                    "Nice was set by another program, left alone (1 thread)",
-                    "OOMScoreAdjust=\(own.score + 900), was \(own.score) (1 process)",
-                ]))
+        try wait(forResources: [
+            "IOSchedulingClass=idle, was \(own.io) (1 thread)",
+            "Nice was set by another program, left alone (1 thread)",
+            "OOMScoreAdjust=\(own.score + 900), was \(own.score) (1 process)",
+        ])
         try client.setFocus(child.pid)
         try client.application(path, "Resume")
         try wait(for: path, toBe: "active", client)
-        #expect(
-            try client.explain(path)["resources"]
-                == .strings(["Nice was set by another program, left alone (1 thread)"]))
+        try wait(forResources: ["Nice was set by another program, left alone (1 thread)"])
     }
 
     @Test("Explain says that CPUQuota cannot be set for an application without its own cgroup")

@@ -124,7 +124,7 @@ struct RestorationTests {
         try daemon.start()
         try client.wait("the hold to be enforced again") { try isStopped(ours.pid) }
         try client.wait("the stop to be seen") { try client.state(free) == "suspended" }
-        #expect(try client.state(held) == "suspended")
+        try client.wait("the hold to be seen") { try client.state(held) == "suspended" }
         #expect(try client.holds(held) == ["request uid:\(getuid())"])
         #expect(try client.holds(free).first?.hasPrefix("signal") == true)
     }

@@ -52,7 +52,7 @@ struct ToggleTests {
             environment: ["DBUS_SYSTEM_BUS_ADDRESS": daemon.bus.address], uid: App.nobody)
         while answer.advance() == nil { try client.settle() }
         #expect(answer.output == "b true\n", "\(answer.errors)")
-        #expect(try client.state(theirs) == "suspended")
+        try client.wait("the stop") { try client.state(theirs) == "suspended" }
         #expect(try toggle(theirs, by: client) == false)
         #expect(try client.state(theirs) == "background")
     }
@@ -61,10 +61,10 @@ struct ToggleTests {
     func restarted() throws {
         try client.setFocus(child.pid)
         #expect(try toggle(path, by: client))
-        #expect(try client.state(path) == "suspended")
+        try client.wait("the stop") { try client.state(path) == "suspended" }
         try daemon.end(SIGKILL)
         try daemon.start()
-        #expect(try client.state(path) == "suspended")
+        try client.wait("the stop") { try client.state(path) == "suspended" }
         #expect(try client.holds(path) == ["toggle uid:\(getuid())"])
         try client.setFocus(0)
         try client.setFocus(child.pid)

@@ -107,7 +107,8 @@ struct WorkTests {
                 rate = NetworkTraffic(of: [sender.pid], owner: getuid()).rate(since: before)
                 return rate > 0
             })
-        #expect(NetworkTraffic(of: [getpid()], owner: getuid()).isEmpty)
+        let other = try Child.idle()
+        #expect(NetworkTraffic(of: [other.pid], owner: getuid()).isEmpty)
         #expect(NetworkTraffic(of: [sender.pid], owner: getuid() + 1).isEmpty)
         #expect(before.rate(since: before) == 0)
         #expect(before.rate(since: NetworkTraffic()) == 0)

@@ -295,8 +295,8 @@ struct AdoptionTests {
         try scene.station.waitForCall(of: "RegisterProcess") { _ = try alpha.open("Alpha") }
         try scene.station.reloadAgent("")
         daemon.kill(SIGCONT)
-        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
-        #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
+        #expect(try scene.station.waitForRemoval(ofID: "Alpha") == "unregistered")
+        #expect(try scene.ids() == [])
     }
 
     @Test("the agent learns of an unregistration that it missed while it did not read its messages")

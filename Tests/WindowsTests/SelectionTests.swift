@@ -52,7 +52,7 @@ struct SelectionTests {
 
     @Test("the end of the X server is reported")
     func end() throws {
-        let display = try Display(try #require(WindowManager.present.first))
+        let display = try Display(try #require(WindowManager.present.first), isAlone: true)
         let observer = try X11SelectionObserver(display: display.name)
         try display.end()
         #expect(observer.reportsItsEnd())

@@ -18,7 +18,7 @@ struct SeparateSessionsTests {
         let path: String
 
         init(_ station: Station, _ id: String, uid: UInt32? = nil) throws {
-            display = try Display(#require(WindowManager.present.first))
+            display = try Display(#require(WindowManager.present.first), isAlone: true)
             app = try WindowApp(environment: display.environment, uid: uid)
             path = try station.register(id, app.pid)
             window = try app.open("Window")

@@ -183,7 +183,7 @@ struct SessionTests {
 
     @Test("the agent ends with the X server, and its windows are gone")
     func end() throws {
-        let display = try Display(#require(WindowManager.present.first))
+        let display = try Display(#require(WindowManager.present.first), isAlone: true)
         let station = try Station()
         try station.startAgent(environment: display.environment)
         let app = try display.app()

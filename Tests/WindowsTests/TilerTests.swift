@@ -136,9 +136,12 @@ struct TilerTests {
         try watch.wait("50 windows") { $0.count == 50 }
         _ = try app.open("Last")
         try watch.wait("one more") { $0.count == 51 }
-        // One message that is executed as a whole.
-        let turns = (0..<1_000).map { "[title=\"^window \($0 * 7 % 50)$\"] focus" } + ["[class=Last] focus"]
-        try tiler.command(turns.joined(separator: "; "))
+        // Each message is executed as a whole. swaymsg waits 3 s for the answer to one.
+        for message in 0..<10 {
+            let turns = (0..<100).map { "[title=\"^window \((message * 100 + $0) * 7 % 50)$\"] focus" }
+            try tiler.command(turns.joined(separator: "; "))
+        }
+        try tiler.command("[class=Last] focus")
         try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Last" }
         #expect(watch.history.map { picture in picture.count { $0.focused } }.max() == 1)
     }

@@ -84,7 +84,7 @@ struct CommandTests {
         let child = try Child("sleep", ["1000"])
         try stage.run("register", "org.example.Editor", "\(child.pid)")
         #expect(try stage.run("launch", "org.example.Editor").errors == "")
-        try stage.run("suspend", "1")
+        try stage.suspend("1")
         let launched = try stage.run("launch", "org.example.Editor")
         #expect(launched.status == .exited(0) && launched.output == "/org/appstate1/application/1\n")
         let hint =
@@ -122,7 +122,7 @@ struct CommandTests {
         #expect(explained["reclaim-rank"] as? String == "")
         #expect(explained["reclaim-bytes"] as? Int == 0)
         #expect(explained["memory-pressure"] as? String == "normal")
-        try stage.run("suspend", "1")
+        try stage.suspend("1")
         let suspended = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(suspended["reclaim-rank"] as? String == "stopped")
         #expect(try stage.json("status", "--json") is [String: Any])
@@ -489,6 +489,15 @@ private final class Stage {
         try Child(
             Programs.built("appstatectl") ?? "appstatectl", arguments,
             environment: bus.environment.merging(environment) { $1 })
+    }
+
+    /// Suspends an application, and waits until it is: on a busy machine the answer may come first.
+    func suspend(_ application: String) throws {
+        try run("suspend", application)
+        let isSuspended = try eventually {
+            (try json("show", "--json", application) as? [String: Any])?["State"] as? String == "suspended"
+        }
+        try #require(isSuspended)
     }
 
     @discardableResult

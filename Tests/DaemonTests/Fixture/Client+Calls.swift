@@ -53,7 +53,14 @@ extension Client {
         let rows = try list()
         let focused = try property(BusNames.root, BusNames.manager, "FocusedApplication")
         let explanations = try rows.flatMap { row in
-            try explain(String(row.prefix { $0 != " " })).map { "\(row) \($0.key)=\($0.value)" }.sorted()
+            let path = String(row.prefix { $0 != " " })
+            var lines: [String] = []
+            // On a busy machine the daemon may have no time to look at the application.
+            try wait("an explanation") {
+                lines = try explain(path).map { "\(row) \($0.key)=\($0.value)" }.sorted()
+                return !lines.contains { $0.contains("could not be looked at in time") }
+            }
+            return lines
         }
         return rows + explanations + ["focused: \(focused)"]
     }

@@ -21,6 +21,8 @@ final class Stage {
         try client.setFocus(process.pid)
         try client.updateWindow(7, process.pid, [("title", .string("Unsaved")), ("focused", .bool(true))])
         try client.wait(for: path, toBe: "active")
+        // The resources of the background are taken back a moment later.
+        try client.wait("its own resources") { try client.explain(path)["resources"] == .strings([]) }
         try client.settle()
         client.forget()
     }

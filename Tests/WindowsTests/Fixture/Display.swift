@@ -23,9 +23,12 @@ final class Display {
         "needs Xvfb, xdotool, wmctrl, and openbox or xfwm4: scripts/setup test"
 
     /// Starts both and waits until windows are managed; four workspaces.
-    init(_ manager: WindowManager) throws {
+    ///
+    /// - Parameter isAlone: no other server gets its number when it has ended.
+    init(_ manager: WindowManager, isAlone: Bool = false) throws {
         self.manager = manager
-        (server, name) = try Self.startServer()
+        (server, name) = try Self.startServer(
+            isAlone ? [":\(Int32.random(in: 2_000...60_000))"] : [])
         managerProcess = try Self.start(manager, [], on: name)
         usher = try WindowApp(environment: ["DISPLAY": name])
         managerWindow = try usher.ask("manager")
@@ -86,14 +89,13 @@ final class Display {
     /// Ends the X server.
     func end() throws { try server.end() }
 
-    /// A bare X server and its display.
-    static func startServer() throws -> (Child, String) {
-        let number = try PipeEnds()
-        let server = try Child(
-            "Xvfb", ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"],
-            descriptors: [3: number.write])
-        close(number.takeWrite())
-        return (server, ":" + (try line(from: number.read, of: server)))
+    /// A bare X server and its display: the lowest number that is free, if none is given.
+    static func startServer(_ number: [String] = []) throws -> (Child, String) {
+        let told = try PipeEnds()
+        let options = ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"]
+        let server = try Child("Xvfb", number + options, descriptors: [3: told.write])
+        close(told.takeWrite())
+        return (server, ":" + (try line(from: told.read, of: server)))
     }
 
     private static func start(_ manager: WindowManager, _ more: [String], on name: String) throws -> Child {

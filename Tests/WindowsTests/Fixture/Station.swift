@@ -15,6 +15,8 @@ final class Station {
     private var filter: Slot?
     private var edges: [String: [String]] = [:]
     private var removals: [String: String] = [:]
+    /// The last removal of each application id.
+    private var reasons: [String: String] = [:]
     private var sockets: [String: NotifySocket] = [:]
 
     static let isAvailable =
@@ -236,11 +238,18 @@ final class Station {
         _ = try connection.call(message, timeout: 300_000_000)
     }
 
-    /// The answer of `CanSuspend`.
+    /// The answer of `CanSuspend`. On a busy machine the daemon may have no time to look at the application: it is
+    /// asked again.
     func objections(to path: String) throws -> [String] {
-        let message = try connection.newCall(
-            destination: BusNames.service, path: path, interface: BusNames.application, member: "CanSuspend")
-        return try connection.call(message, timeout: 300_000_000).readStrings()
+        var objections: [String] = []
+        try wait("a look at \(path)") {
+            let message = try connection.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.application,
+                member: "CanSuspend")
+            objections = try connection.call(message, timeout: 300_000_000).readStrings()
+            return !objections.contains { $0.contains("could not be looked at in time") }
+        }
+        return objections
     }
 
     /// What needed the application when it was suspended last, and why.
@@ -290,6 +299,12 @@ final class Station {
     func waitForRemoval(of path: String) throws -> String {
         try wait("the removal of \(path)") { self.removals[path] != nil }
         return removals[path] ?? ""
+    }
+
+    /// The reason, for an application that may be removed before anybody has seen its path.
+    func waitForRemoval(ofID id: String) throws -> String {
+        try wait("the removal of \(id)") { self.reasons[id] != nil }
+        return reasons[id] ?? ""
     }
 
     /// Performs an action and waits until it has caused a call of a method of the daemon, answered or not.
@@ -346,8 +361,8 @@ final class Station {
             arguments = [try message.readString(), try message.readString()]
             try message.rewind()
         } else if signal == "\(BusNames.manager).ApplicationRemoved" {
-            arguments = [try message.readObjectPath()]
-            try message.skip("su")
+            arguments = [try message.readObjectPath(), try message.readString()]
+            try message.skip("u")
             arguments.append(try message.readString())
             try message.rewind()
         } else if signal == "\(BusNames.manager).Resync" {
@@ -362,6 +377,7 @@ final class Station {
             resyncs += 1
         } else if path == BusNames.root {
             removals[first] = last
+            reasons[arguments[1]] = last
         } else {
             edges[path, default: []].append("\(first)→\(last)")
         }
