@@ -226,7 +226,7 @@ struct DeliveryTests {
         // On a busy machine a stop may take half a second, and then it is announced after the reply.
         func suspend() throws -> (Stage, [String]) {
             let stage = try Stage()
-            return (stage, try order(stage.client, stage.path, BusNames.application, "Suspend"))
+            return (stage, try self.order(stage.client, stage.path, BusNames.application, "Suspend"))
         }
         var (stage, order) = try suspend()
         for _ in 0..<10 where !order.contains("StateChanged") { (stage, order) = try suspend() }

@@ -285,13 +285,13 @@ struct ResourceTests {
         let own = try Values(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        func wait(forResources lines: [String]) throws {
+        func expectResources(_ lines: [String]) throws {
             try client.wait("the resources") { try client.explain(path)["resources"] == .strings(lines) }
         }
         #expect(try client.explain(path)["resources"] == .strings([]))
         #expect(try client.explain(path)["would-set"] == .strings(["OOMScoreAdjust=200", "Nice=7"]))
         try daemon.reconfigure("[State background]\nIOSchedulingClass=\n")
-        try wait(forResources: [
+        try expectResources([
             "Nice=\(own.nice + 7), was \(own.nice) (1 thread)",
             "OOMScoreAdjust=\(own.score + 200), was \(own.score) (1 process)",
         ])
@@ -299,7 +299,7 @@ struct ResourceTests {
         #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 11) == 0)
         try client.application(path, "Suspend")
         try wait(for: path, toBe: "suspended", client)
-        try wait(forResources: [
+        try expectResources([
             "IOSchedulingClass=idle, was \(own.io) (1 thread)",
             "Nice was set by another program, left alone (1 thread)",
             "OOMScoreAdjust=\(own.score + 900), was \(own.score) (1 process)",
@@ -307,7 +307,7 @@ struct ResourceTests {
         try client.setFocus(child.pid)
         try client.application(path, "Resume")
         try wait(for: path, toBe: "active", client)
-        try wait(forResources: ["Nice was set by another program, left alone (1 thread)"])
+        try expectResources(["Nice was set by another program, left alone (1 thread)"])
     }
 
     @Test("Explain says that CPUQuota cannot be set for an application without its own cgroup")
