@@ -277,43 +277,11 @@ final class CallWatch {
             monitor.slots.append(
                 try bus.callAsync(bus.newMonitorCall(rules + actions)) {
                     [unowned self, unowned monitor] reply in
-                    if let error = reply.error {
-                        haveBecome(monitor, "\(error)")
-                    } else if isSettled {
-                        haveBecome(monitor)
-                    } else {
-                        probe(monitor)
-                    }
+                    haveBecome(monitor, reply.error.map { "\($0)" })
                 })
         } catch {
             next.map { haveBecome($0, "\(error)") }
             if next == nil { tryAgain() }
-        }
-    }
-
-    /// Whether the bus shows a call that no rule lets through.
-    private func probe(_ monitor: Monitor) {
-        func ask(_ times: Int) throws(BusFailure) {
-            let bus = try connection()
-            listing = try bus.callAsync(try bus.newDriverCall("GetId")) { [unowned self, unowned monitor] _ in
-                listing = nil
-                // By the second answer the bus has written what the first call had it show.
-                if times > 1, (try? ask(times - 1)) != nil { return }
-                while (try? monitor.bus.process()) == true {}
-                if showsAll {
-                    let most = tolerance.calls
-                    journal.log(
-                        .info,
-                        "the session bus shows all calls: up to \(most) a minute to others are tolerated")
-                    watchOwners(by: bus)
-                }
-                haveBecome(monitor)
-            }
-        }
-        do throws(BusFailure) {
-            try ask(2)
-        } catch {
-            haveBecome(monitor, "\(error)")
         }
     }
 
@@ -362,7 +330,7 @@ final class CallWatch {
         if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
         // Not one that is watched: the bus itself, say.
         if destination.hasPrefix(":") || destination == Bus.driver {
-            if !isSettled { showsAll = true }
+            noteOther()
             return tolerate()
         }
         identify(destination) { [unowned self] owner in
@@ -371,6 +339,15 @@ final class CallWatch {
             if needed?.isEmpty == true { tolerate() }
             for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
         }
+    }
+
+    /// The bus has shown a call that no rule lets through.
+    private func noteOther() {
+        guard !showsAll else { return }
+        showsAll = true
+        let most = tolerance.calls
+        journal.log(.info, "the session bus shows all calls: up to \(most) a minute to others are tolerated")
+        if let bus { watchOwners(by: bus) }
     }
 
     /// Counts a call to others, where the bus shows them all.
