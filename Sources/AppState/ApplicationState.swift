@@ -36,9 +36,9 @@ public enum SignificantTimeChange: String, Hashable, Sendable, CaseIterable {
 public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
     /// Suspended after the background grace period.
     case automatic
-    /// Suspended only on request, or when memory is short.
+    /// Suspended only on request.
     case manual
-    /// Neither policy nor memory pressure may suspend it.
+    /// Never suspended by policy.
     case never
 }
 

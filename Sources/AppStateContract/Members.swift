@@ -28,6 +28,8 @@ public enum ManagerProperty: String, Sendable {
     case memoryPressure = "MemoryPressure"
     case focusedApplication = "FocusedApplication"
     case stopDetection = "StopDetection"
+    case mode = "Mode"
+    case refusedLines = "RefusedLines"
 }
 
 /// The signals of `org.appstate1.Manager`.

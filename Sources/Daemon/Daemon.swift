@@ -67,6 +67,8 @@ public final class Daemon {
     private var time: TimeSensor?
     /// Restarts the daemon for the kernel's events.
     private var renewal: Timer?
+    /// How many lines of the configuration were invalid when it was read last.
+    private(set) var refusedLines = 0
     private let began = Daemon.now
     private var sources: [Source] = []
     private var slots: [Slot] = []
@@ -453,8 +455,12 @@ public final class Daemon {
     func reload() {
         serviceManager.notify(Service.reloading(at: Self.now))
         let configuration = Configuration(reading: source)
+        let before = (machine.settings.mode, refusedLines)
         complain(configuration)
         core.report(.configured(configuration.settings))
+        announcer.configurationChanged(
+            (machine.settings.mode != before.0 ? [.mode] : [])
+                + (refusedLines != before.1 ? [.refusedLines] : []))
         resources.configure(configuration.resources, configuration.settings.mode)
         configurePressure()
         polkit.tryAgain()
@@ -467,7 +473,11 @@ public final class Daemon {
     }
 
     private func complain(_ configuration: Configuration) {
+        refusedLines = configuration.complaints.count
         for complaint in configuration.complaints { journal.log(.warning, complaint.description) }
+        if configuration.isModeUnknown {
+            journal.log(.warning, "Mode= is invalid: appstated observes, and suspends nothing by itself")
+        }
     }
 
     // MARK: The step

@@ -34,6 +34,8 @@ extension Daemon {
             }
             return subject
         }
+        // What a sandboxed process may not register, it does not learn about either.
+        if connection.isSandboxed, Int32(exactly: pid) != connection.pid { throw Self.onlyItself(pid) }
         guard let number = Int32(exactly: pid) else { throw MethodError(.noSuchProcess, "No process \(pid)") }
         return try subject(pid: number) { () throws(KernelFailure) in try PidFD(pid: number) }
     }
@@ -207,7 +209,10 @@ extension Daemon {
     private func wrapper(of registration: Registration, _ connection: Connection) -> Application? {
         guard registration.byItself, let number = machine.owner(of: connection.lineage),
             let application = machine.applications[number], application.awaitsOwnRegistration,
-            application.id == registration.id, application.user == registration.user
+            application.id == registration.id, application.user == registration.user,
+            // Any program may have started a sandbox since. While it is being launched, that is what it was launched
+            // for.
+            application.isBeingLaunched || !connection.isSandboxed
         else { return nil }
         return application
     }
@@ -272,13 +277,16 @@ extension Daemon {
     ) throws(MethodError) {
         let pid = subject.identity.pid
         if connection.isSandboxed && !isItself {
-            throw MethodError(
-                .accessDenied, "A sandboxed process may register only itself, not process \(pid)")
+            throw Self.onlyItself(UInt32(pid))
         }
         if subject.owner.isWholly(connection.user) { return }
         try requireManagement(
             of: .process(ProcessID(subject.identity), user: subject.owner.real), user: 0, connection,
             "Process \(pid) does not belong to user \(connection.user)")
+    }
+
+    private static func onlyItself(_ pid: UInt32) -> MethodError {
+        MethodError(.accessDenied, "A sandboxed process may register only itself, not process \(pid)")
     }
 
     func checkKind(_ subject: borrowing NamedProcess) throws(MethodError) {
@@ -333,7 +341,8 @@ extension Daemon {
         _ pid: UInt32, depth: Int = 64
     ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
         guard pid != 0, let number = Int32(exactly: pid), let status = try? proc.status(number),
-            let stat = try? proc.stat(number), stat.state != .zombie, stat.state != .dead
+            let stat = try? proc.stat(number), stat.state != .zombie, stat.state != .dead,
+            status.threadGroup == number
         else { throw MethodError(.noSuchProcess, "No process \(pid)") }
         let lineage = proc.lineage(of: number, limit: depth).map(ProcessID.init)
         let process = ProcessID(stat.identity)

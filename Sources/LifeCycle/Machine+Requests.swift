@@ -162,7 +162,7 @@ extension Machine {
 
     mutating func disconnected(_ connection: ConnectionName) {
         for number in (parts.removeValue(forKey: connection) ?? []).sorted() {
-            updateAnnouncing(number, .request) { application, step in
+            updateAnnouncing(number, .policy) { application, step in
                 application.tasks.removeAll { $0.owner == connection }
                 guard application.delegate == connection else { return }
                 application.delegate = nil

@@ -208,7 +208,8 @@ public struct Machine: Equatable, Sendable {
             guard try require(number).tasks.contains(where: { $0.id == task }) else {
                 throw .noSuchTask(task)
             }
-            update(number, .request) { $0.tasks.removeAll { $0.id == task } }
+            // What follows, if anything, is a suspension by policy.
+            update(number, .policy) { $0.tasks.removeAll { $0.id == task } }
         case .setUnsavedChanges(let number, let unsaved):
             try require(number)
             update(number, .request) { $0.saysUnsaved = unsaved }

@@ -27,6 +27,9 @@ enum Main {
     }
 
     private static func run(_ configuration: Configuration.Source) -> Int32 {
+        if case .file(let path) = configuration, access(path, R_OK) != 0 {
+            refuse("--config \(path): \(String(cString: strerror(errno)))", status: 1)
+        }
         let lines = try? Outbox(name: "appstated-log", limit: mostLines)
         let journal = Journal(
             identifier: "appstated", minimum: Journal.environmentMinimum,

@@ -511,6 +511,30 @@ struct LaunchingTests {
         try scene.client.wait(for: path, toBe: "background")
     }
 
+    @Test(
+        "a sandbox gets what its launched wrapper was given only while that is being launched",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed), arguments: [true, false])
+    func sandboxedWrapper(isBeingLaunched: Bool) throws {
+        let scene = try Scene()
+        var apps: [App] = []
+        scene.agent.start = { [daemon = scene.daemon] _, _ in
+            apps.append(try App(daemon.bus, isSandboxed: true))
+            return apps[0].pid
+        }
+        let path = try scene.agent.launch(Self.id, [("urls", .strings(["note:1"]))])
+        let app = try #require(apps.first)
+        if !isBeingLaunched {
+            try scene.client.updateWindow(1, app.pid, [("visible", .bool(true))])
+            try scene.client.wait(for: path, toBe: "inactive")
+        }
+        let own = try app.register(Self.id)
+        #expect(own != path)
+        #expect(try scene.options(own)["urls"] == (isBeingLaunched ? .strings(["note:1"]) : nil))
+        try app.application(own, "FinishLaunching")
+        try app.ask("settle")
+        #expect(app.story(of: own).contains("OpenURLs") == isBeingLaunched)
+    }
+
     @Test("at most 32 calls of a user wait for session agents")
     func manyCalls() throws {
         let scene = try Scene()

@@ -41,6 +41,34 @@ struct ReloadTests {
         #expect(try stage.client.list() == before)
     }
 
+    @Test("clients learn the mode and the number of refused lines; a typo in Mode= does not begin to enforce")
+    func mode() throws {
+        let stage = try Stage(configuration: "[Daemon]\nMode=observe\n")
+        func property(_ name: String) throws -> Variant {
+            try stage.client.property(BusNames.root, BusNames.manager, name)
+        }
+        #expect(try property("Mode") == .string("observe"))
+        #expect(try property("RefusedLines") == .uint32(0))
+        // Each differs from the one before in one value at least.
+        for (text, mode, refused) in [
+            ("[Daemon]\nMode=observer\nMood=good\n", "observe", UInt32(2)),
+            ("[Daemon]\nMode=enforce\n", "enforce", 0), ("[Daemon]\nMode=\"observe\"\n", "observe", 1),
+            ("", "enforce", 0),
+        ] {
+            stage.client.forget()
+            try write(text, stage.daemon)
+            stage.daemon.process.kill(SIGHUP)
+            try stage.client.wait("\(mode), \(refused) of \(text)") {
+                try property("Mode") == .string(mode) && property("RefusedLines") == .uint32(refused)
+            }
+            try stage.client.settle()
+            let isTold = stage.client.received.contains {
+                $0.path == BusNames.root && $0.member == "PropertiesChanged"
+            }
+            #expect(isTold, "\(text)")
+        }
+    }
+
     @Test("only root may call ReloadConfig", .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func notForAll() throws {
         let stage = try Stage()
@@ -70,7 +98,7 @@ struct ReloadTests {
         let file = stage.daemon.configurationFile
         try FileManager.default.removeItem(atPath: file)
         try stage.daemon.reload()
-        try stage.daemon.process.waitForLine(containing: "\(file):0: open \(file)")
+        try stage.daemon.process.waitForLine(containing: "\(file): open \(file)")
         #expect(try stage.client.property(stage.path, "Suspension") == .string("manual"))
         #expect(mkfifo(file, 0o600) == 0)
         // Nothing writes to the FIFO, so a daemon that waited would not answer.

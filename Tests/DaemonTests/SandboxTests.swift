@@ -54,4 +54,34 @@ struct SandboxTests {
         try app.application(own, "Unregister")
         #expect(try client.list().count == 1)
     }
+
+    @Test("a sandboxed process has nothing opened outside of its sandbox, whatever id it registers under")
+    func opening() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let agent = try AgentStandIn(client)
+        let app = try App(daemon.bus, isSandboxed: true)
+        let open = "Open as:file:///tmp/payload {}"
+        let own = try app.register("org.example.Wine", "delegate=b:false,launch-mode=s:background")
+        #expect(errorName { try app.application(own, open) } == ErrorName.notSupported.rawValue)
+        try client.settle()
+        // Its delegate is inside.
+        try app.application(own, "BecomeDelegate")
+        app.tell("call \(own) \(BusNames.application) \(open)")
+        try client.wait("the URLs") { app.story(of: own).contains("OpenURLs") }
+        try client.wait("the window to be asked for") { !agent.presented.isEmpty }
+        #expect(agent.presented.allSatisfy { $0.options["urls"] == nil } && agent.started.isEmpty)
+    }
+
+    @Test("a sandboxed process does not learn which processes there are outside")
+    func numbers() throws {
+        let daemon = try TestDaemon()
+        let app = try App(daemon.bus, isSandboxed: true)
+        // The second is beyond every pid.
+        for pid in [getpid(), 4_194_305] {
+            #expect(errorName { try app.manager("GetApplicationByPID u:\(pid)") } == Self.noSuchApplication)
+            let refusal = errorName { try app.manager("Register s:org.example.Other u:\(pid) {}") }
+            #expect(refusal == ErrorName.accessDenied.rawValue)
+        }
+    }
 }

@@ -114,6 +114,10 @@ struct SuspensionTests {
         #expect(stage.holds.isEmpty)
         try stage.perform(.endBackgroundTask(stage.number, task: 1))
         #expect(stage.holds == [.policy])
+        stage.settle()
+        // Nobody requested it.
+        let edge = Announcement.Payload.edge(Edge(.background, .suspended), .policy)
+        #expect(stage.heard(.subscribers).contains { $0.payload == edge })
         #expect(throws: Refusal.noSuchTask(1)) {
             try stage.perform(.endBackgroundTask(stage.number, task: 1))
         }

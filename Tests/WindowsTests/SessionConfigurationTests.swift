@@ -109,7 +109,7 @@ struct SessionConfigurationTests {
         let configuration = Configuration(reading: .file("/nonexistent/session.conf"))
         #expect(
             configuration.complaints.map { "\($0)" } == [
-                "/nonexistent/session.conf:0: open /nonexistent/session.conf: No such file or directory"
+                "/nonexistent/session.conf: open /nonexistent/session.conf: No such file or directory"
             ])
     }
 

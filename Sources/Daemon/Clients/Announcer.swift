@@ -162,6 +162,12 @@ final class Announcer {
         managerChanged(.stopDetection) { $0.followsManager || $0.isSubscribed }
     }
 
+    func configurationChanged(_ properties: [ManagerProperty]) {
+        for property in properties {
+            managerChanged(property) { $0.followsManager || $0.isSubscribed }
+        }
+    }
+
     /// The connections that subscribed to everything, except the delegate, which was sent its own signal.
     private func subscribers(
         of application: Registered, without delegate: ConnectionName? = nil

@@ -4,7 +4,7 @@ public import Linux
 
 /// The daemon's configuration: where it is, and what it says.
 public struct Configuration {
-    /// A line that was rejected; the default applies.
+    /// A line that was rejected. It is ignored: a valid line before it applies, or else the default.
     public typealias Complaint = ConfigurationFile.Complaint
 
     /// Where the configuration is read from.
@@ -22,6 +22,8 @@ public struct Configuration {
     /// `[State …]`
     private(set) var resources = ResourceTable()
     public private(set) var complaints: [Complaint] = []
+    /// Whether a `Mode=` in the last file that has one was rejected. Then the daemon observes: of the two modes, this one takes nothing away.
+    public private(set) var isModeUnknown = false
 
     public init() {}
 
@@ -46,7 +48,19 @@ public struct Configuration {
         defaults.resources = .nothing
         let complaints = file.apply(to: &self, defaults: defaults, rows: Self.rows(of:))
         self.complaints += complaints
+        let modes = file.assignments.filter { $0.key == Self.modeKey }
+        if complaints.contains(where: { $0.key == Self.modeKey })
+            || modes.contains(where: { $0.section != Self.modeSection })
+        {
+            settings.mode = .observe
+            isModeUnknown = true
+        } else if !modes.isEmpty {
+            isModeUnknown = false
+        }
     }
+
+    private static let modeSection = "Daemon"
+    private static let modeKey = "Mode"
 
     private subscript(application id: String) -> Settings.Override {
         get { settings.applications[id] ?? Settings.Override() }
@@ -60,7 +74,7 @@ public struct Configuration {
     /// The keys of a section; nil: there is no such section.
     private static func rows(of section: String) -> [Row]? {
         switch section {
-        case "Daemon": [Row("Mode", .choice, \.settings.mode)]
+        case modeSection: [Row(modeKey, .choice, \.settings.mode)]
         case "LifeCycle":
             [
                 Row("BackgroundGraceSec", .span, \.settings.backgroundGrace),

@@ -50,18 +50,18 @@ extension Daemon {
             Method(Name.open, in: [("urls", "as"), ("options", "a{sv}")]) { [unowned self] call in
                 let urls = try call.message.readStrings()
                 let options = try call.message.readDictionary()
-                let (application, source) = try receiver(of: call)
+                let application = try receiver(of: call)
                 var wish = try Wish(urls: urls, options: options)
-                wish.source = source
+                try sign(&wish)
                 present(application, wish, try answering(call, by: application.user))
             },
             Method(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
                 let info = try call.message.readDictionary()
-                let (application, source) = try receiver(of: call)
+                let application = try receiver(of: call)
                 var wish = Wish()
                 wish.reason = .activity
-                wish.source = source
+                try sign(&wish)
                 wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
                 try requireDelegate(of: application)
                 present(application, wish, try answering(call, by: application.user))
@@ -69,10 +69,10 @@ extension Daemon {
             Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
                 let name = try call.message.readString()
                 let payload = try call.message.readDictionary()
-                let (application, source) = try receiver(of: call)
+                let application = try receiver(of: call)
                 var wish = Wish()
                 wish.reason = .message
-                wish.source = source
+                try sign(&wish)
                 wish.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
                 try requireDelegate(of: application)
                 try perform(.deliver(application.number, wish.deliveries, wish.words))
@@ -97,13 +97,18 @@ extension Daemon {
 
     /// The application to which something is sent. Its user, root, and callers that may manage it can send to it. A
     /// sandboxed process can send only to its own application.
-    private func receiver(
-        of call: borrowing Call
-    ) throws(MethodError) -> (Application, source: ApplicationID?) {
+    private func receiver(of call: borrowing Call) throws(MethodError) -> Application {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
         if !connection.isSandboxed { try requireManagement(of: application, connection, call.member) }
-        return (application, self.application(of: connection)?.id)
+        return application
+    }
+
+    /// Notes who sends it.
+    private func sign(_ wish: inout Wish) throws(MethodError) {
+        let connection = try caller()
+        wish.source = application(of: connection)?.id
+        wish.isConfined = connection.isSandboxed
     }
 
     /// The application that a connection speaks for; nil: it belongs to none.

@@ -89,6 +89,12 @@ extension Daemon {
                 property(.stopDetection, "s", .change) { [unowned self] in
                     try $0.append(sensor.detection.rawValue)
                 },
+                property(.mode, "s", .change) { [unowned self] in
+                    try $0.append(machine.settings.mode.rawValue)
+                },
+                property(.refusedLines, "u", .change) { [unowned self] in
+                    try $0.append(UInt32(clamping: refusedLines))
+                },
             ],
             signals: ManagerSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
     }
@@ -102,7 +108,14 @@ extension Daemon {
 
     private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String
     {
-        let lineage = try namedProcess(pid).lineage
+        let lineage: [ProcessID]
+        do throws(MethodError) {
+            lineage = try namedProcess(pid).lineage
+        } catch {
+            // A sandboxed process does not learn which processes there are.
+            guard connection.isSandboxed else { throw error }
+            lineage = []
+        }
         guard let number = machine.owner(of: lineage), let application = machine.applications[number],
             maySee(application, connection)
         else { throw MethodError(.noSuchApplication, "Process \(pid) belongs to no application") }

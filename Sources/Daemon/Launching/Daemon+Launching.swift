@@ -181,11 +181,19 @@ extension Daemon {
         let number = application.number
         do throws(MethodError) {
             if application.delegate == nil, !wish.urls.isEmpty { try checkIsNotHeld(application) }
+            // Otherwise its program would be started once more, by an id that the caller has chosen, outside of the
+            // sandbox.
+            if wish.isConfined, !application.isBeingLaunched, application.delegate == nil {
+                throw MethodError(.noDelegate(number))
+            }
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
                 return launches.wait(untilLaunched: number) { [unowned self] in
-                    guard let next = launched(as: application) else {
+                    guard
+                        let next = wish.isConfined
+                            ? machine.applications[number] : launched(as: application)
+                    else {
                         return answer(
                             .failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
                     }

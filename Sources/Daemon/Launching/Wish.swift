@@ -12,6 +12,8 @@ struct Wish {
     var activationToken = ""
     /// The id of the application that asks, as determined by the daemon. nil: the caller is no application.
     var source: ApplicationID?
+    /// Whether the caller is sandboxed. Then nothing is started for it, and nothing reaches another application.
+    var isConfined = false
 
     /// Tokens, like URLs, are longer than names.
     static let longestToken = 1_024

@@ -8,7 +8,7 @@ public struct ConfigurationFile: Sendable {
         public let value: String
     }
 
-    /// A line that was rejected; the default remains.
+    /// A line that was rejected, and is ignored.
     public struct Complaint: Equatable, Sendable, CustomStringConvertible {
         public let file: String
         /// 0: the complaint is about the whole file.
@@ -17,9 +17,9 @@ public struct ConfigurationFile: Sendable {
         public let key: String
         public let problem: String
 
-        /// `file:line: key=: problem`
+        /// `file:line: key=: problem`; `file: problem` if the complaint is about the whole file.
         public var description: String {
-            "\(file):\(line): " + (key.isEmpty ? problem : "\(key)=: \(problem)")
+            (line == 0 ? "\(file): " : "\(file):\(line): ") + (key.isEmpty ? problem : "\(key)=: \(problem)")
         }
     }
 

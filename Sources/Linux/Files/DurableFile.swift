@@ -46,7 +46,7 @@ public enum DurableFile {
     /// Opens a file for reading; nil: there is none.
     public static func open(_ path: String) throws(KernelFailure) -> Descriptor? {
         do throws(KernelFailure) {
-            return try TextFile.openRegular(path)
+            return try TextFile.openRegular(path, isOurs: true)
         } catch {
             if error.isNoSuchFile { return nil }
             throw error

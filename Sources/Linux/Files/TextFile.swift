@@ -13,9 +13,10 @@ public enum TextFile {
         return try Files.text(in: file, named: path, limit: limit)
     }
 
-    static func openRegular(_ path: String) throws(KernelFailure) -> Descriptor {
+    /// - Parameter isOurs: it is a file that only we make, and never a symbolic link.
+    static func openRegular(_ path: String, isOurs: Bool = false) throws(KernelFailure) -> Descriptor {
         // O_NONBLOCK: opening a FIFO does not wait for its writer.
-        let file = try Descriptor.open(path, O_NONBLOCK | O_NOCTTY)
+        let file = try Descriptor.open(path, O_NONBLOCK | O_NOCTTY | (isOurs ? O_NOFOLLOW : 0))
         var status = stat()
         guard fstat(file.rawValue, &status) == 0 else {
             throw KernelFailure(operation: "fstat", subject: path, errno: errno)
