@@ -12,9 +12,9 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     struct NotLooked: Error, Equatable, CustomStringConvertible {
         let description: String
 
-        static var tooLate: NotLooked { NotLooked(description: "could not be looked at in time") }
+        static var tooLate: NotLooked { NotLooked(description: "could not be examined in time") }
         static var hasEnded: NotLooked { NotLooked(description: "has ended") }
-        static var isClosed: NotLooked { NotLooked(description: "could not be looked at: the daemon ends") }
+        static var isClosed: NotLooked { NotLooked(description: "could not be examined: the daemon ends") }
     }
 
     typealias Answer = Result<Finding, NotLooked>
@@ -126,7 +126,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
             switch worker.submit(look.subject, job) {
             case .accepted: underWay = look
             case .failed(let failure):
-                answer(look, .failure(NotLooked(description: "could not be looked at: \(failure)")))
+                answer(look, .failure(NotLooked(description: "could not be examined: \(failure)")))
             case .full:
                 preconditionFailure("two looks at a time")
             }

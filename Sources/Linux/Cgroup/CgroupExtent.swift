@@ -112,7 +112,7 @@ extension CgroupExtent.Reason: CustomStringConvertible {
         case .directoryOf(let owner, let uid): "it belongs to uid \(owner), the application to uid \(uid)"
         case .holdsDaemon(let cgroup): "appstated itself is in it, in \(cgroup)"
         case .mainOutside(let main): "process \(main) is not in it"
-        case .seenInPart: "not all of it can be looked at"
+        case .seenInPart: "not all of it can be examined"
         case .unseenProcesses(let count):
             "\(count) of its processes cannot be seen from this PID namespace"
         case .otherOwner(let process, let owner, let uid):

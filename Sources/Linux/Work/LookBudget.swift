@@ -60,9 +60,9 @@ public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
     /// The text that `CanSuspend` returns.
     public var description: String {
         switch self {
-        case .files(let most): "cannot be told: more than \(most) open files"
-        case .locks(let most): "cannot be told: more than \(most >> 10) KiB of file locks on the machine"
-        case .time: "cannot be told: its processes take too long to look at"
+        case .files(let most): "cannot be determined: more than \(most) open files"
+        case .locks(let most): "cannot be determined: more than \(most >> 10) KiB of file locks on the machine"
+        case .time: "cannot be determined: its processes take too long to examine"
         }
     }
 }

@@ -100,7 +100,7 @@ final class Demands: DaemonSpeaker {
             settle(pid, demand)
             journal.log(.debug, "\(ReporterMethod.reportDemand.rawValue) \(pid): \(error)")
         default:
-            if !line.tryAgain("cannot be told that process \(pid) is needed", error) { settle(pid, demand) }
+            if !line.tryAgain("cannot report that process \(pid) is needed", error) { settle(pid, demand) }
         }
     }
 
