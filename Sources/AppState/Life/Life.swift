@@ -206,8 +206,8 @@ final class Life {
     /// appstated has not registered us: it has returned an error, or has not answered.
     private func stayUnknown(_ error: ApplicationError) {
         isRegistering = false
-        // A daemon that is starting again has not answered. It is awaited for as long as any answer. The launch that it
-        // announces restores what an earlier run saved.
+        // A daemon that is restarting has not answered. We wait for it as long as for any reply. The launch
+        // that it announces restores the state of an earlier run.
         if let name = error.name, name != ErrorName.limitsExceeded.rawValue { goAlone("\(error)") }
         // If the name has no owner, the bus notifies us when one appears.
         if error.name != Self.nobodyThere, !isBusLost { retryLater() }
@@ -215,7 +215,7 @@ final class Life {
 
     private static let nobodyThere = "org.freedesktop.DBus.Error.ServiceUnknown"
 
-    /// Registered anew, which appstated takes for a launch.
+    /// Registered again, which appstated treats as a launch.
     private func begin(at path: String) {
         for task in application.tasks.values { task.number = nil }
         forgetDebts()
@@ -310,7 +310,7 @@ final class Life {
         if application.userActivity != nil || hasToldActivity { tellUserActivity() }
     }
 
-    /// Nothing reports our state: as far as we know, we are in the foreground.
+    /// Nothing reports our state, so we assume that we are in the foreground.
     private func goAlone(_ why: String) {
         guard !isAlone, path == nil else { return }
         isAlone = true
@@ -320,9 +320,9 @@ final class Life {
         walk(to: .active)
     }
 
-    // MARK: Being told
+    // MARK: Catching up
 
-    /// Reads our state and takes the delegate there.
+    /// Reads our state and moves the delegate to it.
     private func catchUp() {
         if !isCatchingUp { missedSerial = 0 }
         isCatchingUp = true
@@ -330,7 +330,7 @@ final class Life {
             guard let self, isCatchingUp else { return }
             guard case .string(let name) = value else { return retryLater() }
             isCatchingUp = false
-            // It is no longer suspended, because it runs.
+            // It runs, so it is no longer suspended.
             let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
             if let state, state != .notRunning { walk(to: state, serial: missedSerial) }
         }
@@ -379,7 +379,7 @@ final class Life {
         connection.arm()
     }
 
-    /// Calls a method and waits for the value that `read` takes from the reply.
+    /// Calls a method and waits for the value that `read` extracts from the reply.
     func ask<Value: Sendable>(
         _ path: String, _ method: some MethodName, timeout: UInt64? = nil,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
@@ -398,7 +398,7 @@ final class Life {
         }
     }
 
-    /// Calls a method of our own object whose reply carries nothing; a refusal goes to the log.
+    /// Calls a method of our own object whose reply is empty; an error is logged.
     func tell(
         _ method: ApplicationMethod,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in }
