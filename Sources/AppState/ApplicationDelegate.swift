@@ -48,6 +48,7 @@ public protocol ApplicationDelegate: AnyObject {
 
     /// No window of the application is visible any longer. When this callback returns, appstated may suspend
     /// the application.
+    ///
     /// The state is encoded and saved after this callback returns.
     /// ``Application/withBackgroundTask(named:_:)`` gives more time.
     func applicationDidEnterBackground(_ application: Application) async
@@ -59,6 +60,7 @@ public protocol ApplicationDelegate: AnyObject {
 
     /// The application is about to end. It ends when this callback has returned and the state has been
     /// encoded and saved.
+    ///
     /// This is not called for a suspended application.
     func applicationWillTerminate(_ application: Application) async
 

@@ -43,6 +43,7 @@ public struct ReceivedMessage: Hashable, Sendable {
 }
 
 /// The notifications of the application from the moment this sequence was obtained, each once.
+///
 /// Every sequence receives all notifications, no matter how many sequences there are. For a slow observer,
 /// the latest 256 are kept.
 public struct ApplicationNotifications: AsyncSequence, Sendable {

@@ -1,6 +1,7 @@
 internal import AppStateBus
 
 /// A value in a dictionary that is sent between applications: launch options, payloads, the info of an activity.
+///
 /// D-Bus types that are missing here are converted to the nearest kind: an object path to a string, and each
 /// integer to a signed or unsigned 64-bit integer.
 public enum Value: Hashable, Sendable {

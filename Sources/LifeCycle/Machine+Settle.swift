@@ -47,6 +47,7 @@ extension Machine {
     /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§
     /// 5, "Thaw on demand"). An application that policy is about to suspend also gets one, because it may be
     /// in the middle of an answer. An application that a person or another process has stopped stays stopped.
+    ///
     /// - Parameter isToEnd: it is asked to exit, or to close a window. It then has as much time as
     ///   `Terminate` gives.
     mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
@@ -69,6 +70,7 @@ extension Machine {
     }
 
     /// Policy gives up its stop because of an objection.
+    ///
     /// - Parameter isFound: a check has found the objection, and may find it again after each grace period,
     ///   because work can take hours.
     mutating func giveWay(_ number: ApplicationNumber, to why: String, isFound: Bool = false) {

@@ -3,6 +3,7 @@ import AppStateContract
 /// Applications that do not respond in time: to the launch, the background, the end.
 extension Machine {
     /// The time for a response is over.
+    ///
     /// - Returns: whether the application is killed because of this.
     @discardableResult
     mutating func missed(_ event: UnresponsiveEvent, by number: ApplicationNumber) -> Bool {

@@ -1,6 +1,7 @@
 import AppStateContract
 
 /// The life cycle of every registered application: facts and requests in, effects out.
+///
 /// A value without I/O and without a clock. `handle` processes a fact and cannot fail. `perform` processes a
 /// client's request and may refuse it; then nothing has changed. `nextDeadline` says when it must be notified
 /// that time has passed. Effects must be carried out in order; their results are the next facts.

@@ -67,6 +67,7 @@ final class Director {
 
     /// If many edges are waiting, replaces them by the shortest path. Must be called between two state
     /// changes.
+    ///
     /// - Parameter walk: moves the delegate to a state; it gets the state and the serial to acknowledge.
     func shortenEdges(_ walk: @escaping @MainActor (ApplicationState, UInt64) -> Void) {
         let edges = steps.indices[head...].filter { if case .edge = steps[$0]?.kind { true } else { false } }

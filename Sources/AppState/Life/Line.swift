@@ -3,6 +3,7 @@ internal import AppStateContract
 internal import Glibc
 
 /// The only connection to the bus, and the daemon at its other end.
+///
 /// Nothing here waits for an answer, so the application continues if the daemon hangs or is gone.
 @MainActor
 final class Line {
