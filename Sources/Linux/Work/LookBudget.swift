@@ -61,7 +61,8 @@ public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
     public var description: String {
         switch self {
         case .files(let most): "cannot be determined: more than \(most) open files"
-        case .locks(let most): "cannot be determined: more than \(most >> 10) KiB of file locks on the machine"
+        case .locks(let most):
+            "cannot be determined: more than \(most >> 10) KiB of file locks on the machine"
         case .time: "cannot be determined: its processes take too long to examine"
         }
     }
