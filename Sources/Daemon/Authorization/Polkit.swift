@@ -2,7 +2,8 @@ import AppStateBus
 import LifeCycle
 import Systemd
 
-/// The authority of polkit(8). It is asked asynchronously, and it signals when its answers may no longer hold.
+/// The authority of polkit(8). It is queried asynchronously, and it signals when its answers may no longer be
+/// valid.
 ///
 /// The bus starts polkit when it is asked. Where that fails there is no polkit until a process owns the name again.
 final class Polkit {
