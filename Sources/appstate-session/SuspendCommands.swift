@@ -77,7 +77,8 @@ final class SuspendCommands {
         let former = self.commands
         self.commands = commands
         for pid in Set(former.keys).union(commands.keys) where former[pid] != commands[pid] {
-            // A rule that no longer suspends it where it is seen leaves it in use, as if it had come to the front.
+            // If a rule no longer suspends it while it is visible, it is in use, as if it had come to the
+            // front.
             if former[pid]?.suspend != commands[pid]?.suspend || !isResting(pid) {
                 abandon(pid)
                 progress[pid]?.hasSucceeded = nil
@@ -102,7 +103,8 @@ final class SuspendCommands {
         publish()
     }
 
-    /// Handles an application that is not registered any more and may live on: the command that it is owed runs now.
+    /// Handles an application that is no longer registered and may keep running: its pending command runs
+    /// now.
     func release(_ pid: Int32) {
         guard progress[pid]?.owesResume == true else { return }
         progress[pid]?.owesResume = false

@@ -54,7 +54,7 @@ final class Launcher {
         forgetErrands()
     }
 
-    // MARK: What the daemon asks
+    // MARK: Requests from the daemon
 
     /// Starts a desktop entry.
     ///
@@ -118,7 +118,7 @@ final class Launcher {
         launch.tellExit(answered)
     }
 
-    /// Starts a desktop entry for an application that already runs and is to open something.
+    /// Starts a desktop entry for an application that already runs and must open URLs or files.
     ///
     /// - Parameter answered: gets the reason for a failure; nil: it was started.
     func open(_ id: String, _ request: LaunchRequest, _ answered: @escaping (MethodError?) -> Void) {
