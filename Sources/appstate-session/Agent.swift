@@ -463,8 +463,8 @@ final class Agent {
     }
 
     /// Without information about windows, the agent must not be a reporter: while there is none, policy
-    /// suspends nothing in this session. Some reports end with the connection. If there are more windows than
-    /// are watched, one of the others may have the focus.
+    /// suspends nothing in this session. Closing the connection ends its role as a reporter. If there are
+    /// more windows than are watched, one of the others may have the focus.
     private var isBlind: Bool {
         options.launchesOnly || observer?.isBlind == true
             || (observer?.windows.count ?? 0) >= ObservedWindow.mostWindows

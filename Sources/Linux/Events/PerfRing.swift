@@ -153,7 +153,7 @@ final class PerfRing {
         return whole && head - tail <= UInt64(ring.count / 2)
     }
 
-    /// Gives the ring back to the kernel unread. Returns whether it held anything.
+    /// Discards the unread records. Returns whether there were any.
     func discard() -> Bool {
         let head = clinux_perf_head(mapping)
         guard head != clinux_perf_tail(mapping) else { return false }
