@@ -283,44 +283,11 @@ final class CallWatch {
             monitor.slots.append(
                 try bus.callAsync(bus.newMonitorCall(rules + actions)) {
                     [unowned self, unowned monitor] reply in
-                    if let error = reply.error {
-                        haveBecome(monitor, "\(error)")
-                    } else if isSettled {
-                        haveBecome(monitor)
-                    } else {
-                        probe(monitor)
-                    }
+                    haveBecome(monitor, reply.error.map { "\($0)" })
                 })
         } catch {
             next.map { haveBecome($0, "\(error)") }
             if next == nil { tryAgain() }
-        }
-    }
-
-    /// Whether the bus sends a call that matches no rule.
-    private func probe(_ monitor: Monitor) {
-        func ask(_ times: Int) throws(BusFailure) {
-            let bus = try connection()
-            listing = try bus.callAsync(try bus.newDriverCall("GetId")) { [unowned self, unowned monitor] _ in
-                listing = nil
-                // When the second reply arrives, the bus has already sent the messages that the first call
-                // caused.
-                if times > 1, (try? ask(times - 1)) != nil { return }
-                while (try? monitor.bus.process()) == true {}
-                if showsAll {
-                    let most = tolerance.calls
-                    journal.log(
-                        .info,
-                        "the session bus shows all calls: up to \(most) a minute to others are tolerated")
-                    watchOwners(by: bus)
-                }
-                haveBecome(monitor)
-            }
-        }
-        do throws(BusFailure) {
-            try ask(2)
-        } catch {
-            haveBecome(monitor, "\(error)")
         }
     }
 
@@ -369,7 +336,7 @@ final class CallWatch {
         if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
         // The destination is not watched: it is the bus itself, for example.
         if destination.hasPrefix(":") || destination == Bus.driver {
-            if !isSettled { showsAll = true }
+            noteOther()
             return tolerate()
         }
         identify(destination) { [unowned self] owner in
@@ -378,6 +345,15 @@ final class CallWatch {
             if needed?.isEmpty == true { tolerate() }
             for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
         }
+    }
+
+    /// Records that the bus has sent a call that matches no rule.
+    private func noteOther() {
+        guard !showsAll else { return }
+        showsAll = true
+        let most = tolerance.calls
+        journal.log(.info, "the session bus shows all calls: up to \(most) a minute to others are tolerated")
+        if let bus { watchOwners(by: bus) }
     }
 
     /// Counts a call to another program, if the bus sends all calls.
