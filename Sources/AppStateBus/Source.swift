@@ -69,7 +69,7 @@ public final class Timer {
         guard let pointer = source.pointer else { return }
         let moved = sd_event_source_set_time(pointer, time)
         let enabled = sd_event_source_set_enabled(pointer, Int32(SD_EVENT_ONESHOT))
-        // ESTALE: the loop has ended, so nothing becomes due any more.
+        // ESTALE: the loop has ended, so nothing can become due.
         precondition(
             (moved >= 0 && enabled >= 0) || moved == -ESTALE,
             "a timer of a living loop cannot refuse to be armed")

@@ -229,7 +229,7 @@ final class Resources {
         if !changed.isEmpty { timer?.arm(at: now()) }
     }
 
-    /// Sets the resources that an application's present state requires.
+    /// Sets the resources that an application's current state requires.
     func update(_ application: Registered) {
         guard let state = core.application(application.number)?.state else { return }
         note(application, state)

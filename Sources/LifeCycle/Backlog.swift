@@ -37,7 +37,7 @@ struct Backlog: Equatable, Sendable {
         countText()
     }
 
-    /// Another delegate reads the present state, but still receives what others have sent.
+    /// Another delegate reads the current state, but still receives what others have sent.
     mutating func forgetAllButDeliveries() {
         signals.removeAll { !$0.isDelivery }
         reasons = [:]
@@ -61,7 +61,7 @@ struct Backlog: Equatable, Sendable {
     /// Removes and returns the signals that are sent to the application once it runs again.
     ///
     /// - Parameters:
-    ///   - edges: the path from the state that it knows to its present state.
+    ///   - edges: the path from the state that it knows to its current state.
     ///   - withDeliveries: whether this includes what others have sent; otherwise that keeps waiting.
     mutating func take(along edges: [Edge], withDeliveries: Bool) -> [Announcement] {
         var told: [Announcement] = []

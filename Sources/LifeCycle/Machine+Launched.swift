@@ -14,7 +14,7 @@ extension Machine {
     /// The launched process registers with its own options. It remains the same application, because the
     /// client that launched it knows its object. If the launch is not over, it continues until
     /// `FinishLaunching`. If one of its windows appeared first, or it was started in the background, it is
-    /// notified of its launch and of its present state.
+    /// notified of its launch and of its current state.
     mutating func takeOver(
         _ application: Application, _ registration: Registration
     ) throws(Refusal) -> ApplicationNumber {
@@ -73,7 +73,7 @@ extension Machine {
 
 extension Application {
     /// Its delegate joins a launch that was announced to others when it began. The delegate is notified of it now and,
-    /// if the application has launched already, of the path to its present state.
+    /// if the application has launched already, of the path to its current state.
     ///
     /// - Parameter isSuspended: whether policy suspends it once its grace period is over.
     fileprivate mutating func meet(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {

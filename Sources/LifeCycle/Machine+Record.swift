@@ -83,7 +83,8 @@ extension Machine {
     /// Brings a restored application to rest: the stop that its holds require is ordered again.
     ///
     /// - Parameters:
-    ///   - isSignalled: whether its process has a SIGSTOP. If not, no process wants it stopped by signal any more.
+    ///   - isSignalled: whether its process has a SIGSTOP. If not, no process still wants it stopped by
+    ///     signal.
     ///   - isDying: whether SIGKILL is known to have been sent to any of its processes.
     public mutating func reassert(
         _ number: ApplicationNumber, isSignalled: Bool = true, isDying: Bool = false, at now: Microseconds

@@ -151,7 +151,7 @@ extension Machine {
             leaveUnlessTasked(number, old)
         }
         parts[connection, default: []].insert(number)
-        // It reads the present state, so missed events are not announced twice (§ 3).
+        // It reads the current state, so missed events are not announced twice (§ 3).
         update(number, .request) {
             $0.delegate = connection
             $0.unresponsive = nil

@@ -427,7 +427,7 @@ struct Stale: Equatable, Sendable {
     var reason: StateChangeReason
     /// Its session has a reporter again, which may not have reported the exemptions yet.
     var startsGrace = false
-    /// What reporters report about its processes may have changed.
+    /// The reports about its processes may have changed.
     var isExemption = false
     /// It must be warned that memory is short.
     var warning: MemoryPressure?

@@ -10,7 +10,7 @@ public protocol WindowObserver: AnyObject {
     var subject: String { get }
     /// Readable when there is something to dispatch. Owned by the observer, open while it lives.
     var descriptor: Int32 { get }
-    /// The present windows, as of the last dispatch; at most `ObservedWindow.mostWindows`.
+    /// The current windows, as of the last dispatch; at most `ObservedWindow.mostWindows`.
     var windows: [ObservedWindow] { get }
     /// The desktop's own processes, as far as they are known: the display server, the window manager, and the processes
     /// that show a panel or the desktop itself. None of them is an application.

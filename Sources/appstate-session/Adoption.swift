@@ -51,8 +51,8 @@ final class Adoption {
         let traits: Traits
     }
 
-    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1),
-    /// "max_replies_per_connection". Our other calls need some of these, too.
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
+    /// Our other calls need some of these, too.
     private static let mostCalls = 16
     /// How many declined processes are remembered. Beyond that all are forgotten, and tried once more.
     private static let mostDeclined = 1_024
@@ -84,7 +84,7 @@ final class Adoption {
             || !configuration.rules(for: traits).isEmpty
     }
 
-    /// Processes the present windows. No application is registered for a window that may belong to another
+    /// Processes the current windows. No application is registered for a window that may belong to another
     /// process.
     ///
     /// - Parameter desktop: the desktop's own processes; evaluated only if an application may be adopted.
@@ -236,8 +236,8 @@ final class Adoption {
 
     // MARK: Releasing
 
-    /// Unregisters adopted applications that should not be adopted any more, as soon as the registered applications are
-    /// known.
+    /// Unregisters adopted applications that should no longer be adopted, as soon as the registered
+    /// applications are known.
     private func letGo() {
         guard registered != nil else { return }
         for (process, application) in adopted where !wants(application.entry.name, application.traits) {
@@ -277,7 +277,7 @@ final class Adoption {
             }
             farewells = farewells.suffix(Self.mostCalls) + [slot]
             log?("Unregister \(application.name) pid \(process.pid)")
-            journal.log(.info, "\(application.name), process \(process.pid), is not adopted any more")
+            journal.log(.info, "\(application.name), process \(process.pid), is no longer adopted")
         } catch {
             journal.log(.debug, "\(error)")
         }

@@ -41,7 +41,7 @@ final class SuspendCommands {
         /// `ExecSuspend=` is not run before this time.
         var settled: UInt64 = 0
         var running: Running?
-        /// It is not registered any more: `ExecResume=` follows the command that runs.
+        /// It is no longer registered: `ExecResume=` follows the command that runs.
         var isReleased = false
     }
 
@@ -91,7 +91,7 @@ final class SuspendCommands {
     /// Whether no command runs.
     var isAtRest: Bool { progress.values.allSatisfy { $0.running == nil } }
 
-    /// Takes the present states of all applications. An application that is not among them has ended.
+    /// Takes the current states of all applications. An application that is not among them has ended.
     func learn(_ states: [Int32: LifeCycleState]) {
         for pid in self.states.keys where states[pid] == nil {
             abandon(pid)

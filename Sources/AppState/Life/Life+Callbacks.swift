@@ -92,7 +92,7 @@ extension Life {
 
     // MARK: Walking
 
-    /// Moves the delegate along the edges from its present state to the target, as appstated announces them.
+    /// Moves the delegate along the edges from its current state to the target, as appstated announces them.
     ///
     /// - Parameter serial: the serial that `didEnterBackground` acknowledges, if the path leads there.
     func walk(to target: ApplicationState, serial: UInt64 = 0) {

@@ -129,7 +129,7 @@ struct HintQueue {
             passed += 1
             guard line.pace.due <= now else { continue }
             while let number = line.take() {
-                // An application that was forgotten meanwhile has no hint any more.
+                // An application that was removed in the meantime no longer has a hint.
                 guard let hint = hints.removeValue(forKey: number) else { continue }
                 lines[user] = line
                 users[number] = nil

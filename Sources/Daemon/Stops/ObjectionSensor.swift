@@ -163,7 +163,7 @@ final class ObjectionSensor {
             }, answer: answer)
     }
 
-    /// Determines which kinds of work count, in the present state.
+    /// Determines which kinds of work count, in the current state.
     private func specify(_ work: inout Work, of number: ApplicationNumber) {
         work.networkRate = core.machine.settings.networkRate
         // An application that was stopped until now does not work: bytes that the kernel accepts for it are

@@ -59,7 +59,8 @@ struct CgroupLook {
         walk = ExtentWalk(from: main)
     }
 
-    /// Continues; nil: the budget is spent. Throws what `Cgroup.members()` throws, and `EMFILE` and the like.
+    /// Continues; nil: the budget is spent. Throws the errors of `Cgroup.members()`, and errors such as
+    /// `EMFILE`.
     mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
     ) throws(KernelFailure) -> CgroupSnapshot? {

@@ -130,7 +130,7 @@ final class PerfRing {
     var descriptor: Int32 { events[0].number }
 
     /// Turns the records on or off, which takes effect at once. Closing the ring does not: the kernel waits some 100 ms
-    /// until no task can be in its tracepoints any more (`tracepoint_synchronize_unregister`).
+    /// until no task can still be in its tracepoints (`tracepoint_synchronize_unregister`).
     func turn(on isOn: Bool) throws(KernelFailure) {
         for event in events { try event.turn(on: isOn) }
     }

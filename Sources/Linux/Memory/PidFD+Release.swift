@@ -10,7 +10,7 @@ extension PidFD {
     ///
     /// Throws `EAGAIN` if only a part could be freed, or if another task had locked its memory map (also
     /// `EINTR`); `EINVAL` if it was not killed, or if a process that was not killed shares its memory
-    /// (vfork(2)); `ESRCH` if it has no memory any more; `ENOSYS` if the kernel is older than 5.15.
+    /// (vfork(2)); `ESRCH` if its memory is already gone; `ENOSYS` if the kernel is older than 5.15.
     public func releaseMemory() throws(KernelFailure) {
         let result = clinux_process_mrelease(rawValue)
         guard result >= 0 else {

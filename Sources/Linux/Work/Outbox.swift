@@ -14,7 +14,7 @@ public final class Outbox: @unchecked Sendable {
     private var refused = 0
     private var isAwaited = false
 
-    /// Has no thread yet. Throws `EMFILE` and the like, of eventfd(2).
+    /// Does not start the thread yet. Throws errors of eventfd(2), such as `EMFILE`.
     ///
     /// - Parameters:
     ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.

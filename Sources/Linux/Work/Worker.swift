@@ -43,7 +43,7 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     ///   - idleMilliseconds: the thread ends after this long without a job.
     ///   - givesWay: every task of the machine that wakes up goes before it.
     ///
-    /// Throws `EMFILE` and the like, of eventfd(2).
+    /// Throws errors of eventfd(2), such as `EMFILE`.
     public init(name: String, limit: Int, idleMilliseconds: Int = 10_000, givesWay: Bool = true)
         throws(KernelFailure)
     {

@@ -23,8 +23,7 @@ final class Demands: DaemonSpeaker {
     /// An application that is needed runs for at least a second; half of it, in microseconds.
     private static let leastGrace: UInt64 = 500_000
 
-    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1),
-    /// "max_replies_per_connection".
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 16
 
     /// - Parameters:

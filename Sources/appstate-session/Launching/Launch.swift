@@ -18,7 +18,7 @@ final class Launch {
     let id: String
     /// The time at which the launch is cancelled if it is not settled by then.
     var deadline: UInt64?
-    /// Whether the launch waits for nothing any more: the process may run, or will never run.
+    /// Whether the launch no longer waits for anything: the process may run, or will never run.
     private(set) var isSettled = false
     private let request: LaunchRequest
     private let tools: LaunchTools
@@ -236,7 +236,7 @@ final class Launch {
         }
     }
 
-    /// Processes the present windows. With the first window of the application, the start is over for the
+    /// Processes the current windows. With the first window of the application, the start is over for the
     /// desktop.
     func look(at presenter: Presenter) {
         guard let token, tools.notices.isShown(token), let process = program?.pid ?? activated?.pid,
