@@ -17,23 +17,24 @@ mandir = $(datadir)/man
 apparmordir = /etc/apparmor.d
 autostartdir = /etc/xdg/autostart
 extensiondir = $(datadir)/gnome-shell/extensions/appstate@appstate1.org
-# The system bus reads no policy below /usr/local.
+# The system bus does not read policies below /usr/local.
 ifeq ($(PREFIX),/usr)
 policydir = $(datadir)/dbus-1/system.d
 else
 policydir = /etc/dbus-1/system.d
 endif
-# The polkit of Debian 12 (122) reads no actions below /usr/local, so there they have no effect.
+# The polkit of Debian 12 (122) does not read actions below /usr/local, so they have no effect there.
 polkitdir = $(datadir)/polkit-1/actions
 
-# GNOME=43 selects the form of the extension for GNOME 43 and 44; anything newer selects the form since 45. Without
-# it, the installed GNOME Shell decides; if there is none, the newer form is used.
+# GNOME=43 selects the variant of the extension for GNOME 43 and 44; any later version selects the variant for 45 and
+# newer. Without it, the installed GNOME Shell decides; if there is none, the newer variant is used.
 GNOME ?=
 
 # WERROR=1 makes errors of warnings, and of imports that Package.swift does not declare.
 SWIFT_FLAGS ?=
 ifeq ($(WERROR),1)
-# If this make was started by another one, they are already there. Twice would mean to compile everything again.
+# If this make was started by another one, the flags are already there. Flags that appear twice would cause everything
+# to be compiled again.
 ifeq ($(findstring -warnings-as-errors,$(SWIFT_FLAGS)),)
 override SWIFT_FLAGS += -Xswiftc -warnings-as-errors --explicit-target-dependency-import-check error
 endif
@@ -41,7 +42,7 @@ endif
 export SWIFT_FLAGS
 
 # With Swift's library linked in, the daemon starts faster and stays smaller. It needs no toolchain on the machine that
-# runs it, and loads no library from the directory where it lies.
+# runs it, and loads no library from its own directory.
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
@@ -54,7 +55,7 @@ build:
 
 all: build
 
-# build, on a machine that has everything it needs.
+# build, on a machine that has everything that the build needs.
 release:
 	$(release)
 
@@ -107,7 +108,7 @@ test-launches:
 	$(release)
 	@scripts/test-apps --launches $(CASES)
 
-# What suspension saves, and what it costs: Firefox with ten tabs, and twenty applications at rest; writes its section.
+# The savings and the cost of suspension: Firefox with ten tabs, and twenty applications at rest; writes its section.
 test-figures:
 	@scripts/setup apps
 	$(release)
@@ -144,7 +145,7 @@ bench: build
 	done
 	@APPSTATED_APPLICATIONS=$(applications)/release $(products)/appstate-bench
 
-# Each installed desktop, with the programs as they are shipped.
+# Each installed desktop, with the release builds of the programs.
 bench-windows: build
 	@scripts/setup test
 	@APPSTATED_FIGURES=1 APPSTATED_PROGRAMS=$(CURDIR)/$(products) scripts/test --filter WindowFigures \

@@ -17,7 +17,7 @@ tell() { # MEMBER [SIGNATURE ARGUMENT...]
     busctl --system call org.appstate1 "$app" org.appstate1.Application "$@"
 }
 
-# Saved state is bytes: here a single one, the count.
+# Saved state consists of bytes; here it is a single byte, the count.
 save() {
     tell SaveState ay 1 "$count" >/dev/null
     echo "saved $count"

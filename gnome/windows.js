@@ -1,4 +1,4 @@
-// The common part of both forms of the extension: it provides GNOME Shell's windows on the session bus, as
+// The common part of both variants of the extension: it provides GNOME Shell's windows on the session bus, as
 // dbus/org.appstate1.Shell.xml describes. Gio, GLib, Shell and Main are imported before.
 
 const NAME = 'org.appstate1.Shell';

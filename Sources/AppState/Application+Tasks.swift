@@ -5,7 +5,7 @@ internal import AppStateContract
 @MainActor
 final class RunningTask {
     let name: String
-    /// The number that appstated gave it; nil: appstated does not know it.
+    /// The number that appstated has assigned to it; nil: appstated does not know it.
     var number: UInt64?
     let cancel: () -> Void
 
@@ -16,8 +16,8 @@ final class RunningTask {
 }
 
 extension Application {
-    /// Runs a closure to its end even if the application goes into the background. While it runs, the application is
-    /// not suspended, for a limited time.
+    /// Runs a closure to completion even if the application enters the background. For a limited time, the
+    /// application is not suspended while the closure runs.
     ///
     /// The background task ends when the closure returns or throws. Shortly before the time limit, the closure's task
     /// is cancelled; the closure then has a few seconds to return. The closure runs on the main actor, but the
@@ -30,7 +30,7 @@ extension Application {
     /// - Parameters:
     ///   - name: a description of the work, for people.
     ///   - body: the work to finish.
-    /// - Returns: what the closure returns.
+    /// - Returns: the result of the closure.
     public func withBackgroundTask<Value: Sendable, Failure: Error>(
         named name: String, _ body: @escaping @MainActor () async throws(Failure) -> Value
     ) async throws(Failure) -> Value {

@@ -9,7 +9,7 @@ public final class Application {
 
     /// Its state, as last announced to the delegate. Without appstated it is ``ApplicationState/active``.
     public internal(set) var state = ApplicationState.notRunning
-    /// Why it was launched; nil before launching has begun.
+    /// Why it was launched; nil before the launch has begun.
     public internal(set) var launchOptions: LaunchOptions?
     /// The object that handles the events of its life.
     public internal(set) var delegate: (any ApplicationDelegate)?
@@ -21,14 +21,14 @@ public final class Application {
         didSet { if userActivity != oldValue { life?.tellUserActivity() } }
     }
 
-    /// Whether ending the application now would lose something. When memory is short, appstated ends an application
-    /// with unsaved changes only if no other application that may be ended is left.
+    /// Whether unsaved data would be lost if the application ended now. When memory is short, appstated ends
+    /// an application with unsaved changes only if no other application that may be ended is left.
     public var hasUnsavedChanges = false {
         didSet { if hasUnsavedChanges != oldValue { life?.tellUnsavedChanges() } }
     }
 
-    /// Whether appstated knows the application. If not, only what needs appstated does not work, and the state is
-    /// `active`.
+    /// Whether appstated manages the application. If not, everything works except functions that need
+    /// appstated, and the state is `active`.
     public var isManaged: Bool { life?.path != nil }
 
     var life: Life?
@@ -82,7 +82,7 @@ public final class Application {
             connection.arm()
             return connection
         } catch {
-            // A process that has no descriptors left at its start cannot run at all.
+            // A process without a free descriptor at its start cannot run at all.
             Log.say("\(error)")
             exit(1)
         }
@@ -90,7 +90,7 @@ public final class Application {
 
     // MARK: Observers
 
-    /// The events that the delegate receives, from now on. Any object can observe them, and several can at once.
+    /// The events that the delegate receives, from now on. Any number of objects can observe them.
     ///
     /// Each notification is sent right before the delegate's callback. An observer receives it when the main actor is
     /// free, which may be after the callback. appstated does not wait for observers.
@@ -106,7 +106,7 @@ public final class Application {
         return ApplicationNotifications(stream: stream)
     }
 
-    /// How many observers there are.
+    /// The number of observers.
     var observerCount: Int { observers.count }
 
     func post(_ notification: ApplicationNotification) {
@@ -115,9 +115,9 @@ public final class Application {
 
     // MARK: The end
 
-    /// Ends the application on its own initiative, as when its last window is closed. The delegate's
-    /// `applicationWillTerminate` is called, state is saved, and the process exits. All of this takes at most 5
-    /// seconds.
+    /// Terminates the application from within, for example when its last window is closed. Calls the
+    /// delegate's `applicationWillTerminate`, saves the state, and exits the process. All of this takes at
+    /// most 5 seconds.
     ///
     /// - Parameter status: its exit status.
     public func terminate(status: Int32 = 0) {

@@ -1,8 +1,10 @@
-/// Handles the events of an application's life. Every callback has a default that does nothing.
+/// Handles the events of an application's life. Every callback has a default implementation that does
+/// nothing.
 ///
-/// Callbacks run one after the other, on the main thread. An `async` callback may take its time: its return tells
-/// appstated that it is done, and the next callback waits until then. appstated sets the deadlines. An application that
-/// does not return in time is suspended or ended without having answered.
+/// Callbacks run one after the other, on the main thread. An `async` callback may take a while: when it
+/// returns, the library acknowledges the event to appstated, and only then calls the next callback. appstated
+/// sets the deadlines. If a callback does not return in time, the application is suspended or ended without
+/// the acknowledgement.
 ///
 ///     @main
 ///     final class Notes: ApplicationDelegate {
@@ -10,15 +12,17 @@
 ///     }
 @MainActor
 public protocol ApplicationDelegate: AnyObject {
-    /// The state that is saved when the application goes into the background or ends, and restored at the next launch.
+    /// The state that is saved when the application enters the background or ends, and restored at the next
+    /// launch.
     associatedtype RestorableState: Codable = Never
 
     init()
 
     /// The id of the application's desktop entry: `[A-Za-z0-9._-]`, up to 255 characters.
     ///
-    /// The default is the name of the program. The id must be the name of the desktop entry's file without `.desktop`.
-    /// Otherwise an application that appstated has launched does not take over its launch, and others do not find it.
+    /// The default is the name of the program. The id must be the name of the desktop entry's file without
+    /// `.desktop`. Otherwise an application that appstated has launched does not take over its launch, and
+    /// other programs do not find it.
     static var applicationID: String { get }
 
     /// How appstated treats the application.
@@ -30,7 +34,7 @@ public protocol ApplicationDelegate: AnyObject {
     func application(
         _ application: Application, willFinishLaunchingWithOptions launchOptions: LaunchOptions)
 
-    /// The launch is nearly over: create windows here. The launch ends when this returns.
+    /// The launch is nearly over: create windows here. The launch ends when this callback returns.
     func application(
         _ application: Application, didFinishLaunchingWithOptions launchOptions: LaunchOptions) async
 
@@ -42,9 +46,11 @@ public protocol ApplicationDelegate: AnyObject {
     /// The application is about to lose the focus.
     func applicationWillResignActive(_ application: Application)
 
-    /// No window of the application is visible any more. Returning tells appstated that it may suspend the application.
+    /// No window of the application is visible any longer. When this callback returns, appstated may suspend
+    /// the application.
     ///
-    /// The state is encoded and saved after this returns. ``Application/withBackgroundTask(named:_:)`` gives more time.
+    /// The state is encoded and saved after this callback returns.
+    /// ``Application/withBackgroundTask(named:_:)`` gives more time.
     func applicationDidEnterBackground(_ application: Application) async
 
     /// A window of the application is about to become visible.
@@ -52,31 +58,33 @@ public protocol ApplicationDelegate: AnyObject {
 
     // MARK: The end
 
-    /// The application is about to end. Returning lets it end, after the state has been encoded and saved.
+    /// The application is about to end. It ends when this callback has returned and the state has been
+    /// encoded and saved.
     ///
-    /// A suspended application that is ended is not notified.
+    /// This is not called for a suspended application.
     func applicationWillTerminate(_ application: Application) async
 
     // MARK: The system
 
-    /// Memory is short: free what can be recreated.
+    /// Memory is short: free data that can be recreated.
     func applicationDidReceiveMemoryWarning(_ application: Application, level: MemoryWarning)
 
     /// The clock, the time zone or the date has changed.
     func applicationSignificantTimeChange(_ application: Application, cause: SignificantTimeChange)
 
-    /// The screen was locked: put away data that others must not see. Returning tells appstated that this is done.
+    /// The screen was locked: drop data that others must not see. When this callback returns, the library
+    /// tells appstated that this is done.
     func applicationProtectedDataWillBecomeUnavailable(_ application: Application) async
 
     /// The screen was unlocked.
     func applicationProtectedDataDidBecomeAvailable(_ application: Application)
 
-    // MARK: What others want
+    // MARK: Requests from others
 
     /// The user or another program asks the application to open URLs.
     func application(_ application: Application, open urls: [String], options: [String: Value])
 
-    /// The user wants to continue here what they did elsewhere or earlier.
+    /// The user wants to continue an activity here that they began elsewhere or earlier.
     func application(_ application: Application, continue activity: UserActivity)
 
     /// Another application has sent a message.
@@ -87,8 +95,8 @@ public protocol ApplicationDelegate: AnyObject {
     /// Returns the state to restore at the next launch; nil: there is nothing to restore.
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState?
 
-    /// Receives what an earlier run saved. Called before `didFinishLaunching`, unless appstated becomes available only
-    /// after the launch.
+    /// Receives the state that an earlier run saved. Called before `didFinishLaunching`, unless appstated
+    /// becomes available only after the launch.
     func application(_ application: Application, didDecodeRestorableState state: RestorableState)
 }
 
@@ -127,11 +135,11 @@ extension ApplicationDelegate {
 }
 
 extension ApplicationDelegate {
-    /// Whether the delegate has state to save at all.
+    /// Whether the delegate saves state at all.
     private var hasState: Bool { RestorableState.self != Never.self }
 
-    /// The delegate's state as bytes. Empty: there is nothing to restore. nil: it has no state, and what is saved stays
-    /// as it is.
+    /// The delegate's state as bytes. Empty: there is nothing to restore. nil: it has no state, and the saved
+    /// state stays as it is.
     func encodedState(of application: Application) throws -> [UInt8]? {
         guard hasState else { return nil }
         guard let state = applicationWillEncodeRestorableState(application) else { return [] }

@@ -1,11 +1,11 @@
 internal import AppStateBus
 
-/// An error that appstated returned, or the reason why it could not be asked.
+/// An error that appstated returned, or the reason why it could not be called.
 public struct ApplicationError: Error, Hashable, Sendable, CustomStringConvertible {
     /// The name of the D-Bus error, such as `org.appstate1.Error.NoSuchApplication`; nil: appstated is not available,
     /// or does not answer.
     public let name: String?
-    /// A description of what was wrong, for people.
+    /// A human-readable description of the error.
     public let message: String
 
     /// Name and message in one line.

@@ -18,13 +18,13 @@ public enum ApplicationNotification: Hashable, Sendable {
 
 /// Something the user is doing that can be continued elsewhere or later.
 public struct UserActivity: Hashable, Sendable {
-    /// What kind of activity, such as `org.example.Notes.editing`.
+    /// The kind of activity, such as `org.example.Notes.editing`.
     public var type: String
     /// What is needed to continue it.
     public var info: [String: Value]
 
     /// - Parameters:
-    ///   - type: what kind of activity.
+    /// - type: the kind of activity.
     ///   - info: what is needed to continue it.
     public init(type: String, info: [String: Value] = [:]) {
         self.type = type
@@ -34,7 +34,7 @@ public struct UserActivity: Hashable, Sendable {
 
 /// A message from another application.
 public struct ReceivedMessage: Hashable, Sendable {
-    /// The id of the application that sent it. An id is a name and proves no identity.
+    /// The id of the application that sent it. An id is a name, not a proof of identity.
     public let sender: String
     /// The name of the message.
     public let name: String
@@ -44,7 +44,8 @@ public struct ReceivedMessage: Hashable, Sendable {
 
 /// The notifications of the application from the moment this sequence was obtained, each once.
 ///
-/// Every sequence receives all notifications, however many sequences there are. A slow observer keeps the latest 256.
+/// Every sequence receives all notifications, no matter how many sequences there are. For a slow observer,
+/// the latest 256 are kept.
 public struct ApplicationNotifications: AsyncSequence, Sendable {
     public typealias Element = ApplicationNotification
 

@@ -1,7 +1,7 @@
 internal import AppStateBus
 internal import AppStateContract
 
-/// How appstated treats the application: the options that it is registered with.
+/// How appstated treats the application: the options of its registration.
 public struct ApplicationOptions: Hashable, Sendable {
     /// Whether it may be suspended in the background.
     public var suspension: SuspensionPolicy
@@ -9,17 +9,20 @@ public struct ApplicationOptions: Hashable, Sendable {
     public var isReclaimable: Bool
     /// Reasons to keep running in the background, such as `audio`. The administrator's configuration grants them.
     public var backgroundModes: [String]
-    /// Whether it starts with a window. nil: as its launch says, and in the foreground if the launch does not say.
+    /// Whether it starts with a window. nil: as its launch specifies, and in the foreground if the launch
+    /// does not specify it.
     public var launchMode: LaunchMode?
     package var limits = Limits()
 
-    /// How long the application waits, in microseconds. Tests wait longer, because a busy machine is no failure.
+    /// How long the application waits, in microseconds. Tests wait longer, because a busy machine is not a
+    /// failure.
     package struct Limits: Hashable, Sendable {
-        /// Without an answer to its registration for this long, it goes on alone. A restart of the daemon takes less.
+        /// If its registration is not answered for this long, it continues alone. A restart of the daemon
+        /// takes less time.
         package var registration: UInt64 = 3_000_000
-        /// How long it waits for the answer to any other call: a save to a slow disk takes its time, too.
+        /// How long it waits for the reply to any other call: a save to a slow disk may take a while.
         package var call: UInt64 = 10_000_000
-        /// The longest time that an end may take that it requested itself.
+        /// The longest time that a termination from within may take.
         package var end: UInt64 = 5_000_000
     }
 

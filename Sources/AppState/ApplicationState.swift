@@ -4,17 +4,17 @@ public enum ApplicationState: String, Hashable, Sendable, CaseIterable {
     case notRunning = "not-running"
     /// A window is visible, but none has the focus. Every path to and from `active` passes through this state.
     case inactive
-    /// One of the application's windows has the focus. Also the state while no appstated runs to report one.
+    /// One of the application's windows has the focus. This is also the state while appstated is not running.
     case active
-    /// No window is visible; code still runs for a while.
+    /// No window is visible; the application still runs for a while.
     case background
 }
 
 /// How short memory is.
 public enum MemoryWarning: String, Hashable, Sendable, CaseIterable {
-    /// Free what can be recreated.
+    /// Free data that can be recreated.
     case warning
-    /// appstated ends applications from now on, until memory is no longer short.
+    /// From now on, appstated ends applications until memory is no longer short.
     case critical
 }
 

@@ -4,8 +4,8 @@ internal import Glibc
 
 /// The application's connection to appstated, for a main loop other than Swift's: GLib's, Qt's, a game's.
 ///
-/// Wait until `descriptor` is readable, for at most `timeout`, then call `dispatch()` on the main thread. The delegate
-/// is called from there. The main queue is served too, so that tasks of the main actor run.
+/// Wait until `descriptor` is readable, for at most `timeout`, then call `dispatch()` on the main thread. It
+/// calls the delegate. It also serves the main queue, so that tasks of the main actor run.
 ///
 ///     let connection = Application.shared.connect(Notes())
 ///     while true {
@@ -19,7 +19,7 @@ public final class Connection {
     private var queue: Source?
     private var wakeUp: Source?
     private let bell: Int32
-    /// Also true while `run()` runs the loop: then nothing else waits for the descriptor.
+    /// Also true while `run()` runs the loop, because then nothing else waits for the descriptor.
     private var isDispatching: Bool
 
     /// The most events that one `dispatch()` handles.
@@ -41,17 +41,18 @@ public final class Connection {
         }
     }
 
-    /// Readable when there is something to `dispatch()`. It stays the same for as long as the application lives.
+    /// Readable when there is something to `dispatch()`. It stays the same for the lifetime of the
+    /// application.
     public var descriptor: Int32 { loop.descriptor }
 
-    /// How long to wait at most, in milliseconds, as poll(2) takes it: 0 if something is due already, else -1. The
-    /// descriptor reports everything else, including what becomes due later.
+    /// The longest time to wait, in milliseconds, as poll(2) expects it: 0 if something is already due, else
+    /// -1. The descriptor reports everything else, including events that become due later.
     public var timeout: Int32 {
         guard !isDispatching, let isDue = try? loop.arm() else { return -1 }
         return isDue ? 0 : -1
     }
 
-    /// Handles what is pending, without waiting. From within a callback it does nothing.
+    /// Handles pending events, without waiting. When called from within a callback, it does nothing.
     public func dispatch() {
         guard !isDispatching else { return }
         isDispatching = true
@@ -63,8 +64,8 @@ public final class Connection {
         }
     }
 
-    /// Makes the descriptor report the answer to a request that was just sent. This is for a loop that does not read
-    /// `timeout` before it waits.
+    /// Makes the descriptor report the reply to a request that was just sent. This is for a loop that does
+    /// not read `timeout` before it waits.
     func arm() {
         guard !isDispatching, let isDue = try? loop.arm(), isDue else { return }
         ring()

@@ -5,24 +5,25 @@ public struct LaunchOptions: Hashable, Sendable {
     /// All options, by their names in the D-Bus API.
     public let values: [String: Value]
 
-    /// Takes options by their names in the D-Bus API.
+    /// Creates launch options from their names in the D-Bus API.
     public init(_ values: [String: Value] = [:]) {
         self.values = values
     }
 
-    /// The URLs to open. `application(_:open:options:)` is called with them, too, once launching has finished.
+    /// The URLs to open. `application(_:open:options:)` is also called with them, once launching has
+    /// finished.
     public var urls: [String] { values["urls"]?.stringsValue ?? [] }
-    /// Why it is launched: `user`, `url`, `activity`, `message`, `transfer`, `time` or `restore`. nil: the launch did
-    /// not say.
+    /// Why it is launched: `user`, `url`, `activity`, `message`, `transfer`, `time` or `restore`. nil: no
+    /// reason was given.
     public var reason: String? { values["reason"]?.stringValue }
-    /// How it was launched. In `background`, it was started without the user, and shows no window on its own
-    /// initiative.
+    /// How it was launched. With `background`, it was not started for a user, and should not show a window on
+    /// its own initiative.
     public var launchMode: LaunchMode {
         values["launch-mode"]?.stringValue.flatMap(LaunchMode.init) ?? .foreground
     }
     /// The data that came with the launch.
     public var payload: [String: Value] { values["payload"]?.dictionaryValue ?? [:] }
-    /// The application that asked for the launch.
+    /// The application that requested the launch.
     public var sourceApplication: String? { values["source-app-id"]?.stringValue }
 
     /// Whether no earlier run of this application is known.

@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A file in memory that carries large state.
 final class MemoryFile {
-    /// Why there is no such file.
+    /// The reason why the file could not be created or read.
     struct Failure: Error, CustomStringConvertible {
         let description: String
 
@@ -12,7 +12,7 @@ final class MemoryFile {
 
     let descriptor: Int32
 
-    /// Creates a file with these bytes and seals it, so that no process can change it any more.
+    /// Creates a file with these bytes and seals it, so that no process can change it any longer.
     init(_ bytes: [UInt8]) throws(Failure) {
         descriptor = cappstate_memory_file()
         guard descriptor >= 0 else { throw Failure("memfd_create") }

@@ -20,7 +20,7 @@ enum ProgramName {
     }
 }
 
-/// The application's log: standard error, which leads to systemd's journal or a terminal.
+/// The application's log: standard error, which goes to systemd's journal or to a terminal.
 enum Log {
     static func say(_ line: String) {
         let bytes = Array("appstate: \(line)\n".utf8)

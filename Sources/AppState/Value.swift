@@ -2,8 +2,8 @@ internal import AppStateBus
 
 /// A value in a dictionary that is sent between applications: launch options, payloads, the info of an activity.
 ///
-/// D-Bus types that are missing here arrive as the nearest kind: an object path as a string, each integer as a signed
-/// or an unsigned one of 64 bits.
+/// D-Bus types that are missing here are converted to the nearest kind: an object path to a string, and each
+/// integer to a signed or unsigned 64-bit integer.
 public enum Value: Hashable, Sendable {
     case string(String)
     case bool(Bool)

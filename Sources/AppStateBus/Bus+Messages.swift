@@ -81,7 +81,8 @@ extension Bus {
 
     /// Calls `handler` for each message that matches a rule.
     ///
-    /// The bus is asked asynchronously. Messages that it routes before the rule is in force are missed.
+    /// The match rule is added asynchronously. Messages that the bus routes before the rule is in force are
+    /// missed.
     ///
     /// - Parameters:
     ///   - rule: a match rule, as in the D-Bus specification.
@@ -116,10 +117,10 @@ extension Bus {
         try check(sd_bus_enqueue_for_read(pointer, message.pointer), "dispatch again", message.subject)
     }
 
-    /// Keeps a call that no handler gets to see, to answer it once, later.
+    /// Keeps a call that is not passed to a handler, to answer it once, later.
     public func deferred(_ call: borrowing Message) -> PendingCall { PendingCall(call.retained(), complain) }
 
-    /// Answers a call that no handler gets to see with an error.
+    /// Answers a call that is not passed to a handler with an error.
     public func refuse(_ call: borrowing Message, _ error: MethodError) { Answer.fail(call, error, complain) }
 
     static func taken(
@@ -130,7 +131,8 @@ extension Bus {
     }
 }
 
-/// Emptied after the call, so that what the handler captured does not live until the slot is released.
+/// Cleared after the call, so that the objects that the handler captured do not live until the slot is
+/// released.
 private typealias ReplyContext = Context<((borrowing Message) -> Void)?>
 private typealias MatchContext = Context<
     (handler: (borrowing Message) -> Void, failed: (MethodError) -> Void)

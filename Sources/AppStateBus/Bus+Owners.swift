@@ -64,7 +64,7 @@ extension Bus {
         }
     }
 
-    /// Asks for the process of the connection that owns a name.
+    /// Queries the process of the connection that owns a name.
     ///
     /// - Parameters:
     ///   - name: unique or well-known.
@@ -89,7 +89,7 @@ extension Bus {
     ///
     /// - Parameters:
     ///   - name: unique or well-known; nil: every name.
-    ///   - onlyLost: only when no connection owns the name any more.
+    ///   - onlyLost: only when no connection owns the name any longer.
     ///   - failed: called when the bus refuses the watch; nothing is reported then.
     ///   - handler: receives the name and the unique name of its present owner; nil: no connection owns it.
     /// - Returns: the watch; it is in force for as long as it is kept.

@@ -25,10 +25,11 @@ public final class Bus {
         sd_bus_close_unref(pointer)
     }
 
-    /// Connects to the system bus, or to where DBUS_SYSTEM_BUS_ADDRESS says it is.
+    /// Connects to the system bus, or to the bus at DBUS_SYSTEM_BUS_ADDRESS.
     ///
-    /// - Parameter complain: receives, as a line for a log, what cannot be reported to a caller: a handler that does
-    ///   not answer, or fails after its answer, and an answer that cannot be written or sent.
+    /// - Parameter complain: receives, as a line for a log, errors that cannot be reported to a caller: a
+    ///   handler that does not answer, or fails after its answer, and an answer that cannot be written or
+    ///   sent.
     public static func system(complain: @escaping (String) -> Void = { _ in }) throws(BusFailure) -> Bus {
         var bus: OpaquePointer?
         try check(sd_bus_open_system_with_description(&bus, "system"), "open", "the system bus")
@@ -142,7 +143,7 @@ public final class Bus {
             type='signal',sender='org.freedesktop.DBus.Local',path='/org/freedesktop/DBus/Local',\
             interface='org.freedesktop.DBus.Local',member='Disconnected'
             """,
-            // libsystemd generates this signal itself: no bus is asked, so none refuses.
+            // libsystemd generates this signal itself: no bus is involved, so none refuses.
             failed: { _ in }, handler: { _ in handler() })
     }
 

@@ -3,9 +3,9 @@ import Glibc
 
 /// A failure of libsystemd, of the system below it, or of the peer that was called.
 public struct BusFailure: Error, Equatable, CustomStringConvertible {
-    /// What was attempted, in words: `call`, `append s`, `open the system bus`.
+    /// The operation, in words: `call`, `append s`, `open the system bus`.
     public let operation: String
-    /// What it was attempted on: a member, a path, a rule, a descriptor.
+    /// The object of the operation: a member, a path, a rule, a descriptor.
     public let subject: String
     /// The positive error number, as in errno(3).
     public let errno: Int32
@@ -13,12 +13,13 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
     public let name: String?
     /// The D-Bus error message, if a peer answered with an error.
     public let message: String?
-    /// Whether a message did not contain what the reader asked for. In a method handler, this is the caller's mistake.
+    /// Whether a message did not contain the values that the reader requested. In a method handler, this is
+    /// the caller's mistake.
     public let isArgument: Bool
 
     /// - Parameters:
-    ///   - operation: what was attempted.
-    ///   - subject: what it was attempted on.
+    ///   - operation: the operation, in words.
+    ///   - subject: the object of the operation.
     ///   - errno: the positive error number.
     ///   - name: the D-Bus error name of a peer's answer.
     ///   - message: the D-Bus error message of a peer's answer.
@@ -50,16 +51,16 @@ public struct BusFailure: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// What a method answers instead of a reply: a D-Bus error.
+/// A D-Bus error that a method returns instead of a reply.
 public struct MethodError: Error, Equatable, CustomStringConvertible {
     /// The D-Bus error name, such as `org.freedesktop.DBus.Error.InvalidArgs`.
     public let name: String
-    /// What was wrong, including the offending value, for people.
+    /// A human-readable description of the error, including the offending value.
     public let message: String
 
     /// - Parameters:
     ///   - name: a D-Bus error name.
-    ///   - message: what was wrong.
+    ///   - message: a description of the error.
     public init(_ name: String, _ message: String) {
         self.name = name
         self.message = message
@@ -68,7 +69,8 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
     /// Whether no answer came in time. By default sd_bus_call(3) waits 25 s.
     public var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
 
-    /// Whether the bus has refused a message because a limit of ours is reached, such as that of unanswered calls.
+    /// Whether the bus has refused a message because one of our limits is reached, such as that of unanswered
+    /// calls.
     public var isNoRoom: Bool { name == "org.freedesktop.DBus.Error.LimitsExceeded" }
 
     /// `org.freedesktop.DBus.Error.InvalidArgs`: the caller's arguments are wrong.

@@ -1,5 +1,5 @@
-/// A service on the bus. This is the only place that knows who owns its name, so that no other connection's signals are
-/// taken for its own.
+/// A service on the bus. This is the only place that knows the owner of its name, so that no other
+/// connection's signals are mistaken for its own.
 ///
 /// Nothing waits for the service: it may be away, come back, or never answer.
 public final class BusPeer {
@@ -20,7 +20,7 @@ public final class BusPeer {
         self.failed = failed
     }
 
-    /// Watches the name, and asks who owns it.
+    /// Watches the name, and queries its owner.
     public func start() throws(BusFailure) {
         slots.append(
             // If the bus refuses a rule and nothing takes the error, the connection is closed.

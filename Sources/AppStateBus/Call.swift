@@ -43,8 +43,9 @@ public struct Call: ~Copyable {
         try reply { _ in }
     }
 
-    /// Answers with what `body` appends. If that fails, or the reply cannot be sent, the call is not answered yet, and
-    /// the error thrown is the one to answer with: a `MethodError` from `body` unchanged, otherwise `Failed`.
+    /// Answers with the values that `body` appends. If this fails, or the reply cannot be sent, the call is
+    /// not answered yet, and the thrown error is the one to answer with: a `MethodError` from `body`
+    /// unchanged, otherwise `Failed`.
     public borrowing func reply<Failure: Error>(
         _ body: (borrowing Message) throws(Failure) -> Void
     ) throws(MethodError) {
@@ -101,8 +102,8 @@ public final class PendingCall {
         reply { _ in }
     }
 
-    /// Answers with what `body` appends; if that fails, the caller gets `Failed`. It is not a failure if the caller has
-    /// left. A second answer is ignored.
+    /// Answers with the values that `body` appends; if this fails, the caller gets `Failed`. It is not a
+    /// failure if the caller has left. A second answer is ignored.
     public func reply<Failure: Error>(_ body: (borrowing Message) throws(Failure) -> Void) {
         guard !isAnswered else { return }
         isAnswered = true
@@ -185,7 +186,7 @@ enum Answer {
         errno == ENOTCONN || errno == ECONNRESET
     }
 
-    /// The error to answer with for whatever a handler threw.
+    /// The error to answer with for any error that a handler threw.
     static func error(for failure: any Error) -> MethodError {
         switch failure {
         case let error as MethodError: error

@@ -1,6 +1,6 @@
 import Glibc
 
-/// Who a connection belongs to, as the bus learned it from the kernel when the connection was made.
+/// The owner of a connection, as the kernel reported it to the bus when the connection was established.
 public struct Credentials: ~Copyable {
     /// The user.
     public let uid: UInt32
@@ -25,8 +25,8 @@ public struct Credentials: ~Copyable {
 }
 
 extension Bus {
-    /// Asks the bus who a connection belongs to: GetConnectionCredentials. A round trip to the bus driver, which
-    /// answers at once; nothing is read from /proc.
+    /// Queries the bus for the owner of a connection: GetConnectionCredentials. A round trip to the bus
+    /// driver, which answers at once; nothing is read from /proc.
     ///
     /// - Parameter connection: a unique name, or a well-known one.
     /// - Throws: `org.freedesktop.DBus.Error.NameHasNoOwner` if it has left; ENODATA if the bus does not know the user
@@ -41,7 +41,7 @@ extension Bus {
         return request
     }
 
-    /// Asks the bus who a connection belongs to, without waiting; otherwise like `credentials(of:)`.
+    /// Queries the bus for the owner of a connection, without waiting; otherwise like `credentials(of:)`.
     ///
     /// - Parameters:
     ///   - connection: a unique name, or a well-known one.
@@ -116,7 +116,7 @@ extension Credentials {
 }
 
 extension Bus {
-    /// Asks for the process of the connection that owns a name, and for a descriptor that pins it.
+    /// Queries the process of the connection that owns a name, and a pidfd of that process.
     ///
     /// - Parameters:
     ///   - name: unique or well-known.

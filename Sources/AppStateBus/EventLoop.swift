@@ -5,8 +5,8 @@ import Glibc
 public final class EventLoop {
     let pointer: OpaquePointer
 
-    /// Called for an event that kept the others waiting for longer than `longest`: how long it took, in microseconds,
-    /// and whose it was, which is the file that created the source, or the bus.
+    /// Called for an event that delayed the others for longer than `longest`, with its duration in
+    /// microseconds and its origin: the file that created the source, or the bus.
     public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
     /// Called after each event, with the time that it took in microseconds.
     public var dispatched: ((_ microseconds: UInt64) -> Void)?
@@ -18,7 +18,7 @@ public final class EventLoop {
     /// How long one event may take, in microseconds, before `overran` is called.
     public static let longest: UInt64 = 5_000
     private var isEnding = false
-    /// Whose event is being dispatched; nil: the bus's.
+    /// The origin of the event that is being dispatched; nil: the bus.
     fileprivate var place: StaticString?
 
     /// Creates a new loop, not the thread's default one.
@@ -101,7 +101,7 @@ public final class EventLoop {
     /// `arm()` was called after the last use of this loop.
     public var descriptor: Int32 { sd_event_get_fd(pointer) }
 
-    /// Dispatches what is due, without waiting, and arms the descriptor again.
+    /// Dispatches due events, without waiting, and arms the descriptor again.
     ///
     /// - Parameter limit: the most events to dispatch, so that the loop around it gets its turn.
     /// - Returns: whether something is left that the descriptor does not report.

@@ -28,7 +28,8 @@ public struct Method {
 
 /// A property of an interface that can be read but not written.
 public struct Property {
-    /// What peers are sent when the value changes: the annotation org.freedesktop.DBus.Property.EmitsChangedSignal.
+    /// The notification of peers when the value changes: the annotation
+    /// org.freedesktop.DBus.Property.EmitsChangedSignal.
     public enum Changes: Sendable {
         /// PropertiesChanged with the new value.
         case change
@@ -44,14 +45,14 @@ public struct Property {
     public let name: String
     /// Its signature.
     public let type: String
-    /// What peers are sent when it changes.
+    /// The notification of peers when it changes.
     public let changes: Changes
     let value: (borrowing Message, String) throws -> Void
 
     /// - Parameters:
     ///   - name: the property.
     ///   - type: its signature, one complete type.
-    ///   - changes: what peers are sent when it changes.
+    ///   - changes: the notification of peers when it changes.
     ///   - value: appends the value, one complete type, to the message for the object at the path. If it throws a
     ///     `MethodError`, that becomes the answer.
     public init(

@@ -2,8 +2,9 @@ import Glibc
 
 /// How many references to libsystemd's objects this layer holds on the calling thread.
 ///
-/// Each thread counts its own, because everything of a bus stays on one thread. So the counts need no lock, and several
-/// threads with a bus each do not disturb one another. For tests: a scenario must give back what it took.
+/// Each thread counts its own references, because all objects of a bus stay on one thread. The counts
+/// therefore need no lock, and several threads with a bus each do not affect one another. For tests: a
+/// scenario must release everything that it has acquired.
 package enum LiveHandles {
     package struct Counts: Equatable {
         package var messages = 0

@@ -54,7 +54,7 @@ func made(
     return made
 }
 
-/// What a callback finds behind its userdata. libsystemd's object keeps it alive.
+/// The object behind a callback's userdata. libsystemd's object keeps it alive.
 final class Context<Value> {
     var value: Value
 

@@ -1,7 +1,7 @@
 import CSystemd
 import Glibc
 
-/// What a descriptor is ready for: the bits of epoll_ctl(2).
+/// The readiness of a descriptor: the bits of epoll_ctl(2).
 public struct Readiness: OptionSet, Sendable {
     /// Bits of epoll_event's events.
     public let rawValue: UInt32
@@ -21,8 +21,8 @@ public struct Readiness: OptionSet, Sendable {
     public static let error = Readiness(rawValue: 0x008)
     /// The other side is gone; always reported (EPOLLHUP).
     public static let hangUp = Readiness(rawValue: 0x010)
-    /// Only to be asked for, with others: the handler is called once for each arrival of data, not as long as there is
-    /// data (EPOLLET, sd_event_add_io(3)).
+    /// May only be requested, together with others: the handler is called once for each arrival of data, not
+    /// as long as there is data (EPOLLET, sd_event_add_io(3)).
     public static let edgeTriggered = Readiness(rawValue: 1 << 31)
 }
 
@@ -39,7 +39,7 @@ public final class Source {
         cancel()
     }
 
-    /// Stops or resumes calling the handler. What becomes ready while it is off is reported once it is on.
+    /// Stops or resumes calling the handler. Readiness that occurs while it is off is reported once it is on.
     public func turn(on isOn: Bool) {
         guard let pointer else { return }
         sd_event_source_set_enabled(pointer, Int32(isOn ? SD_EVENT_ON : SD_EVENT_OFF))
@@ -69,7 +69,7 @@ public final class Timer {
         guard let pointer = source.pointer else { return }
         let moved = sd_event_source_set_time(pointer, time)
         let enabled = sd_event_source_set_enabled(pointer, Int32(SD_EVENT_ONESHOT))
-        // ESTALE: the loop has ended, so nothing becomes due any more.
+        // ESTALE: the loop has ended, so nothing can become due.
         precondition(
             (moved >= 0 && enabled >= 0) || moved == -ESTALE,
             "a timer of a living loop cannot refuse to be armed")

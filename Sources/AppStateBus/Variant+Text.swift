@@ -6,7 +6,7 @@ extension Variant {
         return write(to: &texts) ? texts : nil
     }
 
-    /// Reads what `texts` returned, and leaves what follows it; nil for anything else.
+    /// Reads the output of `texts`, and leaves the texts after it; nil for anything else.
     public init?(texts: inout ArraySlice<String>) {
         guard let value = Self.read(&texts, depth: 0) else { return nil }
         self = value

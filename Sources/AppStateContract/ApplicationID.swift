@@ -1,11 +1,11 @@
-/// A desktop entry's id, as `Register` takes it. It is a name, not an identity.
+/// A desktop entry's id, as `Register` accepts it. It is a name, not an identity.
 public struct ApplicationID: Hashable, Sendable, CustomStringConvertible {
     public let rawValue: String
 
     /// The longest id, in bytes (dbus-api: `[A-Za-z0-9._-]{1,255}`).
     public static let maximumLength = 255
 
-    /// Takes `[A-Za-z0-9._-]{1,255}`; nil for anything else.
+    /// Accepts `[A-Za-z0-9._-]{1,255}`; nil for anything else.
     public init?(_ text: String) {
         let bytes = text.utf8
         guard (1...Self.maximumLength).contains(bytes.count), bytes.allSatisfy(Self.allows) else {

@@ -1,4 +1,4 @@
-/// The keys that `Register` takes in its options.
+/// The keys of the options of `Register`.
 public enum RegisterOption: String, Sendable, CaseIterable {
     case delegate
     case launchMode = "launch-mode"
@@ -9,8 +9,8 @@ public enum RegisterOption: String, Sendable, CaseIterable {
     case adopted
 }
 
-/// The launch options that the daemon itself sets: how the previous run ended. Options of these names that a client
-/// passes are not kept.
+/// The launch options that the daemon itself sets: how the previous run ended. Options with these names that
+/// a client passes are dropped.
 public enum LaunchOption: String, Sendable, CaseIterable {
     case previousState = "previous-state"
     case exitReason = "exit-reason"
@@ -19,19 +19,19 @@ public enum LaunchOption: String, Sendable, CaseIterable {
     case restorable
 }
 
-/// The keys that `Launch` takes in its options. All but the last are also launch options of the application.
+/// The keys of the options of `Launch`. All but the last are also launch options of the application.
 public enum LaunchKey: String, Sendable, CaseIterable {
     case urls
     case launchMode = "launch-mode"
     case reason
     case payload
-    /// What identifies the user's wish to the desktop: an XDG activation token or a startup notification id.
+    /// Identifies the user's action to the desktop: an XDG activation token or a startup notification id.
     case activationToken = "activation-token"
 }
 
-/// What the daemon adds when it passes on what another application sent.
+/// The keys that the daemon adds when it forwards something from another application.
 public enum SenderKey {
-    /// The id of the application that sent it, as the daemon knows it; absent if the sender is no application.
+    /// The id of the sending application, as the daemon knows it; absent if the sender is not an application.
     public static let application = "source-app-id"
 }
 
@@ -40,7 +40,7 @@ public enum LaunchReason: String, Sendable, CaseIterable {
     case user, url, activity, message, transfer, time, restore
 }
 
-/// The keys that `Configure` takes in a rule.
+/// The keys of a rule of `Configure`.
 public enum RuleKey: String, Sendable, CaseIterable {
     case rule
     case suspension
@@ -55,7 +55,7 @@ public enum RuleKey: String, Sendable, CaseIterable {
     case relaunchReclaimed = "relaunch-reclaimed"
 }
 
-/// The keys that `UpdateWindow` and `ReplaceWindows` take in a window's state.
+/// The keys of a window's state in `UpdateWindow` and `ReplaceWindows`.
 public enum WindowKeyName: String, Sendable, CaseIterable {
     case focused
     case visible

@@ -1,6 +1,6 @@
 /// The well-known name, paths and interfaces of the D-Bus API, version 1.
 public enum BusNames {
-    /// The name the daemon owns on the system bus.
+    /// The name that the daemon owns on the system bus.
     public static let service = "org.appstate1"
     /// The object with the Manager and Reporter interfaces.
     public static let root = "/org/appstate1"

@@ -10,18 +10,19 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case close
     /// The window manager was asked to bring one of its windows to the front.
     case activate
-    /// The user has pressed a key or a button for it although none of its windows is seen: in a menu, or on an icon. Or so
-    /// much of what the user does over its windows was sent to it that the display server may soon cut it off.
+    /// The user has pressed a key or a button for it although none of its windows is visible: in a menu, or
+    /// on an icon. Or so many input events over its windows are pending that the display server may soon
+    /// disconnect it.
     case input
-    /// Another client pastes what it has selected.
+    /// Another client pastes text that was selected in it.
     case paste
-    /// The user has acted on a notification of it, or pressed a global shortcut of it.
+    /// The user has clicked one of its notifications, or pressed one of its global shortcuts.
     case action
     /// The session manager asks whether the session may end.
     case sessionEnd = "session-end"
-    /// The X server answers no client: this application may have grabbed it.
+    /// The X server answers no client, and this application may have grabbed it.
     case grab
 
-    /// Whether the application is asked to end, or to close a window.
+    /// Whether the application is asked to exit, or to close a window.
     public var asksToEnd: Bool { self == .close || self == .sessionEnd }
 }

@@ -1,12 +1,13 @@
 /// Why a reporter says that policy must not suspend a process. Other reporters may have reasons of their own.
 public enum ExemptionReason: String, Sendable, CaseIterable {
-    /// The command that its user has configured to run before it is suspended has not succeeded (yet).
+    /// The command that the user has configured to run before its suspension has not succeeded (yet).
     case command
-    /// It owns the clipboard: an application that pastes asks it.
+    /// It owns the clipboard: an application that pastes requests the data from it.
     case clipboard
-    /// Text in it was selected a short while ago (X11's primary selection): an application that pastes it asks it.
+    /// Text in it was selected a short while ago (X11's primary selection): an application that pastes
+    /// requests the data from it.
     case selection
-    /// It owns a well-known name on the session bus: its callers wait.
+    /// It owns a well-known name on the session bus, and its callers would wait.
     case busName = "bus-name"
     /// It plays sound.
     case audio

@@ -11,13 +11,13 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case notSuspended = "8287c0a5c97340a0a31e14c77f6b6ba9"
     /// `Mode=observe`: it would have been suspended.
     case wouldSuspend = "e0fb313f4fd5400eabb3a7b8016a9b47"
-    /// Another process continued it again and again.
+    /// Another process continued it again and again, so the holds were given up.
     case holdsGivenUp = "dd4f9e789cd6420b8a61089bb7f22cdf"
     /// It was frozen, or about to be, and runs again because its cgroup could not be used.
     case thawed = "d1060b34a24641beabe557bafac40aef"
     /// An application that policy had suspended was needed.
     case needed = "3b0c27a5d3f84c1d9f0e7c4a1f6d25e8"
-    /// It did not give an answer in time that it owed.
+    /// It did not respond in time to an event that requires a response.
     case unresponsive = "b5a1f18317af45649cc9e8a78ec5e767"
     /// Ended because memory was short.
     case reclaimed = "88d726a6ecfd4a369c2d870e013d1309"
@@ -25,13 +25,13 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case wouldReclaim = "955a1ac2ffbe47c0b2159d7b12231f78"
     /// It is ended because memory is short, although its end loses unsaved changes.
     case losesUnsaved = "972ed3d13dd541179a8e78f6154f064e"
-    /// It was to be ended because memory was short, but was not, or not yet.
+    /// It should have been ended because memory was short, but was not, or not yet.
     case notReclaimed = "5ed61fa5213c432084c9f1c2c6960cbd"
     /// It was ended because memory was short, and is not started again.
     case notRelaunched = "4f1d8a0c7be94d6e8d0a53c6b7e2f914"
-    /// Its memory was pushed out to swap, or was not.
+    /// Its memory was paged out, or could not be.
     case pushedOut = "c27686cf5f5249f8837ad054f08edfd3"
-    /// The system refused a step that the daemon tried.
+    /// An operation of the daemon failed.
     case stepFailed = "47dbbcd6204140f4b16a6bf7c1e43dce"
     /// `Mode=observe`: the resources that it would have been given in its state.
     case resources = "90c4d2f869e1484893a368f2ae14b90c"
@@ -39,7 +39,7 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case leftAlone = "b0df04c258a0468286b64b14af260142"
     /// The level of memory pressure changed.
     case memoryPressure = "9c2ae69e6bea42eb941a43eca07488b0"
-    /// polkit allowed a user to manage what belongs to another user.
+    /// polkit allowed a user to manage another user's application.
     case managementAllowed = "c794a8cec6d249f3abdc46718e9d77fa"
     /// polkit did not allow it.
     case managementRefused = "f6b7f11feb864b53af761c69f8410bc3"
@@ -54,7 +54,7 @@ public enum JournalField: String, Sendable, CaseIterable {
     /// Its main process, and its user.
     case pid = "APPSTATE_PID"
     case user = "APPSTATE_UID"
-    /// logind's session and systemd's unit of the process at registration, if it has them.
+    /// The logind session and the systemd unit of the process at registration, if it has them.
     case session = "APPSTATE_SESSION"
     case unit = "APPSTATE_UNIT"
     /// An edge: its start and its end.

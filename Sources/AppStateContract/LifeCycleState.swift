@@ -8,7 +8,7 @@ public enum LifeCycleState: String, Hashable, Sendable, CaseIterable {
     case active
     /// No window is visible; code still runs.
     case background
-    /// Stopped or frozen: in memory, executes no code, is sent nothing.
+    /// Stopped or frozen: it is in memory, executes no code, and gets no signals.
     case suspended
 }
 
@@ -17,7 +17,7 @@ public struct Edge: Hashable, Sendable, CustomStringConvertible {
     public let from: LifeCycleState
     public let to: LifeCycleState
 
-    /// Takes the two ends as they are, whether or not the contract has such an edge.
+    /// Does not check whether the contract has an edge between the two states.
     public init(_ from: LifeCycleState, _ to: LifeCycleState) {
         self.from = from
         self.to = to
@@ -44,7 +44,7 @@ public enum StateChangeReason: String, Hashable, Sendable, CaseIterable {
     case request
     /// The daemon's own policy: the background grace period has passed.
     case policy
-    /// The application is needed: a suspension that no client requested ends.
+    /// The application is needed, so a suspension by policy ends.
     case demand
     /// Memory is short.
     case pressure
@@ -68,19 +68,19 @@ public enum ExitReason: String, Hashable, Sendable, CaseIterable {
     case unresponsive
     case rebooted
     case unknown
-    /// The application was removed with `Unregister`; its process lives on.
+    /// The application was removed with `Unregister`; its process keeps running.
     case unregistered
 }
 
-/// Why an application is to be suspended: the first part of an entry of `SuspendHolds`.
+/// Why an application is held suspended: the first part of an entry of `SuspendHolds`.
 public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case policy
     case request
     case signal
-    /// Requested, until the application gets the focus.
+    /// Requested by a client, until the application gets the focus.
     case toggle
 
-    /// The daemon's own decision, which yields to focus and to anything that speaks against it (§ 2).
+    /// The daemon's own decision, which focus and any objection override (§ 2).
     public var isDecision: Bool { self == .policy }
 }
 

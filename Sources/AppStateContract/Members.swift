@@ -1,6 +1,6 @@
 /// The methods of one interface, with their names on the bus.
 public protocol MethodName: RawRepresentable<String>, Sendable {
-    /// The interface that they belong to.
+    /// The interface to which they belong.
     static var interface: String { get }
 }
 
@@ -110,7 +110,7 @@ public enum ApplicationMethod: String, MethodName {
     public static var interface: String { BusNames.application }
 }
 
-/// What the session agent exports for the daemon: `org.appstate1.Agent`.
+/// The methods that the session agent exports for the daemon: `org.appstate1.Agent`.
 public enum AgentMethod: String, MethodName {
     case start = "Start"
     case proceed = "Proceed"
@@ -188,7 +188,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     }
 }
 
-/// What GNOME Shell's extension exports on the session bus: `org.appstate1.Shell`.
+/// The members that GNOME Shell's extension exports on the session bus: `org.appstate1.Shell`.
 public enum ShellMember: String, Sendable {
     case listWindows = "ListWindows"
     case minimize = "Minimize"
@@ -196,7 +196,7 @@ public enum ShellMember: String, Sendable {
     case changed = "Changed"
 }
 
-/// What the session agent exports for its script in KWin: `org.appstate1.Windows`.
+/// The methods that the session agent exports for its script in KWin: `org.appstate1.Windows`.
 public enum WindowsMember: String, Sendable {
     case replaceWindows = "ReplaceWindows"
 }

@@ -1,4 +1,4 @@
-/// What the programs report about themselves.
+/// The information that the programs give about themselves.
 public enum Product {
     public static let version = "0.1.0"
 }

@@ -1,4 +1,4 @@
-/// An answer that an application owed and did not give in time.
+/// A response that an application did not give in time.
 public enum UnresponsiveEvent: String, Hashable, Sendable, CaseIterable {
     /// `FinishLaunching`, within `LaunchTimeoutSec`.
     case launch
@@ -8,7 +8,7 @@ public enum UnresponsiveEvent: String, Hashable, Sendable, CaseIterable {
     case termination
 }
 
-/// What is done with an application that does not answer: `UnresponsiveAction=`.
+/// What the daemon does with an unresponsive application: `UnresponsiveAction=`.
 public enum UnresponsiveAction: String, Hashable, Sendable, CaseIterable {
     /// Subscribers are notified.
     case report
@@ -16,7 +16,7 @@ public enum UnresponsiveAction: String, Hashable, Sendable, CaseIterable {
     case terminate
 }
 
-/// What is done about a launch that takes longer than `LaunchTimeoutSec`: `LaunchTimeoutAction=`.
+/// What the daemon does with a launch that takes longer than `LaunchTimeoutSec`: `LaunchTimeoutAction=`.
 public enum LaunchTimeoutAction: String, Hashable, Sendable, CaseIterable {
     /// It counts as launched.
     case `continue`

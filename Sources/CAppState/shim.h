@@ -5,13 +5,13 @@
 #include <unistd.h>
 #include <sys/syscall.h>
 
-// libdispatch's main queue for a loop other than its own. dispatchMain() would leave the main thread and serve the
-// queue on another thread, where no toolkit expects its calls. Foundation's run loop on Linux uses these two functions.
-// libdispatch exports them, but declares them in none of its public headers.
+// libdispatch's main queue for a loop other than its own. dispatchMain() would give up the main thread and
+// serve the queue on another thread, where no toolkit expects its calls. Foundation's run loop on Linux uses
+// these two functions. libdispatch exports them, but declares them in none of its public headers.
 
 // An eventfd: readable when the main queue has something to run.
 extern int _dispatch_get_main_queue_handle_4CF(void);
-// Runs what is queued in the main queue.
+// Runs the work that is queued in the main queue.
 extern void _dispatch_main_queue_callback_4CF(void *ignored);
 
 static inline int cappstate_main_queue_descriptor(void) { return _dispatch_get_main_queue_handle_4CF(); }

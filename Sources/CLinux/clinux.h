@@ -4,8 +4,9 @@
 #ifndef CLINUX_H
 #define CLINUX_H
 
-// Only the kernel's own headers: what a header of the C library declares would belong to this module as well as to
-// Glibc, and a Swift file that imports only one of them would see it or not, depending on the build.
+// Only the kernel's own headers are included: declarations from a header of the C library would belong to
+// this module as well as to Glibc, and whether a Swift file that imports only one of them sees them would
+// depend on the build.
 #include <asm/unistd.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -46,7 +47,7 @@
 #define __NR_process_mrelease 448
 #endif
 
-// syscall(2) and errno(3) of the C library under names of our own, for the reason above.
+// syscall(2) and errno(3) of the C library under our own names, for the reason above.
 extern long clinux_syscall(long number, ...) __asm__("syscall");
 extern int *clinux_errno(void) __asm__("__errno_location");
 
@@ -74,7 +75,7 @@ static inline long clinux_recvmsg(int socket, void *message, int flags) {
     return clinux_syscall(__NR_recvmsg, socket, message, flags);
 }
 
-// struct statx, defined here because <linux/stat.h> brings the mode bits along, which are Glibc's.
+// struct statx, defined here because <linux/stat.h> also defines the mode bits, which belong to Glibc.
 struct clinux_statx {
     __u32 mask, blksize;
     __u64 attributes;
@@ -94,7 +95,7 @@ static inline int clinux_stat_unsynced(const char *path, struct clinux_statx *st
     return clinux_result(clinux_syscall(__NR_statx, -100, path, 0x4000, 0x100, status));
 }
 
-// fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other.
+// fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other file.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {
     return clinux_result(clinux_syscall(__NR_fcntl, file, CLINUX_F_GET_SEALS));
@@ -130,7 +131,7 @@ static inline int clinux_timerfd_arm(int timer, long seconds) {
         __NR_timerfd_settime, timer, CLINUX_TIMERFD_FLAGS, value, 0));
 }
 
-// Signals a thread of a process; signal 0 checks whether it is one.
+// Signals a thread of a process; signal 0 checks whether the thread exists.
 static inline int clinux_tgkill(int process, int thread, int signal) {
     return clinux_result(clinux_syscall(__NR_tgkill, process, thread, signal));
 }
@@ -166,7 +167,7 @@ static inline __u64 clinux_pidfd_info_exit(void) {
     return CLINUX_PIDFD_INFO_EXIT;
 }
 
-// ioctl(2) takes variable arguments, which Swift does not import for a pointer to a structure of ours.
+// ioctl(2) takes variable arguments, which Swift does not import for a pointer to one of our structures.
 static inline int clinux_pidfd_get_info(int pidfd, struct clinux_pidfd_info *info) {
     return clinux_result(clinux_syscall(__NR_ioctl, pidfd, CLINUX_PIDFD_GET_INFO, info));
 }
@@ -274,7 +275,7 @@ static inline int clinux_perf_disable(int event) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_DISABLE, 0));
 }
 
-// Swift has no barriers for memory that the kernel writes: what lies before data_head is whole once
+// Swift has no barriers for memory that the kernel writes: the data before data_head is complete once
 // data_head is read with acquire …
 static inline __u64 clinux_perf_head(const void *page) {
     return __atomic_load_n(&((const struct perf_event_mmap_page *)page)->data_head, __ATOMIC_ACQUIRE);
@@ -284,7 +285,7 @@ static inline __u64 clinux_perf_tail(const void *page) {
     return __atomic_load_n(&((const struct perf_event_mmap_page *)page)->data_tail, __ATOMIC_RELAXED);
 }
 
-// … and the kernel may write over it only once data_tail is stored with release.
+// … and the kernel may overwrite it only once data_tail is stored with release.
 static inline void clinux_perf_set_tail(void *page, __u64 tail) {
     __atomic_store_n(&((struct perf_event_mmap_page *)page)->data_tail, tail, __ATOMIC_RELEASE);
 }
@@ -300,7 +301,7 @@ static inline int clinux_fsconfig_create(int context) {
         clinux_syscall(__NR_fsconfig, context, 6 /* FSCONFIG_CMD_CREATE */, (void *)0, (void *)0, 0));
 }
 
-// A mount that is attached nowhere, read-only, without suid, devices and programs: it ends with its
+// A mount that is not attached anywhere, read-only, without suid, devices and programs: it ends with its
 // descriptor.
 static inline int clinux_fsmount(int context) {
     return clinux_result(clinux_syscall(

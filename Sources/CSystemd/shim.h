@@ -13,8 +13,8 @@
 // The rows of a vtable are written with the macros of sd-bus-vtable.h. Swift imports neither macros that expand to
 // initializers nor the bit fields behind them, and the layout is defined by the header.
 
-// The start row must carry the address of libsystemd's own sd_bus_object_vtable_format: from it the library knows that
-// the rows have argument names. Swift would pass the address of a copy.
+// The start row must contain the address of libsystemd's own sd_bus_object_vtable_format, from which the
+// library knows that the rows have argument names. Swift would pass the address of a copy.
 static inline void csystemd_vtable_start(sd_bus_vtable *row) {
     *row = (sd_bus_vtable) SD_BUS_VTABLE_START(0);
 }
@@ -56,12 +56,12 @@ static inline uint64_t csystemd_property_invalidation(void) {
     return SD_BUS_VTABLE_PROPERTY_EMITS_INVALIDATION;
 }
 
-// Measures what a message carries, and stops as soon as it is more than *left bytes or *values values. A string counts
-// by its length, everything else as eight bytes. Each container, and each value in it, is one value; so is an array of
-// numbers as a whole. An empty array takes four bytes in a message, and as much time as a long string.
-// libsystemd does not report a size, and a message from an untrusted sender should not be read in full just to measure
-// it; nothing is created from what is traversed. 1: more; 0: not more; -EBADF: a descriptor is named that the message
-// does not carry; another negative number: the message is broken.
+// Measures the content of a message, and stops as soon as it exceeds *left bytes or *values values. A string
+// counts by its length, everything else as eight bytes. Each container, and each value in it, is one value;
+// so is an array of numbers as a whole. An empty array takes four bytes in a message, and as much time as a
+// long string. libsystemd does not report a size, and a message from an untrusted sender should not be read
+// in full just to measure it; nothing is created from what is traversed. 1: more; 0: not more; -EBADF: a
+// descriptor is named that the message does not carry; another negative number: the message is broken.
 static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left, size_t *values) {
     for (;;) {
         char type;

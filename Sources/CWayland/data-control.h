@@ -3,7 +3,7 @@
 #include <wayland-client.h>
 
 // The manager, the device and the offer of ext_data_control_v1, version 1, and of zwlr_data_control_v1, version 2: the
-// clipboard and the primary selection, for clipboard managers. The two differ in their names alone.
+// clipboard and the primary selection, for clipboard managers. The two protocols differ only in their names.
 
 enum cwayland_data_control_family {
     CWAYLAND_DATA_CONTROL_EXT = 0,

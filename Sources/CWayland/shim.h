@@ -7,9 +7,9 @@
 #include "plasma.h"
 #include "xdg-activation.h"
 
-// Swift may not take the address of the library's own interface.
+// Swift cannot take the address of the library's own interface.
 static inline const struct wl_interface *cwayland_seat_interface(void) { return &wl_seat_interface; }
 
-// Names, and the numbers of their messages, are the protocol's; only their form on the wire is written here. A
-// signature has a letter for each argument (wayland-util.h, "wl_message"). `types` names the interface of each object
-// among the arguments.
+// The names and the numbers of the messages are those of the protocol; only the wire format is written here.
+// A signature has a letter for each argument (wayland-util.h, "wl_message"). `types` names the interface of
+// each object among the arguments.

@@ -6,7 +6,7 @@
 #include <xcb/xcbext.h>
 #include <xcb/xfixes.h>
 
-// xcb_res_id is a variable that libxcb writes to: Swift takes it for unguarded shared state.
+// xcb_res_id is a variable that libxcb writes to, so Swift treats it as unprotected shared state.
 static inline const xcb_query_extension_reply_t *cxcb_res_extension(xcb_connection_t *connection) {
     return xcb_get_extension_data(connection, &xcb_res_id);
 }

@@ -41,7 +41,7 @@ final class ApplicationTable {
 }
 
 extension ApplicationTable {
-    /// The length of the texts that the application brought with it, in its launch options and its properties.
+    /// The length of the application's texts in its launch options and its properties.
     func textBytes(of application: Application) -> Int {
         application.textBytes + (self[application.number]?.keptBytes ?? 0)
     }

@@ -3,8 +3,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Notices that a CPU has come online. The kernel announces it (CPUWatch); where its socket is not available, the list
-/// of CPUs is read once a minute.
+/// Detects that a CPU has come online. The kernel announces this (CPUWatch). If the socket is not available,
+/// the list of CPUs is read once a minute.
 final class CPUSensor {
     private static let pause: Microseconds = 60_000_000
 

@@ -1,7 +1,7 @@
 import AppStateContract
 import LifeCycle
 
-/// The life cycle and the facts that wait for it. This is what the drivers at the rim know of the daemon.
+/// The life cycle and the facts that wait for it. This is the only part of the daemon that the drivers know.
 final class Core {
     /// Only the daemon's step changes it.
     var machine: Machine

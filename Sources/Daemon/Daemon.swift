@@ -7,12 +7,12 @@ public import Systemd
 
 /// The daemon: one thread, one event loop, one step.
 ///
-/// A step passes one fact or request and the time to the life cycle, writes the resulting effects down and carries them
-/// out. Facts that result from that wait in a queue until the step is over.
+/// A step passes one fact or request and the time to the life cycle, records the resulting effects and
+/// carries them out. Facts that result from them wait in a queue until the step is over.
 public final class Daemon {
     let loop: EventLoop
     let bus: Bus
-    /// For questions to the bus whose answers are waited for. No client calls it.
+    /// For queries to the bus whose answers the daemon waits for. No client calls it.
     private let inquiries: Bus
     let journal: Journal
     let proc = Proc()
@@ -41,20 +41,20 @@ public final class Daemon {
     let unread: UnreadAnswers
     let agents: Agents
     let launches = Launches()
-    /// Processes that have ended, and whose agents were asked how they ended.
+    /// Processes that have ended, and whose session agents were asked how they ended.
     var exits: [ProcessID: Slot] = [:]
     /// The id of the bus that the daemon is on.
     private var busID: String?
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
-    /// What could not be thawed at the start, by the name of its record.
+    /// Cgroups that could not be thawed at the start, by the name of their record.
     let thaws: Retries<String>
     private let handed: HandedOver
     let turn: Turn
     let background: Background
     private var isStepping = false
-    /// Calls that are answered when their application is at rest.
+    /// Calls that are answered when their application has settled.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     /// The number of each user's calls that wait until processes have been examined.
     var lookingCalls: [UInt32: Int] = [:]
@@ -65,7 +65,7 @@ public final class Daemon {
         maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     private var time: TimeSensor?
-    /// Restarts the daemon for the kernel's events.
+    /// Restarts the daemon to get the kernel's events again.
     private var renewal: Timer?
     /// How many lines of the configuration were invalid when it was read last.
     private(set) var refusedLines = 0
@@ -79,19 +79,20 @@ public final class Daemon {
     private var sessionsSettled: Microseconds = 0
     private static let settlingOfSessions: Microseconds = 1_000_000
 
-    /// The pause between two lines about an event that kept others waiting.
+    /// The pause between two lines about an event that delayed others.
     private static let leastPauseOfComplaints: Microseconds = 1_000_000
 
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer anyway.
     private static let longestWait: Microseconds = 500_000
 
-    /// Puts everything together; nothing is on the bus yet.
+    /// Creates all parts; nothing is on the bus yet.
     ///
     /// - Parameters:
-    ///   - runtimeDirectory: where the daemon writes down what must survive when it is killed; nil: nowhere.
-    ///   - stateDirectory: where the daemon keeps what must survive a reboot; nil: nowhere.
-    ///   - stored: what the service manager kept from the previous daemon.
-    ///   - handed: what was opened for the daemon with more rights than its own.
+    ///   - runtimeDirectory: where the daemon records the data that must survive when it is killed; nil:
+    ///     nowhere.
+    ///   - stateDirectory: where the daemon keeps the data that must survive a reboot; nil: nowhere.
+    ///   - stored: the descriptors that the service manager kept from the previous daemon.
+    ///   - handed: the descriptors that were opened for the daemon with more privileges than its own.
     public init(
         loop: EventLoop, bus: Bus, inquiries: Bus, configuration source: Configuration.Source,
         runtimeDirectory: String?, stateDirectory: String?,
@@ -109,13 +110,14 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
-        // So that an appstated --release that is run by hand releases nothing that this daemon holds.
+        // This prevents an appstated --release that is run by hand from releasing the holds of this daemon.
         _ = state?.lock(alone: false)
         keeper = try Keeper(
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
             loop: loop, journal: journal)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
-        // What everybody depends on is asked by the connection whose calls no client can leave unanswered.
+        // Queries on which everything depends use the connection on which no client can leave calls
+        // unanswered.
         polkit = Polkit(bus: inquiries, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
@@ -221,9 +223,9 @@ public final class Daemon {
         complain(configuration)
     }
 
-    /// Puts the objects on the bus, takes the name and begins to watch what must be watched.
+    /// Exports the objects on the bus, acquires the name and begins to watch all sources of events.
     public func start() throws(BusFailure) {
-        // Before the events that this watches over are opened.
+        // This must come before the events to which it applies are opened.
         watchCPUs()
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
         watchKills()
@@ -255,7 +257,7 @@ public final class Daemon {
         }
         try sessions.start()
         logind.onOwnerChange { [unowned self] in
-            // What the previous logind said about a shutdown is void.
+            // The previous logind's announcement of a shutdown is no longer valid.
             if logind.owner != nil { core.report(.shutdownPrepared(false)) }
         }
         try logind.start()
@@ -283,7 +285,7 @@ public final class Daemon {
         try serviceManager.beginWatchdog(on: loop)
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
-            // Nothing would end the service manager's wait for the daemon.
+            // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
     }
@@ -349,17 +351,17 @@ public final class Daemon {
         sensor.rescan()
     }
 
-    /// systemd freezes sessions for system sleep and thaws them after it. That also thaws what the daemon had frozen,
-    /// which is frozen again here.
+    /// systemd freezes sessions for system sleep and thaws them after it. This also thaws cgroups that the
+    /// daemon had frozen; they are frozen again here.
     private func slept(_ message: borrowing Message) {
         guard (try? message.readBool()) == false else { return }
         if sensor.isDeaf { renewEvents() }
         sensor.rescan()
     }
 
-    /// The kernel's events are deaf on some CPU: it was offline when they were opened, or has been since, for example
-    /// while the machine slept. Only a new start hands over again what was handed over at startup. The daemon does not
-    /// restart more often than the service manager tolerates, and until then finds stops by polling.
+    /// The perf events do not cover some CPU: it was offline when they were opened, or has been offline
+    /// since, for example while the machine slept. Only a restart hands over new descriptors. The daemon does
+    /// not restart more often than the service manager permits, and until then finds stops by polling.
     private func renewEvents() {
         if handed.names.isEmpty {
             journal.attempt(.notice, "stops are found by polling") { try sensor.renewTrace() }
@@ -387,7 +389,7 @@ public final class Daemon {
     /// EX_TEMPFAIL of sysexits.h: a failure to Restart=on-failure of systemd.service(5).
     private static let temporaryFailure: Int32 = 75
 
-    /// Ends in good order: what the daemon suspended runs on, with its own resource values.
+    /// Shuts down: the applications that the daemon suspended run again, with their original resource values.
     private func stop(with code: Int32) {
         serviceManager.notify("STOPPING=1")
         objections.close()
@@ -410,7 +412,8 @@ public final class Daemon {
         }
     }
 
-    /// Ends for the next daemon, which is about to be started and takes everything up as it is written down (§ 5).
+    /// Exits for the next daemon, which is about to be started and takes over everything as it is recorded (§
+    /// 5).
     private func makeWay(with code: Int32 = 0) {
         serviceManager.notify("STOPPING=1")
         records.writeDelayed()
@@ -421,16 +424,16 @@ public final class Daemon {
         loop.exit(code: code)
     }
 
-    /// The loop's exit code when the program is to be run again in the same process.
+    /// The loop's exit code when the program must be executed again in the same process.
     public static let anew: Int32 = 256
-    /// A bus that hangs counts as gone. In microseconds. Within a quarter of `WatchdogSec=`: the service manager may not
-    /// have heard from us for the other three.
+    /// A bus that hangs counts as gone. In microseconds. This is at most a quarter of `WatchdogSec=`, because
+    /// the service manager may not have heard from us for the other three quarters.
     private static let patienceWithBus: UInt64 = 7_000_000
 
-    /// If the bus disconnects the daemon and goes on, for example because of a message that it rejects, nothing needs
-    /// to be given up: the next connection takes everything up as it is written down. This is not a start to the
-    /// service manager, which would give up after a few. If the bus itself is gone, so is every client that could
-    /// resume what is suspended.
+    /// If the bus disconnects the daemon and continues to run, for example because of a message that it
+    /// rejects, no hold needs to be given up: over the next connection the daemon takes over everything as it
+    /// is recorded. The service manager does not count this as a start; it would give up after a few. If the
+    /// bus itself is gone, every client that could resume suspended applications is gone, too.
     private func lostBus() {
         let isThere = (try? Bus.system())?.isThere(busID, within: Self.patienceWithBus) ?? false
         guard state != nil, isThere else {
@@ -485,10 +488,11 @@ public final class Daemon {
     /// The daemon's only clock.
     static var now: Microseconds { Clock.monotonicMicroseconds }
 
-    /// Takes a request to the life cycle. The effects are written down, then `answered` is called, then they are
-    /// carried out: the caller has its answer before the signals, and the answer is about what is already written down.
+    /// Passes a request to the life cycle. The effects are recorded, then `answered` is called, then they are
+    /// carried out: the caller gets its answer before the signals, and the answer describes what is already
+    /// recorded.
     ///
-    /// - Parameter enroll: called before anything is written down.
+    /// - Parameter enroll: called before anything is recorded.
     func perform(
         _ request: Request, enroll: (Answer) -> Void = { _ in }, _ answered: (Answer) -> Void = { _ in }
     ) throws(MethodError) {
@@ -550,7 +554,7 @@ public final class Daemon {
     /// Few calls wait for one application, because none waits for longer than `longestWait`.
     private static let mostWaiting = 256
 
-    /// Must be called before anything is ordered whose end a call would wait for.
+    /// Must be called before an order whose completion a call would wait for.
     func checkRoomToWait(for number: ApplicationNumber) throws(MethodError) {
         guard (waiting[number]?.count ?? 0) < Self.mostWaiting else {
             throw MethodError(
@@ -615,8 +619,9 @@ public final class Daemon {
         for connection in connections.all { connection.session = nil }
     }
 
-    /// The process's own session where that belongs to its user, else its user's display session. A process that runs
-    /// as another user than its session's (su(1)) has no say in that session. Root's windows may be shown anywhere.
+    /// The process's own session if that belongs to its user, else its user's display session. A process that
+    /// runs as a user other than its session's (su(1)) does not report for that session. Root's windows may
+    /// be shown anywhere.
     func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
         if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
             owner == user || user == 0
@@ -634,9 +639,10 @@ public final class Daemon {
         return true
     }
 
-    /// A description with more nodes would keep all callers waiting; ListApplications names every application.
+    /// Introspection data with more nodes would delay all callers; ListApplications names every application.
     private static let mostNodes = 2_048
-    /// The same where each has to be examined first: behind a Flatpak's proxy. An instance has one application.
+    /// The same if each application has to be examined first: behind a Flatpak's proxy. An instance has one
+    /// application.
     private static let mostExaminedNodes = 16
 
     private func visiblePaths(below path: String) -> [String] {
@@ -648,7 +654,8 @@ public final class Daemon {
             .map { BusNames.path(ofApplication: $0.rawValue) }
     }
 
-    /// The applications that may exist for a connection, in order: no process is examined for this. `maySee` decides.
+    /// The applications that a connection might be allowed to see, in order: no process is examined for this.
+    /// `maySee` decides.
     func possiblyVisible(to connection: Connection) -> [ApplicationNumber] {
         let numbers: [ApplicationNumber]
         switch connection.confinement {

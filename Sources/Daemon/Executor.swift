@@ -4,7 +4,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Carries out what the life cycle decided. It decides nothing itself, and reports results as facts.
+/// Carries out the decisions of the life cycle. It decides nothing itself, and reports results as facts.
 final class Executor {
     private let proc: Proc
     private let processes: Processes
@@ -51,10 +51,10 @@ final class Executor {
         self.journal = journal
     }
 
-    /// Records how an application is reached; before the effects of its registration.
+    /// Records how to reach an application; must be called before the effects of its registration.
     ///
-    /// - Parameter entries: what an earlier daemon left to restore the application's own values; nil: the application
-    ///   is new.
+    /// - Parameter entries: the entries with the application's original values that an earlier daemon left;
+    ///   nil: the application is new.
     func enroll(_ application: Registered, adopting entries: [String]? = nil) {
         table.add(application)
         sensor.watch(application.number, application.process)
@@ -67,18 +67,18 @@ final class Executor {
         pressure.noteUser(application.user)
     }
 
-    /// Carries out what a step has decided, after writing it down: if the daemon is killed in between, the next one
-    /// knows what was under way.
+    /// Records the decisions of a step, and then carries them out: if the daemon is killed in between, the
+    /// next daemon knows what was in progress.
     ///
     /// - Parameters:
-    ///   - isLazy: changes that no client is notified of may be written a little later.
-    ///   - written: called in between, so that a caller has its answer before the signals, and only for what is written
-    ///     down.
+    ///   - isLazy: changes of which no client is notified may be recorded a little later.
+    ///   - written: called in between, so that a caller gets its answer before the signals, and only for what
+    ///     is recorded.
     func carryOut(_ effects: [Effect], isLazy: Bool = false, written: () -> Void = {}) {
         for case .stop(let number) in effects { stops.prepare(number) }
         let failures = records.writeChanges(isLazy: isLazy && effects.isEmpty)
-        // After the changes: a process that takes another application's place is known as one of the two at each
-        // moment.
+        // After the changes, so that a process that replaces another application is always known as one of
+        // the two.
         for case .removed(let number, _) in effects { records.leave(number) }
         for case .ended(let number, let ending) in effects {
             if let kept = table[number]?.kept { keeper?.end(kept, ending) }
@@ -89,7 +89,7 @@ final class Executor {
                 let application = table[number],
                 !records.haveHolding(of: application)
             {
-                // A stop that could not be written down is not carried out.
+                // A stop that could not be recorded is not carried out.
                 stops.refuse(number, failure)
             } else {
                 carryOut(effect)
@@ -148,7 +148,7 @@ final class Executor {
         case .measureMemory(let numbers):
             reclaimer.measure(numbers, pressure.parts)
         case .memoryPressureChanged(let level):
-            // Warnings come and go on a machine that is at work.
+            // On a busy machine, warnings begin and end often.
             let isNotable = level == .critical || self.level == .critical
             self.level = level
             journal.log(
@@ -170,8 +170,8 @@ final class Executor {
         }
     }
 
-    /// Announces the properties that have changed since the last call: once for all edges of a walk, and for a hold
-    /// together with its consequences.
+    /// Announces the properties that have changed since the last call: once for all edges of a change, and
+    /// for a hold together with its consequences.
     func announceChanges() {
         for number in changed {
             guard let properties = changes[number], let application = table[number] else { continue }
@@ -188,7 +188,7 @@ final class Executor {
 
     // MARK: The end
 
-    /// An application that is being debugged answers when the debugger lets it, so it is spared.
+    /// An application that is being debugged responds only when the debugger lets it, so it is spared.
     private func killUnresponsive(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         if (try? proc.status(application.process.pid))?.tracer ?? 0 != 0 {

@@ -2,8 +2,8 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// What a machine's journal keeps, and how it can be searched: each line about an application has its kind and its own
-/// fields. Edges would add a line for each change of the focus, so they are logged on request only
+/// The lines in the journal, and the fields to search by: each line about an application has its kind and its
+/// own fields. Edges would add a line for each change of the focus, so they are logged on request only
 /// (SYSTEMD_LOG_LEVEL=debug).
 extension Journal {
     /// A line about one application: `application N (id): what`.
@@ -11,7 +11,7 @@ extension Journal {
         _ priority: Priority, _ what: @autoclosure () -> String, about application: Registered,
         as message: JournalMessage, _ fields: @autoclosure () -> [(JournalField, String)] = []
     ) {
-        // There is an edge for each change of the focus, and its line is seldom wanted.
+        // There is an edge for each change of the focus, and its line is seldom needed.
         guard logs(priority) else { return }
         // journald adds the unit, session and command line of this process. By now its number may belong to another
         // process.
@@ -31,7 +31,7 @@ extension Journal {
             [("MESSAGE_ID", message.rawValue)] + fields.map { ($0.0.rawValue, $0.1) } + others)
     }
 
-    /// A line about a step that the system refused.
+    /// A line about an operation that failed.
     func log(_ priority: Priority, failure: String, of application: Registered) {
         log(priority, failure, about: application, as: .stepFailed, [(.reason, failure)])
     }
@@ -41,7 +41,7 @@ extension Journal {
         do { try body() } catch { log(priority, "\(what()): \(error)") }
     }
 
-    /// A line about what the life cycle reports of an application.
+    /// A line about a report of the life cycle about an application.
     func log(_ notice: Notice, about application: Registered) {
         let (priority, message): (Priority, JournalMessage) =
             switch notice {

@@ -2,7 +2,7 @@ import AppStateBus
 import LifeCycle
 import Linux
 
-/// Carries out on a thread of its own what waits for a lock of the whole machine.
+/// Carries out, on a separate thread, writes that wait for a system-wide lock.
 ///
 /// The kernel takes one lock for every write to `oom_score_adj`, and keeps it while it looks at all processes if the
 /// target shares its memory with a process (fs/proc/base.c, `__set_oom_adj`). Every user can make it wait.
@@ -13,8 +13,8 @@ final class LedgerWriter {
     private let written: (ApplicationNumber, ResourceLedger, _ processorTime: Microseconds) -> Void
 
     private static let mostJobs = 1_024
-    /// For this long after its begin, an event waits for what it has caused to be written. Only when the lock is
-    /// contended does that take longer than some ten microseconds.
+    /// For this long after its beginning, an event waits for the writes that it has caused. They take longer
+    /// than some ten microseconds only when the lock is contended.
     private static let longestWait: Microseconds = 3_000
 
     /// - Parameter written: called once for each job that was accepted, with the ledger after it.
@@ -24,7 +24,7 @@ final class LedgerWriter {
     ) throws {
         self.loop = loop
         self.written = written
-        // The deciding thread waits for it.
+        // The deciding thread waits for this thread.
         worker = try Worker(name: "appstated-score", limit: Self.mostJobs, givesWay: false)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
@@ -46,7 +46,7 @@ final class LedgerWriter {
         while !isDone(), worker.wait(until: loop.now + Self.longestWait) { takeResults() }
     }
 
-    /// Waits for what is under way, before the daemon ends. Returns whether it is written.
+    /// Waits for pending writes, before the daemon ends. Returns whether they are complete.
     func drain(milliseconds: UInt64) -> Bool {
         let end = Clock.monotonicMicroseconds + milliseconds * 1_000
         while worker.count > 0, worker.wait(until: end) { takeResults() }

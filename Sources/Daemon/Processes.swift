@@ -4,8 +4,8 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// The processes that matter. Each is held by a pidfd, so that its end is seen at once and no later process with the
-/// same number is mistaken for it.
+/// The processes that matter. Each is held by a pidfd, so that its end is detected at once and no later
+/// process with the same number is mistaken for it.
 final class Processes {
     private final class Tracked {
         let descriptor: PidFD
@@ -52,7 +52,7 @@ final class Processes {
         processes[entry.number] = process
     }
 
-    /// Has the service manager keep the pidfd for the next daemon.
+    /// Stores the pidfd in the service manager's descriptor store for the next daemon.
     func store(_ process: ProcessID) {
         guard let entry = tracked[process], !stored.contains(process) else { return }
         if serviceManager.store(entry.descriptor.rawValue, as: Self.storedName(process)) {
@@ -60,7 +60,7 @@ final class Processes {
         }
     }
 
-    /// Has the service manager drop all of them.
+    /// Removes all of them from the service manager's descriptor store.
     func dropStored() {
         for process in stored { serviceManager.dropStored(Self.storedName(process)) }
         stored = []

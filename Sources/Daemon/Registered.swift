@@ -3,8 +3,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// What is needed of an application outside the life cycle: how it is named on the bus and how its processes are
-/// reached.
+/// The data about an application that is needed outside the life cycle: its names on the bus, and how to
+/// reach its processes.
 final class Registered {
     let number: ApplicationNumber
     let id: ApplicationID
@@ -15,21 +15,22 @@ final class Registered {
     let unit: String
     /// Whether its history and saved state are kept under its id.
     let isKept: Bool
-    /// Whether others find it by its id: a sandboxed process chooses its own name.
+    /// Whether others can find it by its id: a sandboxed process chooses its own name.
     var isKnownByID = true
     private(set) var launchOptions: [(String, Variant)]
     /// The approximate memory that they take.
     private(set) var launchOptionBytes: Int
     /// The launch that started it, if a session agent did.
     var launch: Launch?
-    /// What its user does in it, which another device or another application may continue.
+    /// The user's activity in it, which another device or another application may continue.
     private(set) var userActivity: UserActivity?
     /// Stops its processes.
     let suspender: Suspender
-    /// Set while its processes are being stopped by signal, so that none of them forks before it gets SIGKILL: those
-    /// that were stopped before, as far as they were found. nil: they are not being stopped.
+    /// Set while its processes are being stopped by signal, so that none of them forks before it gets
+    /// SIGKILL. The processes that were already stopped before, as far as they were found. nil: they are not
+    /// being stopped.
     var stoodBeforeKill: [ProcessIdentity]?
-    /// What restores the resources that it had of its own.
+    /// Restores its original resources.
     var resources: [String] = []
 
     let path: String
@@ -87,7 +88,7 @@ extension Registered {
     /// Adds the options of its own registration to those that it was launched with.
     func add(_ options: [(String, Variant)]) {
         let known = Set(launchOptions.map(\.0))
-        // A client cannot set what is known about the previous run.
+        // A client cannot set the information about the previous run.
         let others = options.filter { !known.contains($0.0) && LaunchOption(rawValue: $0.0) == nil }
         launchOptions = (launchOptions + LaunchOptions.sendable(others)).sorted { $0.0 < $1.0 }
         launchOptionBytes = LaunchOptions.keptBytes(of: launchOptions)
@@ -97,7 +98,8 @@ extension Registered {
 // MARK: Written down
 
 extension Registered {
-    /// What the next daemon must know about it, besides what the life cycle knows and what is held (`Holding`).
+    /// The data about it that the next daemon needs, besides that of the life cycle and the holds
+    /// (`Holding`).
     var recorded: [Record.Line] {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
         if isKept { lines.append(Record.Line("kept", "1")) }

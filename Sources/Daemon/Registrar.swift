@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// A process that a caller wants registered, held so that it cannot become another one.
+/// A process that a caller wants to register, held by pidfd so that it cannot be mistaken for another one.
 struct NamedProcess: ~Copyable {
     let descriptor: PidFD
     let stat: Proc.Stat
@@ -14,7 +14,7 @@ struct NamedProcess: ~Copyable {
     var identity: ProcessIdentity { stat.identity }
 }
 
-/// Registration: who asks, for which process, with which options.
+/// Registration: the caller, the process, and the options.
 extension Daemon {
     /// The process that a caller means by a number; 0: the caller itself.
     func subject(pid: UInt32, of connection: Connection) throws(MethodError) -> NamedProcess {
@@ -28,7 +28,7 @@ extension Daemon {
             let subject = try subject(pid: connection.pid) { () throws(KernelFailure) in
                 try connection.openProcess()
             }
-            // It must be the process that opened the connection, not a later one with its number.
+            // This must be the process that opened the connection, not a later process with the same number.
             guard connection.lineage.first == ProcessID(subject.identity) else {
                 throw MethodError(.noSuchProcess, "The caller's process \(connection.pid) has ended")
             }
@@ -83,7 +83,7 @@ extension Daemon {
         } catch {
             throw .unreachable(error, "No process \(pid)")
         }
-        // The process still exists after it was examined: what was read is about the process that the pidfd holds. A
+        // The process still exists after it was examined, so the data belongs to the process of the pidfd. A
         // zombie has exited, too.
         guard !descriptor.hasExited else { throw MethodError(.noSuchProcess, "Process \(pid) has ended") }
         return NamedProcess(descriptor: descriptor, stat: stat, owner: owner)
@@ -108,7 +108,7 @@ extension Daemon {
             session: session(ofProcess: identity.pid, user: user))
         registration.byItself = isItself
         if options.delegate ?? isItself {
-            // The same rule as for the delegate's methods, without which it could never finish launching.
+            // The same rule as for the delegate's methods, which it needs to finish launching.
             guard isItself || connection.lineage.contains(ProcessID(identity)), connection.user == user else {
                 throw MethodError(
                     .accessDenied,
@@ -123,7 +123,7 @@ extension Daemon {
         registration.reclaimable = options.reclaimable
         registration.backgroundModes = options.backgroundModes
         registration.adopted = options.adopted
-        // A launched process finds in its launch options what it was launched for.
+        // A launched process finds the purpose of its launch in its launch options.
         let launched = launchedAs(registration, connection)
         let former = machine.application(of: registration.process)
         if !launched.isEmpty, registration.id != former?.id {
@@ -140,12 +140,12 @@ extension Daemon {
         }
     }
 
-    /// Makes an application of a process that may be one.
+    /// Registers a process that is allowed to be an application.
     ///
     /// - Parameters:
-    ///   - given: its launch options; of two with one name, the first counts.
+    ///   - given: its launch options; if a name occurs twice, the first value counts.
     ///   - launch: the launch that started it.
-    ///   - answered: called once it is written down, before any client is notified.
+    ///   - answered: called once it is recorded, before any client is notified.
     func enroll(
         _ registration: Registration, _ subject: consuming NamedProcess, _ given: [(String, Variant)],
         _ launch: Registered.Launch? = nil, answered: (ApplicationNumber) -> Void = { _ in }
@@ -155,7 +155,8 @@ extension Daemon {
         let isKnownByID = isKnown(identity.pid, by: id)
         let kept = isKnownByID ? KeptID(user: user, application: id) : nil
         registration.isRestored = kept.flatMap { keeper?.hasState($0) } ?? false
-        // A process that was stopped with another application is let go when it becomes an application itself.
+        // A process that was stopped with another application is released when it becomes an application
+        // itself.
         registration.stopped =
             subject.stat.state == .stopped && stops.holder(of: identity) == nil
             && !stops.isLettingGo(identity)
@@ -168,7 +169,7 @@ extension Daemon {
             try perform(.register(registration)) { answer in
                 guard case .application(let new) = answer else { return }
                 number = new
-                // The registration takes over what the process was launched as.
+                // The registration takes over the application of the launch.
                 if let known = table[new] { return known.add(options) }
                 processes.store(ProcessID(identity))
                 let run = begin(kept, options)
@@ -217,7 +218,8 @@ extension Daemon {
         return application
     }
 
-    /// From now on something is kept about it, if there is room. Returns whether that is so, and its launch options.
+    /// From now on its history and saved state are kept, if there is room. Returns whether they are, and its
+    /// launch options.
     private func begin(
         _ kept: KeptID?, _ given: [(String, Variant)]
     ) -> (isKept: Bool, options: [(String, Variant)]) {
@@ -228,11 +230,12 @@ extension Daemon {
         return keeper.begin(kept) ? (true, (others + own).sorted { $0.0 < $1.0 }) : (false, others)
     }
 
-    /// A stop that was on its way when the process was examined is still to come; what held a predecessor is lifted by
-    /// now.
+    /// A stop that was pending when the process was examined is still to come; the holds of a predecessor are
+    /// lifted by now.
     private func lookAgain(at process: ProcessID) {
         guard let number = machine.application(of: process)?.number,
-            // If it is stopped, then by the daemon and not for long: this is no other's hold.
+            // If it is stopped, the daemon has stopped it, and not for long: this is not another program's
+            // hold.
             let registered = table[number], !stops.isLettingGo(registered.process)
         else { return }
         sensor.look(at: number)
@@ -246,8 +249,8 @@ extension Daemon {
         }
     }
 
-    /// Whether a process is the caller. Behind a Flatpak's proxy that is any process inside the same instance: a pidfd
-    /// of it can come only from there.
+    /// Whether a process is the caller. Behind a Flatpak's proxy, any process inside the same instance is: a
+    /// pidfd of such a process can come only from there.
     private func isCaller(_ subject: borrowing NamedProcess, _ connection: Connection) -> Bool {
         guard case .proxy(let unit) = connection.confinement else {
             return connection.lineage.first == ProcessID(subject.identity)
@@ -258,7 +261,7 @@ extension Daemon {
         return isInside(sandbox, of: unit)
     }
 
-    /// Limits what all of a user's applications make the daemon keep.
+    /// Limits the data that the daemon keeps for all of a user's applications.
     func checkRoom(_ bytes: Int, of user: UInt32) throws(MethodError) {
         guard bytes > 0 else { return }
         let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.keptBytes : $0 }
@@ -270,8 +273,8 @@ extension Daemon {
         }
     }
 
-    /// The caller's user must own the process, or polkit must allow it. This is checked before anything is said about
-    /// the process.
+    /// The caller's user must own the process, or polkit must allow it. This is checked before the caller
+    /// gets any information about the process.
     private func checkRights(
         _ subject: borrowing NamedProcess, _ connection: Connection, isItself: Bool
     ) throws(MethodError) {
@@ -313,13 +316,13 @@ extension Daemon {
         }
     }
 
-    /// Releases a process that turned out not to concern the life cycle.
+    /// Releases a process that turned out to be irrelevant to the life cycle.
     func forgetIfIdle(_ identity: ProcessIdentity) {
         if !machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
     }
 
-    /// The most ancestors of a reported process that are examined. A program that puts an application's window further
-    /// down does not mean to show it.
+    /// The most ancestors of a reported process that are examined. A process whose window is further down
+    /// does not belong to the application in a meaningful way.
     private static let deepestLineage = 32
 
     /// A process that a reporter names, with its ancestors.
@@ -327,7 +330,7 @@ extension Daemon {
         _ pid: UInt32, by reporter: ReporterIdentity
     ) throws(MethodError) -> ReportedProcess {
         let (lineage, user) = try namedProcess(pid, depth: Self.deepestLineage)
-        // Only root speaks for the session that the process is in.
+        // Only root reports for the session that contains the process.
         guard reporter.user == 0 else {
             return ReportedProcess(lineage: lineage, user: user, session: reporter.session)
         }
@@ -395,7 +398,7 @@ extension Daemon {
 }
 
 extension MethodError {
-    /// The daemon has no descriptors or no memory left, which says nothing about what was asked for.
+    /// The daemon has no descriptors or no memory left, which is unrelated to the request.
     static func exhausted(_ failure: KernelFailure) -> MethodError {
         MethodError(.limitsExceeded, "appstated is out of resources: \(failure)")
     }
@@ -407,8 +410,8 @@ extension MethodError {
 }
 
 extension String {
-    /// As much of a foreign text as an error message should repeat. Counted in scalars, because one character can
-    /// consist of any number of them.
+    /// The part of a client's text that an error message should repeat. Counted in scalars, because one
+    /// character can consist of any number of them.
     var shortened: String {
         let beginning = unicodeScalars.prefix(64)
         return beginning.endIndex == unicodeScalars.endIndex ? self : String(beginning) + "…"

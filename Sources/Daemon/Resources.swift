@@ -5,8 +5,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Gives each application the resources of its state (`[State …]`), and restores its own when it leaves. What that
-/// takes, and why, is the concern of `ResourceLedger`.
+/// Sets the resources of each application according to its state (`[State …]`), and restores the original
+/// values when it leaves. `ResourceLedger` determines the necessary writes.
 final class Resources {
     private let proc: Proc
     private let journal: Journal
@@ -23,20 +23,21 @@ final class Resources {
     private var changed: Set<ApplicationNumber> = []
     private var timer: Timer?
     private let now: () -> Microseconds
-    /// What the worker is determining, or what is being written piece by piece; and what must be determined again after
-    /// that.
+    /// The work that the worker is determining, or that is being written piece by piece; and the work that
+    /// must be determined again after that.
     private var underWay: [ApplicationNumber: Stage] = [:]
     private var again: Set<ApplicationNumber> = []
-    /// Applications that have left and do not have everything back yet.
+    /// Applications that have left and whose resources are not completely restored.
     private var leaving: [ApplicationNumber: Registered] = [:]
-    /// Which newcomer waits for which applications: the values of a newcomer may be those that another application of
-    /// its user was given, until that one has been examined without it and the newcomer has its own back.
+    /// For each newcomer, the applications for which it waits: the values of a newcomer may be those of
+    /// another application of its user, until that application has been examined without it and the
+    /// newcomer's original values are restored.
     private var awaited: [ApplicationNumber: Set<ApplicationNumber>] = [:]
-    /// The newcomers among an application's processes, until they have their own values back.
+    /// The newcomers among an application's processes, until their original values are restored.
     private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
     /// Applications of an earlier daemon for which it had changed nothing.
     private var strangers: [Registered] = []
-    /// Applications that the worker cannot take now, or that lack descriptors or memory.
+    /// Applications that the worker cannot accept now, or for which descriptors or memory are lacking.
     private var postponed: Set<ApplicationNumber> = []
     private var recovery: Timer?
     private var hasNoThread = false
@@ -48,13 +49,14 @@ final class Resources {
     private var source: Source?
     private var writer: LedgerWriter?
     private var lastJob: UInt64 = 0
-    /// What is written once the rest is.
+    /// The writes that come after all others.
     private var waiting: [ApplicationNumber: ResourceLedger.Changes] = [:]
-    /// The daemon ends: everything is done at once.
+    /// The daemon ends, so everything is done at once.
     private var isEnding = false
     /// Whether a write need not wait long; known when the daemon ends.
     private var canWrite = true
-    /// What these applications had is not back when the daemon ends. It stays recorded for the next one.
+    /// The values of these applications are not restored when the daemon ends. They stay recorded for the
+    /// next daemon.
     private(set) var owed: Set<ApplicationNumber> = []
 
     private enum Stage {
@@ -84,13 +86,14 @@ final class Resources {
     /// The most applications that are tried again after such a pause.
     private static let mostRecovered = 16
 
-    /// What each application was given last.
+    /// The settings that each application got last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
 
-    /// The resources of a large application follow its state with this delay, one application in each turn. So a change
-    /// that is taken back costs nothing, and no caller waits for two hundred processes to be given their values.
+    /// The resources of a large application follow its state with this delay, one application in each turn. A
+    /// change that is reverted therefore costs nothing, and no caller waits until the values of two hundred
+    /// processes are set.
     private static let lag: Microseconds = 100_000
-    /// More values to be restored than this make an application a large one: some ten processes.
+    /// An application with more values to restore than this counts as large: some ten processes.
     private static let large = 40
 
     init(
@@ -135,14 +138,14 @@ final class Resources {
                 rows[number] != row(of: number, in: state)
             else { continue }
             note(application, state)
-            // In the turn of its user.
+            // When it is its user's turn.
             settleLater(number)
             break
         }
         if !changed.isEmpty { timer?.arm(at: now()) }
     }
 
-    /// Takes a configuration, and gives every application what it says.
+    /// Applies a configuration to every application.
     func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
         slices.configure(
             [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max())
@@ -152,13 +155,13 @@ final class Resources {
         for application in applications.all { update(application) }
     }
 
-    /// Adds a new application. It may have been part of another application's extent until now, and gets its own values
-    /// back from that one first.
+    /// Adds a new application. It may have been part of another application's extent until now; in that case
+    /// its original values are restored first.
     func enroll(_ application: Registered) {
         awaitMakers(of: application)
     }
 
-    /// Makes the applications look again that may have given a newcomer what it has. The newcomer is not examined
+    /// Re-examines the applications that may have set the values of a newcomer. The newcomer is not examined
     /// before that.
     private func awaitMakers(of application: Registered) {
         let number = application.number
@@ -176,8 +179,8 @@ final class Resources {
         }
     }
 
-    /// Whether a newcomer has, or is about to be given, what another application has. Only applications of the same
-    /// user affect it, so that it waits for no other user.
+    /// Whether a newcomer has, or is about to get, the values of another application. Only applications of
+    /// the same user affect it, so that it waits for no other user.
     private func mayHave(_ newcomer: Registered, _ number: ApplicationNumber) -> Bool {
         guard number != newcomer.number, let other = applications[number] ?? leaving[number],
             other.user == newcomer.user
@@ -186,8 +189,8 @@ final class Resources {
         return ledgers[number]?.contains(newcomer.process) == true
     }
 
-    /// The applications in whose extent a newcomer was until now, whether or not it was seen there: the nearest
-    /// application above it, and those between the two that have left.
+    /// The applications in whose extent a newcomer was until now, whether or not it was found there: the
+    /// nearest application above it, and those between the two that have left.
     private func makers(of newcomer: Registered) -> Set<ApplicationNumber> {
         let ancestors = proc.lineage(of: newcomer.process.pid).dropFirst()
         let maker = ancestors.lazy.compactMap { self.applications[$0] }.first
@@ -198,12 +201,13 @@ final class Resources {
         return Set(makers.lazy.filter { $0.user == newcomer.user }.map(\.number))
     }
 
-    /// Takes back what an earlier daemon gave the slices above its applications, before those are taken up.
+    /// Resets the values that an earlier daemon set for the slices above its applications, before those are
+    /// taken over.
     func begin(after left: [RuntimeState.LeftResources]) {
         slices.takeBack(left.flatMap(\.entries))
     }
 
-    /// Takes up an application of an earlier daemon, with what that daemon left behind for it.
+    /// Takes over an application of an earlier daemon, with the entries that the daemon left for it.
     func adopt(_ entries: [String], for application: Registered) {
         if entries.isEmpty {
             strangers.append(application)
@@ -220,12 +224,12 @@ final class Resources {
     func haveAdopted() {
         for application in strangers { awaitMakers(of: application) }
         strangers = []
-        // The earlier daemon may have put everything back before it ended, or had another configuration.
+        // The earlier daemon may have restored everything before it ended, or had another configuration.
         changed.formUnion(applications.all.map(\.number))
         if !changed.isEmpty { timer?.arm(at: now()) }
     }
 
-    /// Gives an application what its present state requires.
+    /// Sets the resources that an application's current state requires.
     func update(_ application: Registered) {
         guard let state = core.application(application.number)?.state else { return }
         note(application, state)
@@ -244,7 +248,7 @@ final class Resources {
         }
     }
 
-    /// What the configuration and the user's rule give an application in this state.
+    /// The settings of the configuration and the user's rule for an application in this state.
     private func row(of number: ApplicationNumber, in state: LifeCycleState) -> ResourceRow {
         let application = core.application(number)
         var row = table[state]
@@ -253,18 +257,19 @@ final class Resources {
         return row
     }
 
-    /// Gives an application back what it had, whether it ended or was given up.
+    /// Restores an application's original values, whether it ended or was given up.
     func remove(_ application: Registered) {
         let number = application.number
         rows[number] = nil
         changed.remove(number)
-        // It need not wait any longer: it was given nothing yet.
+        // It need not wait any longer, because nothing was set for it yet.
         awaited[number] = nil
         leaving[number] = application
         settle(application)
     }
 
-    /// Gives every application back what it had, however long it takes: the daemon ends in good order.
+    /// Restores the original values of every application, no matter how long it takes, because the daemon
+    /// shuts down.
     func putBackAll() {
         isEnding = true
         canWrite = writer?.drain(milliseconds: Self.longestDrain) ?? true
@@ -277,8 +282,8 @@ final class Resources {
 
     // MARK: Piece by piece
 
-    /// Applies what `rows` says, to a small application at once. For a large one the worker determines what must be
-    /// written, and that is written in pieces.
+    /// Applies `rows`, to a small application at once. For a large one the worker determines the writes, and
+    /// they are done in pieces.
     private func settle(_ application: Registered) {
         let number = application.number
         if isEnding {
@@ -364,7 +369,7 @@ final class Resources {
         case .accepted?:
             hasNoThread = false
             underWay[application.number] = .planning(job.number)
-            // The worker may take the next one as well.
+            // The worker may accept the next one as well.
             takePostponed(1)
         case .full?:
             postpone(application.number)
@@ -402,7 +407,7 @@ final class Resources {
             underWay[number] = nil
             guard let application = applications[number] ?? leaving[number] else { continue }
             share.charge(finished.processorTime, to: application.user, at: now())
-            // What was determined is no longer what is wanted, or belongs to another application by now.
+            // The determined writes are no longer wanted, or belong to another application by now.
             if again.remove(number) != nil {
                 settleLater(number)
             } else if let (ledger, changes, entries) = finished.value {
@@ -416,7 +421,7 @@ final class Resources {
         entries: [String]?
     ) {
         let number = application.number
-        // What could not be restored if the daemon were killed is not changed.
+        // A value that could not be restored if the daemon were killed is not changed.
         if !changes.isEmpty, rows[number] != nil {
             let own = entries ?? planned.entries
             let all = own + slices.entries(for: planned.protectedCgroup)
@@ -441,7 +446,7 @@ final class Resources {
         }
     }
 
-    /// What need not wait is written.
+    /// The writes that need not wait are done.
     private func haveWritten(_ application: Registered) {
         guard let rest = waiting.removeValue(forKey: application.number) else { return finish(application) }
         if isEnding {
@@ -464,7 +469,7 @@ final class Resources {
         guard attempt() == .settled else {
             return retries.work(on: number, of: application.user, attempt)
         }
-        // So that a caller finds the values of the new state.
+        // This ensures that a caller finds the values of the new state.
         writer?.wait {
             if case .handedOver? = underWay[number] { false } else { true }
         }
@@ -493,7 +498,7 @@ final class Resources {
         let number = application.number
         if again.remove(number) != nil { return settleLater(number) }
         if ledgers[number]?.takeShortage() == true {
-            // What is owed stays recorded: if the daemon ends, the next one restores it.
+            // The outstanding values stay recorded: if the daemon ends, the next one restores them.
             if isEnding { owed.insert(number) } else { postpone(number) }
             return
         }
@@ -507,7 +512,8 @@ final class Resources {
         goOn(after: number)
     }
 
-    /// The newcomers that waited for an application to be examined without them have their own values now.
+    /// The original values of the newcomers that waited for an application to be examined without them are
+    /// restored now.
     private func goOn(after number: ApplicationNumber) {
         for (newcomer, others) in awaited where others.contains(number) {
             let rest = others.subtracting([number])
@@ -530,8 +536,8 @@ final class Resources {
 
     // MARK: Explained
 
-    /// What the daemon has set for an application, and what it leaves alone, as of the last change, in words. Distinct
-    /// values of one knob are listed one by one, up to a number that a person can read.
+    /// The values that the daemon has set for an application, and those that it leaves alone, as of the last
+    /// change, in words. Distinct values of one setting are listed one by one, up to a readable number.
     func given(_ application: Registered) -> [String] {
         let figures = ledgers[application.number]?.figures ?? [:]
         var lines = figures.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
@@ -545,8 +551,8 @@ final class Resources {
         return lines
     }
 
-    /// With `Mode=observe`, what its state would give an application, as the configuration writes it: weights if it has
-    /// a cgroup of its own, nice value and I/O class if it has none.
+    /// With `Mode=observe`, the values that an application would get in its state, as the configuration
+    /// writes them: weights if it has its own cgroup, nice value and I/O class if it has none.
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         var row = row(of: application.number, in: state)

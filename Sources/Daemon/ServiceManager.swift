@@ -3,8 +3,8 @@ import Glibc
 import Linux
 import Systemd
 
-/// What the daemon tells its service manager while it serves. Every user can fill the socket that it listens on
-/// (sd_notify(3)); only a thread of its own waits for that.
+/// The daemon's notifications to its service manager. Every user can fill the service manager's socket
+/// (sd_notify(3)), so a separate thread waits for it.
 final class ServiceManager {
     private let outbox: Outbox?
     private var watchdog: Timer?
@@ -42,15 +42,16 @@ final class ServiceManager {
         outbox?.post { Service.notify(state) }
     }
 
-    /// Has it keep a copy of the descriptor for the next daemon.
+    /// Stores a copy of the descriptor in the service manager's descriptor store for the next daemon.
     ///
-    /// - Returns: whether it is asked to. If not, the next daemon recognizes the process by when it started.
+    /// - Returns: whether the request was queued. If not, the next daemon recognizes the process by its start
+    ///   time.
     func store(_ descriptor: Int32, as name: String) -> Bool {
         guard let outbox, let copy = Copy(of: descriptor) else { return false }
         return outbox.post { Service.store(copy.descriptor.rawValue, as: name) }
     }
 
-    /// Has it close what it keeps under this name.
+    /// Removes the descriptors with this name from the store.
     func dropStored(_ name: String) {
         outbox?.post { Service.dropStored(name) }
     }
@@ -66,7 +67,7 @@ final class ServiceManager {
         timer.arm(at: loop.now)
     }
 
-    /// Waits until it has everything, before the daemon ends.
+    /// Waits until everything is sent, before the daemon ends.
     func finish() {
         outbox?.flush(milliseconds: Self.longestFlush)
     }

@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// What the clocks and the time zone say at one moment.
+/// The values of the clocks and the time zone at one moment.
 struct TimeReading: Equatable {
     /// CLOCK_REALTIME, CLOCK_BOOTTIME and CLOCK_MONOTONIC; microseconds.
     var real: Int64
@@ -15,11 +15,11 @@ struct TimeReading: Equatable {
     /// The contents of the time zone's file.
     var zone: [UInt8]
 
-    /// Less counts as neither set nor slept: the clocks are not read at one instant, and no user notices a part of a
-    /// second.
+    /// A smaller difference counts neither as a set clock nor as sleep: the clocks are not read at the same
+    /// instant, and no user notices a fraction of a second.
     private static let least: Int64 = 1_000_000
 
-    /// What has happened since another reading, in the order in which it is reported.
+    /// The changes since another reading, in the order in which they are reported.
     ///
     /// CLOCK_REALTIME and CLOCK_BOOTTIME are slewed alike, so they move apart only if the first is set. Only
     /// CLOCK_BOOTTIME continues during sleep.
@@ -38,7 +38,8 @@ struct TimeReading: Equatable {
     }
 }
 
-/// Reports significant changes of the time, by events alone: the clock's own timer, and the time zone's file.
+/// Reports significant changes of the time, without polling: by the clock's own timer, and by the time zone's
+/// file.
 final class TimeSensor {
     private static let zone = "/etc/localtime"
     /// If the clock is set again and again while the timer is armed, the rest is left to the next event.

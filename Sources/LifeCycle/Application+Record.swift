@@ -4,7 +4,7 @@ extension Application {
     /// Everything except what follows from its windows and settings.
     func record() -> Record {
         var record = Record()
-        // The process and its user come first: they must be known to release it.
+        // The process and its user come first, because they are needed to release the application.
         record.add("number", number.description)
         record.add("process", process.fields)
         record.add("user", String(user))

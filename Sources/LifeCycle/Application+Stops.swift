@@ -7,12 +7,13 @@ extension Application {
         if !holds.contains(hold) { holds.append(hold) }
     }
 
-    /// The fact for a look at its main process; nil if the look shows nothing new. `sender`: as in `Fact.looked`.
+    /// The fact that results from a check of its main process; nil if the check shows nothing new. `sender`:
+    /// as in `Fact.looked`.
     public func news(_ standing: Standing, sender: String? = nil) -> Fact? {
         stop.isNews(standing, sender: sender) ? .looked(number, standing, sender: sender) : nil
     }
 
-    /// What its holds want.
+    /// The stop that its holds require.
     var wish: StopStatus.Wish {
         if holds.isEmpty { return .run }
         return holds.allSatisfy(\.reason.isDecision) ? .stopUnlessObjected : .stop
@@ -32,7 +33,7 @@ extension Application {
         }
     }
 
-    /// Something prevented a stop that policy wanted. It is tried again after a grace period.
+    /// Something prevented a stop by policy. Policy tries again after a grace period.
     mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
         holds.removeAll(where: \.reason.isDecision)
@@ -40,8 +41,9 @@ extension Application {
         waitAgain(for: span, &step)
     }
 
-    /// Remembers the need and its time. While it runs for one need, others do not extend the time that it has to answer:
-    /// a client that calls it again and again could otherwise keep it from being suspended.
+    /// Remembers the demand and its time. While the application runs because of one demand, further demands
+    /// do not extend the time that it has to answer. Otherwise a client that calls it again and again could
+    /// keep it from being suspended.
     mutating func need(_ why: String, at now: Microseconds) {
         demand = why
         serve(at: now)
@@ -73,7 +75,7 @@ extension Application {
     /// The shortest grace period after something prevented a suspension, and while the application is needed.
     static let leastRetry: Microseconds = 1_000_000
 
-    /// Its grace period, where `common` is that of all others; nil: it does not end.
+    /// Its grace period; `common` is the default of all applications. nil: it does not end.
     func ownGrace(_ common: Microseconds?) -> Microseconds? {
         guard let own = rule?.backgroundGrace else { return common }
         return own == .max ? nil : own

@@ -1,6 +1,6 @@
 public import AppStateContract
 
-/// What the machine knows about one registered application. Others may read it; only the machine changes it.
+/// The machine's data about one registered application. Others may read it; only the machine changes it.
 public struct Application: Equatable, Sendable {
     public let number: ApplicationNumber
     public let id: ApplicationID
@@ -9,7 +9,7 @@ public struct Application: Equatable, Sendable {
     public let session: SessionKey
     /// CLOCK_MONOTONIC, microseconds.
     public let registeredAt: Microseconds
-    /// Another program registered it on its own initiative; its process may register itself instead.
+    /// Another program registered it on its own initiative; its process may still register itself.
     public let isAdopted: Bool
     /// It was launched with state that an earlier run had saved.
     let isRestored: Bool
@@ -19,18 +19,18 @@ public struct Application: Equatable, Sendable {
     public internal(set) var delegate: ConnectionName?
     public internal(set) var suspension: SuspensionPolicy
     public internal(set) var reclaimable: Bool
-    /// The modes the application asked for that the configuration grants.
+    /// The modes that the application requested and the configuration grants.
     public internal(set) var backgroundModes: [String] = []
     public internal(set) var tasks: [BackgroundTask] = []
     /// Why reporters say that policy must not suspend it: sorted words, such as `audio`.
     public internal(set) var reportedReasons: [String] = []
     /// Holds that we enforce. They never have the reason `signal`, which is `stop.others`.
     public internal(set) var holds: [Hold] = []
-    /// Who has stopped it, and how far our own stop has come.
+    /// Which programs have stopped it, and the progress of our own stop.
     public internal(set) var stop = StopStatus()
     public internal(set) var isFocused = false
     public internal(set) var isMinimized = false
-    /// It has said that its end would lose something.
+    /// It has said that unsaved data would be lost if it ended.
     public internal(set) var saysUnsaved = false
     /// One of its windows shows the mark of unsaved changes.
     public internal(set) var hasUnsavedMark = false
@@ -38,7 +38,7 @@ public struct Application: Equatable, Sendable {
     public internal(set) var windowLevel: WindowLevel = .hidden
     /// The session agent started it, and its process has not registered itself yet.
     public internal(set) var awaitsOwnRegistration = false
-    /// The event that it has not answered, until it answers again; nil: it answers.
+    /// The event to which it has not responded, until it responds again; nil: it is responsive.
     public internal(set) var unresponsive: UnresponsiveEvent?
     /// `Mode=observe`: policy would have suspended it by now.
     public internal(set) var wouldBeSuspended = false
@@ -46,12 +46,12 @@ public struct Application: Equatable, Sendable {
     public internal(set) var objection: String?
     /// Its user's settings for it.
     public internal(set) var rule: Rule?
-    /// Who needed it when it was last suspended, and what for.
+    /// Which program needed it when it was last suspended, and why.
     public internal(set) var demand: String?
     /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
     var neededAt: Microseconds?
     var service: Service = .none
-    /// It is about to run because it is needed. Its grace period is then at least as long as this.
+    /// It is about to run because it is needed. Its grace period is at least this long.
     var leastGrace: Microseconds = 0
     /// The last steps, oldest first; at most `traceLimit`.
     public internal(set) var trace: [TraceEntry] = []
@@ -76,7 +76,7 @@ public struct Application: Equatable, Sendable {
     var lastSerial: UInt64 = 0
     var lastTask: UInt64 = 0
 
-    /// Who wants it suspended, and why.
+    /// A party that wants it suspended, and the reason.
     public struct Hold: Hashable, Sendable {
         public let reason: HoldReason
         public let holder: String
@@ -114,13 +114,14 @@ public struct Application: Equatable, Sendable {
         case over
     }
 
-    /// Whether somebody waits for an application that was needed.
+    /// Whether a program waits for an application that was needed.
     enum Service: Equatable, Sendable {
         case none
         /// CLOCK_MONOTONIC.
         case until(Microseconds)
-        /// That time is over, and it was last needed then. A client that calls it again and again cannot keep it
-        /// fast: only its suspension, its user's look, or a time without needs makes room for another.
+        /// That time is over, and it was last needed then. A client that calls it again and again cannot keep
+        /// it fast: it gets such a time again only after it was suspended, was visible to the user, or was
+        /// not needed for a while.
         case over(lastNeed: Microseconds)
     }
 
@@ -151,7 +152,7 @@ public struct Application: Equatable, Sendable {
             (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
     }
 
-    /// The pure function of the facts that decides the state (§ 2).
+    /// The pure function of the facts that determines the state (§ 2).
     public var target: LifeCycleState {
         if launch != nil { return .notRunning }
         if isStopped { return .suspended }
@@ -168,12 +169,12 @@ public struct Application: Equatable, Sendable {
     /// A stop or a continuation was ordered but has not been observed yet.
     public var isPending: Bool { stop.enforcement == .stopping || stop.enforcement == .continuing }
 
-    /// Whether its delegate reads what it is sent.
+    /// Whether its delegate reads the signals that are sent to it.
     var isReachable: Bool { !isStopped && stop.enforcement == .none }
 
-    /// Ending it would lose something, as far as is known. It is ended after all others (§ 6).
+    /// As far as is known, ending it would lose data. It is ended after all others (§ 6).
     public var hasUnsavedChanges: Bool { saysUnsaved || countsUnsavedMark }
-    /// The mark of a window says so, and its user's rule does not say otherwise.
+    /// A window shows the mark, and the user's rule does not disregard it.
     public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
 
     public var isLaunching: Bool { launch != nil }
@@ -188,7 +189,7 @@ public struct Application: Equatable, Sendable {
         holds + (stop.others.map { [Hold(reason: .signal, holder: $0)] } ?? [])
     }
 
-    /// What keeps policy from suspending it once its grace period is over.
+    /// The reasons that keep policy from suspending it once its grace period is over.
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
@@ -203,7 +204,7 @@ public struct Application: Equatable, Sendable {
         state == .background || state == .inactive && windowLevel == .visible && restingLevel == .visible
     }
 
-    /// The reasons that reporters give, as far as the user's rule counts them.
+    /// The reasons that reporters give, limited to those that the user's rule accepts.
     private var countedReasons: [String] {
         guard let counting = rule?.keepWhile else { return reportedReasons }
         return reportedReasons.filter(counting.contains)
@@ -214,16 +215,17 @@ public struct Application: Equatable, Sendable {
         rule?.keepWhile?.contains(reason.rawValue) ?? true
     }
 
-    /// Whether it may still work on what it was needed for: opening a file may take longer than the grace period. While
-    /// it computes, policy then does not suspend it, but for 30 s at most: some applications always compute.
+    /// Whether it may still be working on the request for which it was needed: opening a file may take longer
+    /// than the grace period. While it computes, policy does not suspend it, but for 30 s at most, because
+    /// some applications always compute.
     public func isAnswering(at now: Microseconds) -> Bool {
         neededAt.map { now < $0 + Self.mostAnswering } ?? false
     }
 
     static let mostAnswering: Microseconds = 30_000_000
 
-    /// Somebody waits for it. It has the processor and the disk like an application that is seen, so that a user in front
-    /// does not wait for one that is slowed.
+    /// A program waits for it. It gets processor and disk time like a visible application, so that a
+    /// foreground program does not have to wait for a slowed application.
     public var isServing: Bool {
         if case .until = service { true } else { false }
     }
@@ -242,7 +244,8 @@ public struct Application: Equatable, Sendable {
         return nil
     }
 
-    /// Microseconds that are left before policy suspends it; the greatest number if policy will not.
+    /// The microseconds that are left before policy suspends it; the greatest number if policy will not
+    /// suspend it.
     public func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
         guard isResting, suspension == .automatic, !isTerminating, !isExemptForNow else {
             return .max

@@ -1,14 +1,14 @@
 import AppStateContract
 
-/// What a suspended application has missed: of each event at most one, the latest, in the order of their last
-/// occurrence (§ 3). Bounded by the number of events there are.
+/// The events that a suspended application has missed: of each kind only the latest, in the order of their
+/// last occurrence (§ 3). The number of kinds bounds its size.
 ///
 /// Its edges are replaced by the shortest path from the state that was last announced to it to the present one, each
-/// edge beside its signal. Changes that were undone in between need no catching up.
+/// edge beside its signal. Changes that were undone in between are not announced.
 struct Backlog: Equatable, Sendable {
     private var signals: [Announcement] = []
     private var reasons: [Edge: StateChangeReason] = [:]
-    /// Bytes of what others have sent.
+    /// The bytes of the items that others have sent.
     private(set) var textBytes = 0
 
     mutating func add(_ announcement: Announcement) {
@@ -21,10 +21,10 @@ struct Backlog: Equatable, Sendable {
             // Memory that was short then may not be short now (§ 3: to applications that are not suspended).
             return
         case (.didEnterBackground, _), (.protectedDataWillBecomeUnavailable, _):
-            // The serial and the deadline of that time mean nothing any more.
+            // The serial and the deadline of that time are no longer valid.
             missed = Announcement(announcement.signal, .until(0, of: 0))
         case (_, .urls(let urls, let options)):
-            // No URL is dropped: the sender waits for each to be opened.
+            // No URL is dropped, because the sender waits for each to be opened.
             let before = signals.first { $0.signal == missed.signal }
             if case .urls(let earlier, _)? = before?.payload {
                 missed = Announcement(missed.signal, .urls(earlier + urls, options: options))
@@ -37,13 +37,13 @@ struct Backlog: Equatable, Sendable {
         countText()
     }
 
-    /// Another delegate reads the present state, but still receives what others have sent.
+    /// Another delegate reads the current state, but still receives what others have sent.
     mutating func forgetAllButDeliveries() {
         signals.removeAll { !$0.isDelivery }
         reasons = [:]
     }
 
-    /// What others sent while it could not be delivered.
+    /// The items that others sent while they could not be delivered.
     mutating func takeDeliveries() -> [Announcement] {
         if textBytes == 0 { return [] }
         defer {
@@ -53,15 +53,15 @@ struct Backlog: Equatable, Sendable {
         return signals.filter(\.isDelivery)
     }
 
-    /// How many things from others wait.
+    /// The number of waiting items from others.
     var deliveryCount: Int { signals.count(where: \.isDelivery) }
 
     private mutating func countText() { textBytes = signals.reduce(0) { $0 + $1.waitingBytes } }
 
-    /// Takes what is sent to the application once it runs again.
+    /// Removes and returns the signals that are sent to the application once it runs again.
     ///
     /// - Parameters:
-    ///   - edges: the path from the state that it knows to its present state.
+    ///   - edges: the path from the state that it knows to its current state.
     ///   - withDeliveries: whether this includes what others have sent; otherwise that keeps waiting.
     mutating func take(along edges: [Edge], withDeliveries: Bool) -> [Announcement] {
         var told: [Announcement] = []

@@ -1,6 +1,6 @@
 public import AppStateContract
 
-/// What must be done about a step, in this order. The machine itself touches nothing.
+/// What must be done after a step, in this order. The machine itself does not act.
 public enum Effect: Equatable, Sendable {
     /// A new application: `ApplicationAdded`, `InterfacesAdded`.
     case added(ApplicationNumber)
@@ -16,47 +16,52 @@ public enum Effect: Equatable, Sendable {
     case resources(ApplicationNumber)
     /// `FocusedApplication` has changed for the clients in this session.
     case focusChanged(SessionKey)
-    /// Checks whether something speaks against a stop that no client requested: before it, or once more when all of it
-    /// is stopped. `checked` comes back.
+    /// Checks for objections to a stop that no client requested: before the stop, and once more when the
+    /// whole application is stopped. The result is the fact `checked`.
     case check(ApplicationNumber, stands: Bool)
-    /// Stops the extent with its cgroup's freezer or with SIGSTOP; done when `stopCompleted` comes back.
+    /// Stops the extent with its cgroup's freezer or with SIGSTOP; it is complete at the fact
+    /// `stopCompleted`.
     case stop(ApplicationNumber)
-    /// Lets what `stop` stopped run for a drain, if it has something to read; the next `stop` ends the drain.
+    /// Lets the processes that `stop` stopped run for a drain, if they have something to read; the next
+    /// `stop` ends the drain.
     case breathe(ApplicationNumber)
-    /// SIGCONT to what `stop` stopped. `sparingMain`: another process wants the main process stopped.
+    /// SIGCONT to the processes that `stop` stopped. `sparingMain`: another process wants the main process
+    /// stopped.
     case resume(ApplicationNumber, sparingMain: Bool)
     /// The same, because our stop was given up. No client requested that it run.
     case letGo(ApplicationNumber, sparingMain: Bool)
-    /// SIGCONT to every stopped process of the extent, whoever stopped it.
+    /// SIGCONT to every stopped process of the extent, no matter which program stopped it.
     case continueForeign(ApplicationNumber)
     /// SIGTERM to the main process.
     case requestExit(ApplicationNumber)
     /// SIGKILL to the extent.
     case kill(ApplicationNumber)
-    /// SIGKILL to the extent of an application that does not answer, unless a debugger is attached to it: `spared`.
+    /// SIGKILL to the extent of an unresponsive application, unless a debugger is attached to it: `spared`.
     case killUnresponsive(ApplicationNumber)
     /// SIGKILL to the extent of a suspended application, if it is still stopped and still belongs to its user. The
     /// memory that comes back is measured.
     case reclaim(ApplicationNumber)
-    /// It was asked to end because memory is short. The memory that comes back is measured.
+    /// It was asked to end because memory is short. The freed memory is measured.
     case willReclaim(ApplicationNumber)
-    /// Pushes out the memory of a suspended application, to its files and, if there is swap, to swap: `pagedOut`.
+    /// Pages out the memory of a suspended application, to its files and, if there is swap, to swap:
+    /// `pagedOut`.
     case pageOut(ApplicationNumber, PageOutExtent)
     /// Samples the memory of this source; the sample is the next fact about it.
     case sampleMemory(PressureSource)
-    /// Requests a fact once about this many bytes have been taken; nil: none any more.
+    /// Requests a fact once about this many bytes have been allocated; nil: no longer.
     case alarmMemory(PressureSource, after: UInt64?)
-    /// Measures how much memory these would give back: `memoryMeasured`.
+    /// Measures how much memory the end of these would free: `memoryMeasured`.
     case measureMemory([ApplicationNumber])
     /// `MemoryPressure` has changed.
     case memoryPressureChanged(MemoryPressure)
     /// org.freedesktop.LowMemoryMonitor.
     case lowMemoryWarning(LowMemoryWarning)
-    /// No fact about this process matters any longer: its pidfd may be closed.
+    /// Facts about this process no longer matter, so its pidfd may be closed.
     case forget(ProcessID)
     /// A reporter must minimize these of its windows.
     case minimize(ConnectionName, [UInt64])
-    /// Memory is available again: an application that was ended for it, and is wanted, is started again.
+    /// Memory is available again, so an application that was ended for it is started again if its user's rule
+    /// says so.
     case relaunch(Relaunch)
     /// Worth a line in the journal.
     case notice(ApplicationNumber, Notice)
@@ -78,7 +83,7 @@ public struct Announcement: Hashable, Sendable {
     public let signal: ApplicationSignal
     public let payload: Payload
 
-    /// The arguments, as far as the life cycle knows them. It does not know the launch options.
+    /// The arguments that the life cycle knows. It does not know the launch options.
     public enum Payload: Hashable, Sendable {
         case none
         /// A serial or a background task, and when its time is over. Serial 0: nothing to acknowledge. Deadline 0:
@@ -88,7 +93,7 @@ public struct Announcement: Hashable, Sendable {
         /// What changed the time.
         case cause(TimeChange)
         case edge(Edge, StateChangeReason)
-        /// The event that it has not answered.
+        /// The event to which it has not responded.
         case event(UnresponsiveEvent)
         /// URLs to open, and the options, as fields.
         case urls([String], options: [String])
@@ -118,7 +123,8 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.messageReceived, .message(from: sender, name: name, payload: payload))
     }
 
-    /// Another process sends it. It waits until its receiver has launched, and is kept for a receiver that cannot read.
+    /// Whether another process sends it. It waits until its receiver has launched, and is kept for a receiver
+    /// that cannot read.
     var isDelivery: Bool {
         switch payload {
         case .urls, .activity, .message: true
@@ -126,7 +132,7 @@ public struct Announcement: Hashable, Sendable {
         }
     }
 
-    /// Roughly the bytes that we keep for it while it waits.
+    /// The approximate number of bytes that we keep for it while it waits.
     public var waitingBytes: Int { isDelivery ? 64 + textBytes : 0 }
 
     private var textBytes: Int {
@@ -140,9 +146,9 @@ public struct Announcement: Hashable, Sendable {
     }
 }
 
-/// Which part of an application's memory is pushed out.
+/// Which part of an application's memory is paged out.
 public enum PageOutExtent: Sendable {
-    /// Pages of files: without swap there is nowhere to push anything else.
+    /// File pages only: without swap, no other pages can be paged out.
     case files
     case everything
 }
@@ -161,27 +167,27 @@ public enum LowMemoryWarning: UInt8, Sendable, CaseIterable {
 public enum Notice: Hashable, Sendable {
     /// `Mode=observe`: policy would have suspended it now.
     case wouldSuspend
-    /// Another process continues it as often as we stop it: our holds were given up.
+    /// Another process continues it as often as we stop it, so our holds were given up.
     case contested
     /// Policy wanted to suspend it, and something prevented that.
     case objection(String)
     /// It is needed, and policy had suspended it.
     case needed(String)
-    /// It has not answered in time.
+    /// It has not responded in time.
     case unresponsive(UnresponsiveEvent)
-    /// `Mode=observe`: it would be killed now for not answering.
+    /// `Mode=observe`: it would be killed now because it does not respond.
     case wouldTerminate(UnresponsiveEvent)
     /// `Mode=observe`: it would be ended now, to free this many bytes.
     case wouldReclaim(UInt64)
-    /// It is ended although its end loses something: nothing else is left to end.
+    /// It is ended although this loses unsaved changes, because no other application is left to end.
     case losesUnsaved
     /// It was killed but still exists: the next application is chosen.
     case reclaimStuck(after: Microseconds)
-    /// It was to be ended, but was not.
+    /// It should have been ended, but was not.
     case spared(String)
     /// It was ended so often because memory was short that it is not started again.
     case notRelaunched(Int)
-    /// The source has cost as many applications as one event may.
+    /// The source has reached the limit of ended applications for one event.
     case reclaimLimit(Int)
 
     public var description: String {

@@ -7,16 +7,17 @@ public struct Ending: Equatable, Sendable {
     public let state: LifeCycleState
     /// The exit status, or the signal that ended it; nil: it is not known.
     public let status: Int32?
-    /// What it had saved must not be given to the next launch.
+    /// Its saved state must not be given to the next launch.
     public let dropsSavedState: Bool
 }
 
 extension Application {
-    /// - Parameter reason: what the end of its process indicates. What was decided about it before takes precedence.
+    /// - Parameter reason: the reason that the end of its process indicates. An earlier decision takes
+    ///   precedence.
     func ending(_ reason: ExitReason, status: Int32?) -> Ending {
         let reason = termination?.verdict ?? reason
-        // A user who force-quits it wants a fresh start. State with which it crashed or hung would make it crash or
-        // hang again.
+        // A user who force-quits it wants a fresh start. State that made it crash or hang would make it crash
+        // or hang again.
         let isSpoilt = [.crashed, .unresponsive].contains(reason) && isLaunching && isRestored
         return Ending(
             reason: reason, state: state, status: status,
@@ -25,8 +26,8 @@ extension Application {
 }
 
 extension Machine {
-    /// How a recorded application ended whose process is gone when it is to be restored; nil if the record does not
-    /// say.
+    /// How a recorded application ended if its process is gone when it is restored; nil if the record does
+    /// not say.
     public static func ending(of record: Record, _ reason: ExitReason, status: Int32?) -> Ending? {
         (try? Application(record))?.ending(reason, status: status)
     }

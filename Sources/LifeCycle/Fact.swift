@@ -1,22 +1,22 @@
 public import AppStateContract
 
-/// Something that happened. Facts cannot fail and are not disputed.
+/// Something that happened. Facts cannot fail, and the machine does not refuse them.
 public enum Fact: Equatable, Sendable {
     /// The pidfd became readable. `status`: the exit status or the signal, if it is known.
     case exited(ProcessID, ExitReason, status: Int32? = nil)
-    /// Its main process was looked at. `sender`: another process that was seen to stop it just before.
+    /// Its main process was checked. `sender`: another process that was seen to stop it just before.
     case looked(ApplicationNumber, Standing, sender: String? = nil)
-    /// `stop` has been carried out: all of it is stopped.
+    /// `stop` has been carried out: the whole application is stopped.
     case stopCompleted(ApplicationNumber)
     /// `resume` or `continueForeign` has been carried out. The standing is that of its main process.
     case resumeCompleted(ApplicationNumber, Standing)
-    /// What we held turned out not to be the application, or not all of it, and was released.
+    /// The processes that we held turned out not to be the application, or not all of it, and were released.
     case stopLost(ApplicationNumber)
     /// The result of `check`.
     case checked(ApplicationNumber, CheckFinding)
-    /// It is needed; the text says by whom and what for. Suspension by our own decision gives way.
+    /// It is needed; the text says by which program and why. A suspension by our own decision ends.
     ///
-    /// `isToEnd`: it is asked to end, or to close a window.
+    /// `isToEnd`: it is asked to exit, or to close a window.
     case needed(ApplicationNumber, String, isToEnd: Bool = false)
     /// Another process waits for something that an application suspended by policy holds, such as a file lock.
     case objected(ApplicationNumber, String)
@@ -28,12 +28,12 @@ public enum Fact: Equatable, Sendable {
     case pressureSources([PressureSource])
     /// A trigger of the source has fired: for `warning` or for `critical`.
     case pressureTriggered(PressureSource, MemoryPressure)
-    /// The event that `alarmMemory` waited for: memory was taken, so it is worth a look.
+    /// The event that `alarmMemory` waited for: memory was allocated, so a check is useful.
     case memoryTaken(PressureSource)
     /// The result of `sampleMemory`.
     case memorySampled(PressureSource, MemorySample)
-    /// The result of `measureMemory`: bytes, and for each source that is a part of the machine, the applications in its
-    /// cgroup.
+    /// The result of `measureMemory`: bytes, and for each source that covers a part of the machine, the
+    /// applications in its cgroup.
     case memoryMeasured(
         [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:])
     /// `pageOut` has finished, and has freed this many bytes.
@@ -57,15 +57,15 @@ public enum Fact: Equatable, Sendable {
     case timePassed
 }
 
-/// The result of a check for anything that speaks against a stop.
+/// The result of a check for objections to a stop.
 public enum CheckFinding: Equatable, Sendable {
-    /// Nothing. `stands`: whether it is still stopped after the check, if it was stopped before.
+    /// There are none. `stands`: whether it is still stopped after the check, if it was stopped before.
     case clear(stands: Bool)
     /// A debugger, for example, in words.
     case objection(String)
 }
 
-/// What `Register` says about a process.
+/// The data of a call of `Register`.
 public struct Registration: Equatable, Sendable {
     public var id: ApplicationID
     public var process: ProcessID
@@ -73,7 +73,8 @@ public struct Registration: Equatable, Sendable {
     public var session: SessionKey
     /// The process registers itself.
     public var byItself = false
-    /// The connection that is the delegate from the start; launching then lasts until `FinishLaunching`.
+    /// The connection that is the delegate from the start. If there is one, the launch lasts until
+    /// `FinishLaunching`.
     public var delegate: ConnectionName?
     /// nil: `foreground` for a process that registers itself, because it is just being launched; `background` for a
     /// process that another process registers, because no window of it is known.
@@ -82,13 +83,14 @@ public struct Registration: Equatable, Sendable {
     public var suspension: SuspensionPolicy?
     public var reclaimable = true
     public var backgroundModes: [String] = []
-    /// Another program registered the process on its own initiative. It gives way to the process's own registration.
+    /// Another program registered the process on its own initiative. The process's own registration replaces
+    /// it.
     public var adopted = false
-    /// The session agent started it for `Launch`. Its own registration takes this application over.
+    /// The session agent started it for `Launch`. Its own registration takes over this application.
     public var launched = false
-    /// What it was launched for. Its delegate receives this once it has launched.
+    /// The items for which it was launched. Its delegate receives them once it has launched.
     public var deliveries: [Announcement] = []
-    /// The launched wrapper that this process takes the place of.
+    /// The launched wrapper that this process replaces.
     public var wrapper: ApplicationNumber?
     /// The process was found stopped.
     public var stopped = false
@@ -103,7 +105,7 @@ public struct Registration: Equatable, Sendable {
     }
 }
 
-/// Who reports windows, and for which session.
+/// A connection that reports windows, and the session for which it reports.
 public struct ReporterIdentity: Equatable, Sendable {
     public var connection: ConnectionName
     public var user: UInt32
@@ -128,7 +130,7 @@ public struct ReportedProcess: Equatable, Sendable {
     public var session: SessionKey
 
     public init(lineage: [ProcessID], user: UInt32, session: SessionKey) {
-        precondition(!lineage.isEmpty, "a reported process has at least itself in its lineage")
+        precondition(!lineage.isEmpty, "a lineage contains at least the reported process")
         self.lineage = lineage
         self.user = user
         self.session = session
@@ -137,7 +139,7 @@ public struct ReportedProcess: Equatable, Sendable {
     var process: ProcessID { lineage[0] }
 }
 
-/// What one report says about a window; nil leaves the previous value.
+/// The content of one report about a window; nil keeps the previous value.
 public struct WindowReport: Equatable, Sendable {
     public var number: UInt64
     public var process: ReportedProcess
@@ -166,7 +168,7 @@ public struct ExemptionReport: Equatable, Sendable {
     }
 }
 
-/// What a client requests. The caller's rights have been checked; the machine may still refuse.
+/// A client's request. The caller's permissions have been checked; the machine may still refuse.
 public enum Request: Equatable, Sendable {
     case register(Registration)
     case unregister(ApplicationNumber)
@@ -174,14 +176,14 @@ public enum Request: Equatable, Sendable {
     case becomeDelegate(ApplicationNumber, ConnectionName)
     case acknowledge(ApplicationNumber, serial: UInt64, by: ConnectionName)
     case beginBackgroundTask(ApplicationNumber, name: String, by: ConnectionName)
-    /// Whether ending it now would lose something, according to the application itself.
+    /// Whether ending it now would lose data, according to the application itself.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
     /// URLs, a user activity or a message for its delegate; the text says who sends it.
     case deliver(ApplicationNumber, [Announcement], String)
-    /// It is to be brought to the front; the text says why.
+    /// It will be brought to the front; the text says why.
     case bringForward(ApplicationNumber, String)
-    /// nil: no rule of the user applies to it any more.
+    /// nil: no rule of the user applies to it any longer.
     case configure(ApplicationNumber, Rule?)
     case suspend(ApplicationNumber, holder: String)
     case resume(ApplicationNumber, holder: String)
@@ -197,13 +199,14 @@ public enum Request: Equatable, Sendable {
     /// A part of a whole set that `checkReplacement` has accepted. Several of these and of `dropWindows` form one
     /// `replaceWindows`.
     case addWindows([WindowReport], ReporterIdentity)
-    /// The end of a whole set: removes what the set does not name, this many at a time. Answers `more` while any are
-    /// left.
+    /// The end of a whole set: removes what the set does not name, this many at a time. Returns `more` while
+    /// any are left.
     case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
     /// The application of this process is needed; the text says why.
     case demand(ReportedProcess, String, isToEnd: Bool = false, ReporterIdentity)
-    /// A reporter's whole set, taken for this many processes at a time. Answers `more` until all are done.
+    /// A reporter's whole set, processed for this many processes at a time. Returns `more` until all are
+    /// done.
     case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
 
     /// Whether it reports windows. A reporter sends such a report again if it was forgotten.
@@ -220,13 +223,13 @@ public enum Request: Equatable, Sendable {
 /// What a request returns.
 public enum Answer: Equatable, Sendable {
     case done
-    /// The caller must ask again.
+    /// The caller must call again.
     case more
     case application(ApplicationNumber)
     case task(UInt64)
 }
 
-/// Why a request was refused. The cause lies with the client, and nothing has changed.
+/// Why a request was refused. The client is the cause, and nothing has changed.
 public enum Refusal: Error, Equatable, Sendable {
     case noSuchApplication(String)
     case alreadyRegistered(ProcessID, ApplicationNumber)
@@ -254,7 +257,7 @@ public enum Refusal: Error, Equatable, Sendable {
         }
     }
 
-    /// What was wrong, including the value.
+    /// A description of the error, including the value.
     public var message: String {
         switch self {
         case .noSuchApplication(let what): "No application \(what)"

@@ -4,7 +4,7 @@ public typealias Microseconds = UInt64
 /// A bus connection's unique name, such as `:1.42`.
 public typealias ConnectionName = String
 
-/// A process, identified so that it cannot be mistaken for a later one with the same pid.
+/// A process, identified so that it cannot be mistaken for a later process with the same pid.
 public struct ProcessID: Hashable, Sendable, CustomStringConvertible {
     public let pid: Int32
     /// Clock ticks since boot, field 22 of proc_pid_stat(5).

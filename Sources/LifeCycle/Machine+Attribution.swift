@@ -1,6 +1,6 @@
 import AppStateContract
 
-/// Which application a window belongs to, and what an application's windows mean for it.
+/// Which application a window belongs to, and how an application's windows affect its state.
 extension Machine {
     /// Adds or replaces a window. Returns the applications whose windows have changed.
     @discardableResult
@@ -73,8 +73,8 @@ extension Machine {
         tidy(session)
     }
 
-    /// A process as a whole is not a window. Without the focus it is kept only if it says something about an
-    /// application whose windows are not reported one by one.
+    /// An entry for a whole process is not a window. Without the focus it is kept only if it adds information
+    /// about an application whose windows are not reported one by one.
     private mutating func dropIfPointless(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard case .process(let session, _) = key, let window = windows[key],
             sessions[session]?.focus != key, window.owner == nil || !window.visible
@@ -82,8 +82,8 @@ extension Machine {
         return remove(key)
     }
 
-    /// Recomputes what the windows of each application mean for it. Applications whose level falls come first, so that
-    /// one focus never makes two applications appear active.
+    /// Recomputes the effect of the windows of each application. Applications whose level falls come first,
+    /// so that one focus never makes two applications appear active.
     mutating func refresh(_ numbers: some Sequence<ApplicationNumber>, _ reason: StateChangeReason) {
         var falling: [(ApplicationNumber, View)] = []
         var others: [(ApplicationNumber, View)] = []
@@ -99,7 +99,7 @@ extension Machine {
         for (number, view) in falling + others {
             let grace = settings.backgroundGrace
             updateAnnouncing(number, reason) {
-                // This comes before the walk that results from it (§ 3).
+                // This comes before the edges that result from it (§ 3).
                 $0.setProtected(view.isLocked, within: grace, &$1)
                 $0.show(view)
             }
@@ -140,7 +140,7 @@ extension Machine {
         staleUntil = step.now + Self.stalePause
     }
 
-    /// An application that is being launched has yet to read the clock.
+    /// An application that is being launched has not read the clock yet.
     mutating func tell(_ number: ApplicationNumber, of change: TimeChange) {
         guard let application = applications[number], application.state != .notRunning else { return }
         updateAnnouncing(number, .session) { $0.announce(.significantTimeChange, with: .cause(change), &$1) }
@@ -161,11 +161,11 @@ extension Machine {
             }.map(\.number))
     }
 
-    /// What an application's windows mean for it: the pure part of § 2.
+    /// The effect of an application's windows: the pure part of § 2.
     func view(of application: Application) -> View {
         var view = View()
         view.isMinimized = !application.windows.isEmpty
-        // Its own session counts if no window says otherwise.
+        // Its own session counts if no window is in another session.
         view.isLocked = application.windows.isEmpty && sessions[application.session]?.isLocked == true
         for key in application.windows {
             guard let window = windows[key] else { continue }
@@ -189,7 +189,7 @@ extension Machine {
         return view
     }
 
-    /// Forgets a session about which nothing is known, and an ended session once nothing is left in it.
+    /// Forgets a session without information, and an ended session once nothing is left in it.
     mutating func tidy(_ session: SessionKey) {
         guard let known = sessions[session] else { return }
         if known == Session() || known.hasEnded && !sessionsOfConcern.contains(session) {
@@ -237,7 +237,7 @@ extension Dictionary where Value == Int {
     }
 }
 
-/// What an application's windows mean for it.
+/// The effect of an application's windows.
 struct View {
     var level = Application.WindowLevel.hidden
     var isFocused = false
@@ -247,7 +247,7 @@ struct View {
 }
 
 extension Application {
-    /// Applies what its windows mean for it now.
+    /// Applies the present effect of its windows.
     mutating func show(_ view: View) {
         windowLevel = view.level
         isFocused = view.isFocused

@@ -1,14 +1,15 @@
 import AppStateContract
 
-/// What others send to an application: URLs, user activities, messages (§ 3).
+/// Items that others send to an application: URLs, user activities, messages (§ 3).
 extension Machine {
-    /// Roughly the most bytes that may wait for one application that cannot read them. A message has at most 64 KiB,
-    /// and byte arrays in it take twice their size here.
+    /// The approximate limit of bytes that may wait for one application that cannot read them. A message has
+    /// at most 64 KiB, and byte arrays in it take twice their size here.
     public static let waitingBytes = 160 << 10
     /// The most items that may wait. Each costs time when it arrives, and when it is written to the record.
     static let mostWaiting = 64
 
-    /// Sends this to the delegate, now or as soon as it can read. An application that policy has suspended runs for it.
+    /// Sends this to the delegate, now or as soon as it can read. An application that policy has suspended is
+    /// resumed for this.
     mutating func deliver(
         _ number: ApplicationNumber, _ announcements: [Announcement], _ why: String
     ) throws(Refusal) {
@@ -35,6 +36,6 @@ extension Machine {
 }
 
 extension Application {
-    /// What is sent to it reaches it at once.
+    /// Whether signals that are sent to it reach it at once.
     var takesDeliveries: Bool { isReachable && launch == nil }
 }

@@ -1,6 +1,6 @@
 import AppStateContract
 
-/// What one reporter reported about one process that policy must not suspend.
+/// One reporter's exemption of one process that policy must not suspend.
 struct ReportedExemption: Equatable, Sendable {
     /// The process, its parent, and so on, as they were when it was reported.
     var lineage: [ProcessID]
@@ -10,10 +10,10 @@ struct ReportedExemption: Equatable, Sendable {
 }
 
 /// Applications that policy must not suspend, according to reporters (§ 2): the owner of the clipboard, an application
-/// that plays sound. An exemption ends with the process, or with the reporter's connection, because nothing would
-/// withdraw it afterwards.
+/// that plays sound. An exemption ends with the process, or with the reporter's connection, because nobody
+/// could withdraw it afterwards.
 extension Machine {
-    /// Takes a reporter's whole set, or nothing if a limit is exceeded.
+    /// Accepts a reporter's whole set, or nothing if a limit is exceeded.
     ///
     /// - Parameter most: how many processes are handled now; `more` if there are others.
     mutating func replaceExemptions(
@@ -47,13 +47,13 @@ extension Machine {
         }
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions()
-        // The record also says who reported it.
+        // The record also contains the reporter.
         touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
         forget(before.keys)
         return isMore ? .more : .done
     }
 
-    /// How many processes a reporter has reported.
+    /// The number of processes that a reporter has reported.
     public func exemptionCount(of connection: ConnectionName) -> Int { exemptions[connection]?.count ?? 0 }
 
     /// A reporter's connection has ended.
@@ -85,7 +85,7 @@ extension Machine {
         Set(told.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
     }
 
-    /// Applies to the applications what was reported about their processes: the first few at once, the others in later
+    /// Applies the reports about processes to their applications: the first few at once, the others in later
     /// steps.
     mutating func refreshExemptions() {
         let reasons = reportedReasons()
@@ -116,7 +116,7 @@ extension Machine {
 
     // MARK: Written down
 
-    /// What was reported about an application's processes, for its record.
+    /// The reports about an application's processes, for its record.
     func recordedExemptions(of number: ApplicationNumber) -> [[String]] {
         guard exempted.contains(number) else { return [] }
         var lines: [[String]] = []

@@ -11,9 +11,10 @@ extension Machine {
         return application
     }
 
-    /// The launched process says how it wants to be treated. It remains the same application, because whoever launched
-    /// it knows its object. If it has not launched yet, its launch goes on until `FinishLaunching`. If a window of it
-    /// was there first, or it was started in the background, it is notified of its launch and of its present state.
+    /// The launched process registers with its own options. It remains the same application, because the
+    /// client that launched it knows its object. If the launch is not over, it continues until
+    /// `FinishLaunching`. If one of its windows appeared first, or it was started in the background, it is
+    /// notified of its launch and of its current state.
     mutating func takeOver(
         _ application: Application, _ registration: Registration
     ) throws(Refusal) -> ApplicationNumber {
@@ -36,7 +37,8 @@ extension Machine {
             if former == nil, delegate == nil { $0.launch = nil }
         }
         guard let delegate else { return number }
-        // One of its processes may have become its delegate meanwhile; then it knows the application's state.
+        // One of its processes may have become its delegate meanwhile. In that case it knows the
+        // application's state.
         guard former == nil else {
             try becomeDelegate(number, delegate)
             return number
@@ -55,8 +57,8 @@ extension Machine {
         return number
     }
 
-    /// A process below a launched process has registered itself under the same id, as the child of a wrapper does. It
-    /// is the application that was launched.
+    /// A descendant of a launched process has registered itself under the same id, as the child of a wrapper
+    /// does. This descendant is the application that was launched.
     mutating func inherit(from number: ApplicationNumber) {
         update(number, .launch) {
             $0.awaitsOwnRegistration = false
@@ -71,7 +73,7 @@ extension Machine {
 
 extension Application {
     /// Its delegate joins a launch that was announced to others when it began. The delegate is notified of it now and,
-    /// if the application has launched already, of the path to its present state.
+    /// if the application has launched already, of the path to its current state.
     ///
     /// - Parameter isSuspended: whether policy suspends it once its grace period is over.
     fileprivate mutating func meet(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {
@@ -105,8 +107,8 @@ extension Application {
         }
     }
 
-    /// A window ends the launch of an application that has not registered itself. So does a delegate that joins in
-    /// between, because it begins no launch.
+    /// A window ends the launch of an application that has not registered itself. A delegate that joins in
+    /// between also ends it, because it does not begin a launch.
     mutating func endsLaunchByItself() {
         guard awaitsOwnRegistration, !windows.isEmpty || delegate != nil else { return }
         launch = nil

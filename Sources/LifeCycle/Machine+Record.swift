@@ -1,6 +1,7 @@
 import AppStateContract
 
-/// Writing records and restoring from them: what a killed daemon knew, the next one knows (§ 5).
+/// Writing records and restoring from them, so that the next daemon knows everything that a killed daemon
+/// knew (§ 5).
 extension Machine {
     /// The record of one application and its windows; nil if there is none.
     public func record(of number: ApplicationNumber) -> Record? {
@@ -12,7 +13,8 @@ extension Machine {
         }
         for key in sessionKeys(of: application) {
             guard let session = sessions[key] else { continue }
-            // Valid until logind reports again. Otherwise a locked session would come to the front meanwhile.
+            // Valid until logind reports again. Otherwise a locked session would count as being in front
+            // meanwhile.
             if !session.inFront { record.add("away", key.fields) }
             if session.isLocked { record.add("locked", key.fields) }
             if session.lostReporter { record.add("lost-reporter", key.fields) }
@@ -21,8 +23,8 @@ extension Machine {
         return record
     }
 
-    /// Restores an application from its record. Announces nothing and does nothing; `reassert` follows when all are
-    /// restored. Throws what is wrong, and then nothing has changed.
+    /// Restores an application from its record, without any announcement or action; `reassert` follows when
+    /// all are restored. If the record is invalid, throws an error and changes nothing.
     public mutating func restore(_ record: Record) throws(Record.Flaw) -> ApplicationNumber {
         let application = try Application(record)
         let number = application.number
@@ -52,8 +54,8 @@ extension Machine {
         return number
     }
 
-    /// Unregistered processes that a passing reporter reported to have the focus: at most one in each session. Windows
-    /// that are reported one by one are reported again by their reporter.
+    /// Unregistered processes that a short-lived reporter reported to have the focus: at most one in each
+    /// session. Windows that are reported one by one are reported again by their reporter.
     public var rememberedFocus: Record {
         var record = Record()
         for (_, session) in sessions.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
@@ -64,8 +66,8 @@ extension Machine {
         return record
     }
 
-    /// Restores `rememberedFocus`, after the applications. Skips what is not understood, and what an application's
-    /// record supersedes.
+    /// Restores `rememberedFocus`, after the applications. Skips entries that are invalid or that an
+    /// application's record supersedes.
     public mutating func restoreFocus(_ record: Record) {
         for entry in record.understood("window", { RestoredWindow(&$0) }) {
             guard case .process = entry.key, entry.hasFocus, sessions[entry.window.session]?.focus == nil
@@ -74,14 +76,15 @@ extension Machine {
         }
     }
 
-    /// Sets the number that was assigned last. To be called after the applications are restored: numbers start again at
-    /// 1 after the greatest one, so the restored numbers need not be the last ones.
+    /// Sets the number that was assigned last. Must be called after the applications are restored: numbers
+    /// start again at 1 after the greatest one, so the restored numbers need not be the last ones.
     public mutating func continueNumbers(after number: UInt32) { lastNumber = number }
 
-    /// Brings a restored application to rest: what its holds want is ordered again.
+    /// Brings a restored application to rest: the stop that its holds require is ordered again.
     ///
     /// - Parameters:
-    ///   - isSignalled: whether its process has a SIGSTOP. If not, no process wants it stopped by signal any more.
+    ///   - isSignalled: whether its process has a SIGSTOP. If not, no process still wants it stopped by
+    ///     signal.
     ///   - isDying: whether SIGKILL is known to have been sent to any of its processes.
     public mutating func reassert(
         _ number: ApplicationNumber, isSignalled: Bool = true, isDying: Bool = false, at now: Microseconds
@@ -120,7 +123,7 @@ extension Machine {
         return step.effects
     }
 
-    /// Gives up every hold and takes no new ones: the daemon ends in good order.
+    /// Gives up every hold and takes no new ones, because the daemon shuts down.
     public mutating func relinquish(at now: Microseconds) -> [Effect] {
         isRelinquished = true
         step.now = now

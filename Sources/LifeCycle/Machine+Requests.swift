@@ -54,7 +54,7 @@ extension Machine {
                 for delivery in registration.deliveries {
                     $0.announce(delivery.signal, with: delivery.payload, &$1)
                 }
-                // This is where it begins; it is notified of changes only.
+                // This is its initial value; it is notified of changes only.
                 $0.show(view)
             }
         }
@@ -67,8 +67,8 @@ extension Machine {
         return number
     }
 
-    /// The next free number after the last one. After the greatest, numbers start again at 1: nothing remembers who had
-    /// that number four thousand million applications ago.
+    /// The next free number after the last one. After the greatest, numbers start again at 1: nobody
+    /// remembers which application had that number four billion applications ago.
     private func nextNumber() -> ApplicationNumber {
         var number = lastNumber
         repeat {
@@ -151,7 +151,7 @@ extension Machine {
             leaveUnlessTasked(number, old)
         }
         parts[connection, default: []].insert(number)
-        // It reads the present state: nothing that was missed is announced twice (§ 3).
+        // It reads the current state, so missed events are not announced twice (§ 3).
         update(number, .request) {
             $0.delegate = connection
             $0.unresponsive = nil
@@ -168,7 +168,7 @@ extension Machine {
                 application.delegate = nil
                 application.unresponsive = nil
                 application.backlog.forgetAllButDeliveries()
-                // No delegate is left to acknowledge: SIGTERM is sent now.
+                // No delegate is left to acknowledge, so SIGTERM is sent now.
                 application.termination?.hurry(at: step.now)
             }
         }
@@ -194,7 +194,7 @@ extension Machine {
         guard serial > 0, serial <= application.lastSerial else {
             throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
         }
-        // An acknowledgement that is late, or that a stop has voided, changes nothing and is no error.
+        // An acknowledgement that is late, or that a stop has cancelled, changes nothing and is not an error.
         updateAnnouncing(number, .policy) { application, step in
             if case .running(serial, _) = application.grace { application.grace = .over }
             application.unresponsive = nil
@@ -251,13 +251,13 @@ extension Machine {
     mutating func resume(_ number: ApplicationNumber, _ holder: String) {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
-        // A stop that no process is known to want ends, too: a person has requested it.
+        // A stop without a known cause ends, too, because a person has requested it.
         let isNobodys = application.holds.isEmpty && application.stop.isNobodys
         let continues = (application.stop.others != nil || isNobodys) && !isKept
         if continues { step.effects.append(.continueForeign(number)) }
         let settings = settings
         updateAnnouncing(number, .request) {
-            // The daemon's own decisions give way to a person; only another user's request does not.
+            // A person's request overrides the daemon's own decisions, but not another user's request.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.order(.resumed(lifts: continues), &$1)
             if $0.isResting { $0.startGrace(settings, serial: nil, at: $1.now) }
@@ -289,7 +289,7 @@ extension Machine {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
-            // Cancels a stop that policy was about to make.
+            // Cancels a stop that policy is about to make.
             $0.holds.removeAll(where: \.reason.isDecision)
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)

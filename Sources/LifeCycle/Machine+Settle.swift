@@ -1,8 +1,8 @@
 import AppStateContract
 
 extension Machine {
-    /// Changes one application and brings it to rest: its state to its target, its holds to what policy wants, its stop
-    /// to what the holds want. This is the only place that assigns a record.
+    /// Changes one application and brings it to rest: its state to its target, its holds to the decision of
+    /// policy, and its stop to the requirement of the holds. This is the only place that assigns a record.
     mutating func update(
         _ number: ApplicationNumber, _ reason: StateChangeReason, _ change: (inout Application) -> Void
     ) {
@@ -33,7 +33,7 @@ extension Machine {
         var next = stop
         let order = next.take(event, at: step.now)
         if next == stop, order == nil { return }
-        // The cause is what ordered it, or else a signal from another process.
+        // The cause is the reason for our order, or else a signal from another process.
         let ordered: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
         let reason =
             if case .unobjected = event {
@@ -44,11 +44,12 @@ extension Machine {
         updateAnnouncing(number, reason) { $0.order(event, &$1) }
     }
 
-    /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§ 5, "Thaw
-    /// on demand"). So does an application that policy is about to suspend, because it may be in the middle of an
-    /// answer. What a person or another process has stopped stays stopped.
+    /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§
+    /// 5, "Thaw on demand"). An application that policy is about to suspend also gets one, because it may be
+    /// in the middle of an answer. An application that a person or another process has stopped stays stopped.
     ///
-    /// - Parameter isToEnd: it is asked to end, or to close a window. It then has as much time as `Terminate` gives.
+    /// - Parameter isToEnd: it is asked to exit, or to close a window. It then has as much time as
+    ///   `Terminate` gives.
     mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
         let grace = settings.backgroundGrace
         let least = max(Application.leastRetry, isToEnd ? settings.terminateGrace ?? .max : 0)
@@ -68,10 +69,10 @@ extension Machine {
         step.effects.append(.notice(number, .needed(why)))
     }
 
-    /// Policy gives way to what speaks against its stop.
+    /// Policy gives up its stop because of an objection.
     ///
-    /// - Parameter isFound: a check has found it, and may find it again after each grace period: work can go on for
-    ///   hours.
+    /// - Parameter isFound: a check has found the objection, and may find it again after each grace period,
+    ///   because work can take hours.
     mutating func giveWay(_ number: ApplicationNumber, to why: String, isFound: Bool = false) {
         let grace = settings.backgroundGrace
         let isNew = !isFound || applications[number]?.objection != why
@@ -83,8 +84,8 @@ extension Machine {
         _ next: inout Application, from before: Application, _ reason: StateChangeReason
     ) {
         if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: step.now) }
-        // A stop voids an acknowledgement that is awaited (§ 2). So does the end of the delegate that owes it, or of
-        // the application.
+        // A stop cancels a pending acknowledgement (§ 2). The end of the delegate or of the application also
+        // cancels it.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.isStopped { next.termination?.void() }
         next.endsLaunchByItself()
@@ -97,14 +98,15 @@ extension Machine {
             next.holds.removeAll { $0.reason == .toggle }
         }
         walk(&next, reason)
-        // Whoever sees it need not wait for an answer.
+        // Nobody who sees the application needs to wait for an answer.
         if next.state == .active { next.neededAt = nil }
         if next.state == .active || next.state == .inactive
             || next.state == .suspended && before.state != .suspended
         {
             next.service = .none
         }
-        // What arrived while it could not be delivered: the application was being launched, or had no delegate.
+        // Items that arrived while they could not be delivered, because the application was being launched or
+        // had no delegate.
         if next.takesDeliveries, next.delegate != nil {
             for delivery in next.backlog.takeDeliveries() {
                 step.effects.append(.announce(next.number, delivery, to: .delegate))
@@ -122,8 +124,8 @@ extension Machine {
         next.remember(reason, since: before, at: step.now)
     }
 
-    /// Walks the state to its target, announcing every edge with its delegate signals (§ 3): the will-signals before
-    /// the edge, the did-signals after it.
+    /// Moves the state to its target edge by edge, and announces every edge with its delegate signals (§ 3):
+    /// the will-signals before the edge, the did-signals after it.
     private mutating func walk(_ next: inout Application, _ reason: StateChangeReason) {
         let target = next.target
         while let state = next.state.step(toward: target) {
@@ -141,8 +143,8 @@ extension Machine {
         }
     }
 
-    /// The application stays in the background. On entering the background it is notified and gets a grace period to
-    /// put things away. After a stop it gets another one.
+    /// The application stays in the background. When it enters the background, it is notified and gets a
+    /// grace period to save its data. After a stop it gets another one.
     private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
         guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: step.now) }
         let serial = next.nextSerial()
@@ -186,20 +188,20 @@ extension Machine {
         }
     }
 
-    /// Whether policy may keep holding it. Its hold gives way to whatever would have prevented it.
+    /// Whether policy may keep holding it. Anything that would have prevented the hold also ends it.
     private func allowsPolicy(_ application: Application) -> Bool {
         application.suspension == .automatic && application.exemptions.isEmpty
             && application.protection == nil
             && policySuspends(application)
     }
 
-    /// Whether policy suspends anything at all where this application is: not in `Mode=observe`, not in a session that
-    /// has lost its lasting reporter, and not while the machine shuts down.
+    /// Whether policy suspends anything at all in the session of this application: not with `Mode=observe`,
+    /// not in a session that has lost its permanent reporter, and not while the machine shuts down.
     func policySuspends(_ application: Application) -> Bool {
         settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }
 
-    /// When an application that we hold is drained next; nil: it is not.
+    /// When an application that we hold is drained next; nil: never.
     private func nextBreath(of application: Application) -> Microseconds? {
         // A user's rule must not keep the daemon busy.
         let own = application.rule?.drainEvery.map { $0 == 0 ? 0 : max($0, Application.leastRetry) }
@@ -214,7 +216,7 @@ extension Machine {
         application.rule?.drainFor ?? settings.drainFor
     }
 
-    /// Adjusts the stop to what the holds want.
+    /// Adjusts the stop to the requirement of the holds.
     private mutating func enforce(_ next: inout Application, _ reason: StateChangeReason) {
         if next.stop.isContested {
             next.stop.giveUpContest()
@@ -249,7 +251,7 @@ extension Application {
         step.effects.append(.announce(number, announcement, to: audience))
     }
 
-    /// What its delegate has missed, and the path from the state that it knows to the present one.
+    /// The events that its delegate has missed, and the path from the state that it knows to the present one.
     fileprivate mutating func takeBacklog() -> [Announcement] {
         guard delegate != nil else { return [] }
         let edges = toldState.walk(to: Self.asTold(state))
@@ -257,7 +259,7 @@ extension Application {
         return backlog.take(along: edges, withDeliveries: launch == nil)
     }
 
-    /// A delegate is never notified of `suspended`: what it knows is the background.
+    /// A delegate is never notified of `suspended`: to the delegate the state is still `background`.
     static func asTold(_ state: LifeCycleState) -> LifeCycleState {
         state == .suspended ? .background : state
     }

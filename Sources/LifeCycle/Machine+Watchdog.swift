@@ -1,17 +1,18 @@
 import AppStateContract
 
-/// Applications that do not give an answer that they owe: for the launch, the background, the end.
+/// Applications that do not respond in time: to the launch, the background, the end.
 extension Machine {
-    /// The time for an answer is over.
+    /// The time for a response is over.
     ///
-    /// - Returns: whether it is killed for that.
+    /// - Returns: whether the application is killed because of this.
     @discardableResult
     mutating func missed(_ event: UnresponsiveEvent, by number: ApplicationNumber) -> Bool {
-        // Without a delegate no answer is owed, but a launched application is expected to show a window.
+        // Without a delegate no response is required, but a launched application is expected to show a
+        // window.
         guard let application = applications[number],
             application.delegate != nil || event == .launch && showsItself(application)
         else { return false }
-        // Once for each time that it stops answering.
+        // Once for each time that it becomes unresponsive.
         if application.unresponsive != event {
             updateAnnouncing(number, .policy) {
                 $0.unresponsive = event
@@ -27,7 +28,7 @@ extension Machine {
         }
         update(number, .policy) {
             $0.termination = .atOnce(.unresponsive)
-            // It has not launched. If a debugger spares it, that may take as long as it likes.
+            // It has not launched. If a debugger spares it, the launch may take any time.
             if $0.isLaunching { $0.launch = .endless }
         }
         step.effects.append(.killUnresponsive(number))
@@ -40,14 +41,15 @@ extension Machine {
             && reporters.values.contains { $0.session == application.session }
     }
 
-    /// Whether a delegate whose grace period is over should have acknowledged the background. Not while something else
-    /// keeps it from being suspended: it was told a later deadline, or none.
+    /// Whether a delegate whose grace period is over should have acknowledged the background. This is false
+    /// while something else keeps it from being suspended, because its delegate was told a later deadline, or
+    /// none.
     func owesAnswer(_ number: ApplicationNumber) -> Bool {
         guard let application = applications[number], !hasLostReporter(application) else { return false }
         return application.suspensionDeadline.map { $0 <= step.now } ?? false
     }
 
-    /// The same for the background. With a grace period of 0 no application can answer.
+    /// The same for the background. With a grace period of 0 no application can respond.
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
         guard applications[number]?.ownGrace(settings.backgroundGrace) != 0 else { return false }
         return missed(.background, by: number)

@@ -1,13 +1,14 @@
 import AppStateContract
 
-/// The reports of window reporters. They are facts about windows; what they mean for an application is recomputed from
-/// all of its windows (`refresh`).
+/// The reports of window reporters. They are facts about windows; their effect on an application is
+/// recomputed from all of its windows (`refresh`).
 extension Machine {
     // MARK: Reports
 
     mutating func setFocus(_ process: ReportedProcess?, _ reporter: ReporterIdentity) throws(Refusal) {
         guard let process, reporter.isRoot || process.user == reporter.user else {
-            // Another user's process: our applications have lost the focus, and this reporter may say no more.
+            // Another user's process: our applications have lost the focus, and this reporter may report
+            // nothing else about it.
             let concerned =
                 reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session(of: reporter)]
             for session in concerned { moveFocus(to: nil, in: session) }
@@ -55,7 +56,7 @@ extension Machine {
         refresh([number], .windows)
     }
 
-    /// Takes one report, or a reporter's whole set, or nothing if a limit is exceeded.
+    /// Accepts one report, or a reporter's whole set, or nothing if a limit is exceeded.
     mutating func updateWindows(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
@@ -90,12 +91,12 @@ extension Machine {
 
     // MARK: A whole set, in steps
 
-    /// Whether a reporter's whole set may be taken.
+    /// Whether a reporter's whole set may be accepted.
     public func checkReplacement(_ reports: [WindowReport], _ reporter: ReporterIdentity) throws(Refusal) {
         try checkLimits(reports, replacing: true, reporter)
     }
 
-    /// How many windows a whole set of this reporter would replace.
+    /// The number of windows that a whole set of this reporter would replace.
     public func replaceableWindows(of reporter: ReporterIdentity) -> Int {
         superseded(by: reporter, in: session(of: reporter)).count
     }
@@ -134,8 +135,8 @@ extension Machine {
     mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
         let owners = remove(.reported(reporter.connection, number))
         refresh(owners, .windows)
-        // A stopped application has not closed its window: another process has, and the application has yet to learn of
-        // that.
+        // A stopped application has not closed its window itself. Another process has, and the application
+        // has not been notified yet.
         for owner in owners where applications[owner]?.isStopped == true { needed(owner, "window closed") }
     }
 
@@ -156,7 +157,8 @@ extension Machine {
             if let owner = windows[key]?.owner { touched.insert(owner) }
         }
         if wasLasting {
-            // The reporter has not gone away, it speaks for another session: the old session has lost nothing.
+            // The reporter still exists, but reports for another session now: the old session has not lost a
+            // reporter.
             sessions[old]?.lastingReporters.remove(reporter.connection)
             touched.formUnion(enlist(reporter, in: session))
         }
@@ -165,13 +167,14 @@ extension Machine {
         tidy(old)
     }
 
-    /// A reporter's connection has ended. What it reported stays until a new reporter replaces it.
+    /// A reporter's connection has ended. Its reports stay until a new reporter replaces them.
     mutating func reporterLeft(_ connection: ConnectionName) {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
         for number in reporter.windows {
             let key = WindowKey.reported(connection, number)
             if windows[key]?.process == nil {
-                // Another user's window: it could only take the focus from ours, and no reporter could remove it now.
+                // Another user's window: it could only take the focus from our windows, and no reporter could
+                // remove it now.
                 _ = remove(key)
             } else {
                 windows[key]?.orphaned = true
@@ -181,7 +184,7 @@ extension Machine {
         defer { tidy(reporter.session) }
         guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
         if sessions[reporter.session]?.lastingReporters.isEmpty == true {
-            // If the session has ended, it is known what is visible: nothing.
+            // If the session has ended, no window is visible.
             let hasEnded = sessions[reporter.session]?.hasEnded == true
             sessions[reporter.session]?.lostReporter = !hasEnded
             refreshAll(in: reporter.session, .windows)
@@ -195,7 +198,8 @@ extension Machine {
     ) -> Set<ApplicationNumber> {
         let key = WindowKey.reported(reporter.connection, report.number)
         var touched: Set<ApplicationNumber> = []
-        // The same window, reported by a reporter of this user that is gone: this reporter speaks for it now.
+        // The same window, reported by a reporter of this user that is gone: this reporter is responsible for
+        // it now.
         for other in predecessors(of: report.number, by: reporter, in: session) where other != key {
             touched.formUnion(remove(other))
         }
@@ -318,7 +322,7 @@ extension Machine {
         return known.count + reports.count { !known.contains($0.number) }
     }
 
-    /// How much more text is kept with these reports than before.
+    /// The additional amount of text that is kept with these reports.
     private func text(
         of reports: [WindowReport], replacing replaced: Set<WindowKey>, _ reporter: ReporterIdentity
     ) -> Int {
@@ -333,7 +337,7 @@ extension Machine {
         return bytes
     }
 
-    /// Nothing is remembered about another user's process except that it may have the focus.
+    /// The only information that is kept about another user's process is that it may have the focus.
     private func lineage(of report: WindowReport, by reporter: ReporterIdentity) -> [ProcessID] {
         reporter.isRoot || report.process.user == reporter.user ? report.process.lineage : []
     }
@@ -362,7 +366,7 @@ extension Machine {
         return keys
     }
 
-    /// Makes the connection a lasting reporter of its session.
+    /// Makes the connection a permanent reporter of its session.
     private mutating func enlist(
         _ reporter: ReporterIdentity, in session: SessionKey
     ) -> Set<ApplicationNumber> {

@@ -2,12 +2,12 @@ import AppStateContract
 
 /// The life cycle of every registered application: facts and requests in, effects out.
 ///
-/// A value without I/O and without a clock. `handle` takes what happened and cannot fail. `perform` takes what a client
-/// requests and may refuse it; then nothing has changed. `nextDeadline` says when it wants to be notified that time has
-/// passed. Effects must be carried out in their order; their results are the next facts.
+/// A value without I/O and without a clock. `handle` processes a fact and cannot fail. `perform` processes a
+/// client's request and may refuse it; then nothing has changed. `nextDeadline` says when it must be notified
+/// that time has passed. Effects must be carried out in order; their results are the next facts.
 ///
-/// The state of an application is `Application.target`, a pure function of the facts. `settle` walks it there edge by
-/// edge (StateDiagram.swift), with the delegate signals of each edge.
+/// The state of an application is `Application.target`, a pure function of the facts. `settle` moves the
+/// application there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
 public struct Machine: Equatable, Sendable {
     public internal(set) var settings: Settings
     public internal(set) var applications: [ApplicationNumber: Application] = [:]
@@ -16,17 +16,17 @@ public struct Machine: Equatable, Sendable {
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
     /// Windows whose reporter is gone, by their numbers.
     var orphans: [UInt64: Set<WindowKey>] = [:]
-    /// How many windows the reporters of each user have reported, ...
+    /// The number of windows that the reporters of each user have reported, ...
     var windowCountByUser: [UInt32: Int] = [:]
-    /// ... how many of them belong to no application, ...
+    /// ... the number of those that belong to no application, ...
     var unownedCountByUser: [UInt32: Int] = [:]
-    /// ... and how many windows there are of each process.
+    /// ... and the number of windows of each process.
     var namedProcesses: [UInt32: [ProcessID: Int]] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task.
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
-    /// Processes that policy must not suspend according to reporters, by reporter.
+    /// Processes that policy must not suspend, by the reporter that said so.
     var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
     /// The applications that these exemptions are about.
     var exempted: Set<ApplicationNumber> = []
@@ -35,16 +35,16 @@ public struct Machine: Equatable, Sendable {
     /// of the windows that their reporters report.
     var textByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
-    /// What must be recomputed from the windows and the session of these applications, and when the next part of it is
-    /// due.
+    /// The applications whose windows and session must be re-evaluated, with the reasons, and when the next
+    /// part of this is due.
     var stale: [ApplicationNumber: Stale] = [:]
     var staleUntil: Microseconds = 0
     var pressure = Pressure()
     /// The number that was assigned last.
     public internal(set) var lastNumber: UInt32 = 0
-    /// No application is suspended any more.
+    /// No application is suspended any longer.
     var isRelinquished = false
-    /// Every application may have something left to do: policy suspends none.
+    /// Policy suspends no application, because each may still have work to do.
     var isShuttingDown = false
     /// Applications that were ended because memory was short, to be started again when it no longer is.
     var relaunches = Relaunches()
@@ -57,14 +57,14 @@ public struct Machine: Equatable, Sendable {
     static let rememberedWindowsPerUser = 1_024
     /// The most windows that one reporter may report.
     public static let windowsPerReporter = 1_024
-    /// The most windows that the reporters of one user may report, including reporters that are gone: what one user
-    /// reports must not make the daemon slow for the others.
+    /// The most windows that the reporters of one user may report, including reporters that are gone: one
+    /// user's reports must not make the daemon slow for other users.
     static let windowsPerUser = 2_048
     /// The most bytes of text that we keep for one user.
     public static let textPerUser = 1 << 20
     /// The most unregistered processes that may own windows reported by one user's reporters: each costs a descriptor.
     static let namedProcessesPerUser = 256
-    /// The most exemptions that the reporters of one user may report: a desktop has a handful.
+    /// The most exemptions that the reporters of one user may report. A desktop has a handful.
     public static let exemptionsPerUser = 256
     /// The most applications that one step changes for a common reason. Each may need a record written and signals
     /// sent, and others wait meanwhile.
@@ -76,7 +76,7 @@ public struct Machine: Equatable, Sendable {
         self.settings = settings
     }
 
-    /// When `timePassed` is wanted; nil: not before something else happens.
+    /// When `timePassed` is due; nil: not before something else happens.
     public mutating func nextDeadline() -> Microseconds? {
         [pressure.nextDeadline, deadlines.earliest(), stale.isEmpty ? nil : staleUntil, nextRelaunch]
             .compactMap { $0 }.min()
@@ -90,7 +90,7 @@ public struct Machine: Equatable, Sendable {
 
     // MARK: Facts
 
-    /// Takes what happened at `now` (CLOCK_MONOTONIC, µs) and returns what must be done.
+    /// Processes a fact at the time `now` (CLOCK_MONOTONIC, µs) and returns what must be done.
     public mutating func handle(_ fact: Fact, at now: Microseconds) -> [Effect] {
         step.now = now
         defer { step = Step() }
@@ -178,7 +178,7 @@ public struct Machine: Equatable, Sendable {
 
     // MARK: Requests
 
-    /// Does what a client requests, or refuses it and changes nothing.
+    /// Carries out a client's request, or refuses it and changes nothing.
     public mutating func perform(
         _ request: Request, at now: Microseconds
     ) throws(Refusal) -> (answer: Answer, effects: [Effect]) {
@@ -298,7 +298,7 @@ public struct Machine: Equatable, Sendable {
         return found
     }
 
-    /// The reporter's session, if it has set one or reported something lasting.
+    /// The reporter's session, if it has set one or is a permanent reporter.
     public func session(ofReporter connection: ConnectionName) -> SessionKey? {
         reporters[connection]?.session
     }
@@ -309,7 +309,7 @@ public struct Machine: Equatable, Sendable {
             || exemptions.values.contains { $0[process] != nil }
     }
 
-    /// What speaks against suspending an application, in words; empty: nothing (`CanSuspend`).
+    /// The objections to suspending an application, in words; empty: there are none (`CanSuspend`).
     public func objections(to number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }
         var reasons: [String] = []
@@ -348,7 +348,7 @@ public struct Machine: Equatable, Sendable {
         }.sorted()
     }
 
-    /// The sessions it is in that are not in front, and why, as `Explain` shows them.
+    /// Its sessions that are not in front, and why, as `Explain` shows them.
     public func awaySessions(of number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }
         return sessionKeys(of: application).compactMap { key in
@@ -380,7 +380,8 @@ public struct Machine: Equatable, Sendable {
         return focused
     }
 
-    /// What only a whole step can determine: where the focus has gone, and which processes no longer matter.
+    /// Results that are known only at the end of a step: where the focus has gone, and which processes no
+    /// longer matter.
     private mutating func conclude(_ focusBefore: [SessionKey: ApplicationNumber]) {
         relaunchReclaimed()
         var forgotten: Set<ProcessID> = []
@@ -427,14 +428,14 @@ struct Stale: Equatable, Sendable {
     var reason: StateChangeReason
     /// Its session has a reporter again, which may not have reported the exemptions yet.
     var startsGrace = false
-    /// What reporters report about its processes may have changed.
+    /// The reports about its processes may have changed.
     var isExemption = false
-    /// It is to be warned that memory is short.
+    /// It must be warned that memory is short.
     var warning: MemoryPressure?
-    /// It is to be notified of these, each once.
+    /// It must be notified of these, each once.
     var timeChanges: [TimeChange] = []
 
-    /// Adds what was to be done before.
+    /// Adds the earlier reasons.
     mutating func take(_ before: Stale) {
         startsGrace = startsGrace || before.startsGrace
         isExemption = isExemption || before.isExemption
@@ -445,10 +446,10 @@ struct Stale: Equatable, Sendable {
 
 /// The data of one fact or request on its way through the machine.
 struct Step: Equatable, Sendable {
-    /// When it is taken (CLOCK_MONOTONIC, µs).
+    /// When it is processed (CLOCK_MONOTONIC, µs).
     var now: Microseconds = 0
-    /// What must be done about it, so far.
+    /// The effects so far.
     var effects: [Effect] = []
-    /// A restored application is brought to rest: what is observed now was so before.
+    /// A restored application is brought to rest, so the observed situation existed before.
     var isReasserting = false
 }

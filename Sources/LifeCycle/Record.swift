@@ -1,8 +1,8 @@
-/// What the machine knows about one application. It is written whenever it changes, so that the next daemon continues
-/// where a killed one ended (§ 5).
+/// The machine's data about one application. It is written whenever it changes, so that the next daemon
+/// continues where a killed one ended (§ 5).
 ///
-/// Lines of a key and fields, in a fixed order; a key may occur more than once. A field is any text. How it is written
-/// is up to the file (`RecordFile`), and what it means is up to its reader.
+/// Lines of a key and fields, in a fixed order; a key may occur more than once. A field is any text. The file
+/// defines how it is written (`RecordFile`), and its reader defines what it means.
 public struct Record: Equatable, Sendable {
     public struct Line: Equatable, Sendable {
         public let key: String
@@ -20,7 +20,7 @@ public struct Record: Equatable, Sendable {
 
     public init(_ lines: [Line] = []) { self.lines = lines }
 
-    /// What is wrong with a record: which key, and its fields.
+    /// An error in a record: the key and its fields.
     public struct Flaw: Error, Equatable, Sendable, CustomStringConvertible {
         public let key: String
         public let value: String?
@@ -108,7 +108,7 @@ public struct Fields {
         text().flatMap(Value.init(rawValue:))
     }
 
-    /// Everything that is left, each value as `read` takes it.
+    /// All remaining values, each as `read` parses it.
     public mutating func all<Value>(_ read: (inout Fields) -> Value?) -> [Value]? {
         var found: [Value] = []
         while !isAtEnd {

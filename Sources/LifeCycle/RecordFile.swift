@@ -1,12 +1,13 @@
-/// How a record is stored in a file, byte by byte. No other text has a grammar of its own.
+/// How a record is stored in a file, byte by byte. No other stored text has its own grammar.
 ///
 ///     record 2 7dcb66b25a2e19dc       the version of all this
 ///     key field field 03c2…           a line of the record; a blank before each field and before the checksum
 ///     end 12 a9f1…                    how many lines there are before this one
 ///
-/// A field is its UTF-8, with `%` and two digits for what would end it: control characters, the blank, `%`. The
-/// checksum of a line covers all bytes before the blank in front of it. So each line can be trusted without the others:
-/// what is left of a damaged file still says which processes to release.
+/// A field is its UTF-8 text, with `%` and two hexadecimal digits for characters that would end it: control
+/// characters, the blank, `%`. The checksum of a line covers all bytes before the blank in front of it. Each
+/// line can therefore be trusted without the others, and the intact part of a damaged file still says which
+/// processes to release.
 public enum RecordFile {
     public static let version = "2"
 
@@ -42,7 +43,7 @@ public enum RecordFile {
     public struct Reading: Equatable, Sendable {
         /// The lines that are intact.
         public var record: Record
-        /// What is wrong with the file as a whole; nil: nothing.
+        /// The error in the file as a whole; nil: none.
         public var damage: String?
 
         public init(_ record: Record, damage: String? = nil) {
@@ -63,7 +64,7 @@ public enum RecordFile {
                 damage = damage ?? "line \(count) is damaged"
             }
         }
-        // Nothing may follow the end of the last line.
+        // There must be no bytes after the end of the last line.
         if bytes.isEmpty { damage = "it is empty" }
         if let last = bytes.last, last != newline { damage = damage ?? "it ends early" }
         if lines.first?.key == "record" {

@@ -1,16 +1,17 @@
 public import AppStateContract
 
-/// A user's settings for one of their applications (`Application.Configure`). They take precedence over what the
-/// application says about itself, and yield to what the administrator says (`Settings.Override`). nil leaves it to
-/// them.
+/// A user's settings for one of their applications (`Application.Configure`). They take precedence over the
+/// application's own settings, but not over the administrator's (`Settings.Override`). nil: the rule leaves
+/// the setting to these.
 public struct Rule: Equatable, Sendable {
-    /// The name of the rule, for people: what the user called it.
+    /// The name of the rule, for people.
     public var name = ""
     public var suspension: SuspensionPolicy?
     public var reclaimable: Bool?
     /// Replaces `Settings.backgroundGrace`, microseconds; `.max`: infinite.
     public var backgroundGrace: Microseconds?
-    /// What keeps it from being suspended: reported reasons (`ExemptionReason`) and work (`ObjectionReason`); nil: all.
+    /// The reasons that keep it from being suspended: reported reasons (`ExemptionReason`) and work
+    /// (`ObjectionReason`); nil: all.
     public var keepWhile: [String]?
     /// Replaces `Settings.drainEvery`; `.max` and 0: it is not drained.
     public var drainEvery: Microseconds?
@@ -18,7 +19,7 @@ public struct Rule: Equatable, Sendable {
     public var drainFor: Microseconds?
     /// nil: in the background.
     public var suspendWhen: SuspendWhen?
-    /// The percentage of one processor that it gets in the background, where it is not suspended then.
+    /// The percentage of one processor that it gets in the background. It is then not suspended there.
     public var backgroundCPUQuota: UInt32?
     /// Whether the mark of unsaved changes in a window's title counts; nil: it does.
     public var unsavedMark: Bool?
@@ -41,7 +42,7 @@ extension Rule {
         return (every, span)
     }
 
-    /// How policy treats it differently from all others; nil: it does not.
+    /// How policy treats it differently from other applications; nil: it does not.
     var policy: [String]? {
         guard suspendWhen != nil || backgroundCPUQuota != nil else { return nil }
         return [suspendWhen?.rawValue ?? "", backgroundCPUQuota.map { String($0) } ?? ""]
@@ -79,7 +80,7 @@ extension Rule {
 }
 
 extension Fields {
-    /// A time span that may be missing; nil: the text is no time span.
+    /// A time span that may be missing; nil: the text is not a time span.
     fileprivate mutating func span() -> Microseconds?? {
         guard let text = text() else { return nil }
         if text.isEmpty { return .some(nil) }

@@ -1,11 +1,12 @@
 public import AppStateContract
 
-/// What the configuration decides. Spans are microseconds; nil is `infinity`.
+/// The settings from the configuration. Spans are microseconds; nil is `infinity`.
 public struct Settings: Equatable, Sendable {
     /// `[Daemon] Mode=`
     public enum Mode: String, Sendable, CaseIterable {
         case enforce
-        /// Everything is decided and announced, but policy suspends nothing, and pressure ends nothing.
+        /// Everything is decided and announced, but policy does not suspend applications, and pressure does
+        /// not end them.
         case observe
     }
 
@@ -20,7 +21,7 @@ public struct Settings: Equatable, Sendable {
     public var terminateGrace: Microseconds? = 5_000_000
     /// How long until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
     public var launchTimeout: Microseconds? = 20_000_000
-    /// What is done with an application that takes longer.
+    /// What happens to an application that takes longer.
     public var launchTimeoutAction = LaunchTimeoutAction.continue
     /// The time between two drains of an application that we hold suspended; nil or 0: none (§ 5).
     public var drainEvery: Microseconds? = 600_000_000
@@ -54,7 +55,7 @@ public struct Settings: Equatable, Sendable {
         public var reclaimable: Bool?
         /// Background modes that the configuration grants; a mode that is not granted does not exempt.
         public var backgroundModes: Set<String> = []
-        /// What is done when it does not answer.
+        /// What happens when it does not respond.
         public var unresponsiveAction: UnresponsiveAction?
 
         public init() {}

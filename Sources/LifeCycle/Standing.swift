@@ -1,9 +1,9 @@
-/// How a process was found when it was looked at: what the kernel reports, not yet what that means.
+/// Whether and how a process was stopped when it was checked: the kernel's report, without an interpretation.
 public struct Standing: Hashable, Sendable {
     /// A stop by signal.
     public enum Signal: Hashable, Sendable {
         case none
-        /// SIGSTOP is pending until it runs.
+        /// SIGSTOP stays pending until the process runs.
         case pending
         case stopped
     }
@@ -12,9 +12,9 @@ public struct Standing: Hashable, Sendable {
     public struct Freeze: Hashable, Sendable {
         /// The name of the cgroup that was ordered to freeze.
         public let cgroup: String
-        /// We ordered it.
+        /// Whether we ordered it.
         public let isOurs: Bool
-        /// All processes in it are frozen. While one of them exits, or another enters, that is not so for a moment.
+        /// Whether all processes in it are frozen. While a process exits or enters, this is briefly false.
         public let isComplete: Bool
 
         public init(cgroup: String, isOurs: Bool, isComplete: Bool) {
@@ -37,10 +37,11 @@ public struct Standing: Hashable, Sendable {
         signal == .stopped || freeze.map { before || $0.isComplete } ?? false
     }
 
-    /// It is not known yet what will become of it: a stop is pending until it runs.
+    /// The outcome is not known yet, because a stop is pending until it runs.
     func isOpen(of before: Bool) -> Bool { signal == .pending && !isStanding(before: before) }
 
-    /// Who else wants a stopped process stopped: whoever wanted it `before`, and `sender`, which was seen to stop it.
+    /// The others that want a stopped process stopped: those that wanted it `before`, and `sender`, which was
+    /// seen to stop it.
     func others(_ before: Others, _ sender: String?) -> Others {
         var others = before
         others.cgroup = freeze.flatMap { $0.isOurs ? nil : $0.cgroup }
@@ -56,9 +57,9 @@ public struct Standing: Hashable, Sendable {
     }
 }
 
-/// Who other than us wants a process stopped, as far as is known.
+/// The other programs that want a process stopped, as far as is known.
 struct Others: Hashable, Sendable {
-    /// Who was seen to stop it by signal; empty: it is not known who.
+    /// The process that was seen to stop it by signal; empty: the process is not known.
     var sender: String?
     /// The name of the cgroup that another process ordered to freeze.
     var cgroup: String?

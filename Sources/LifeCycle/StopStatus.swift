@@ -1,11 +1,12 @@
 import AppStateContract
 
-/// Who has stopped an application, and how far our own stop or continuation has come (§ 2, "Stops").
+/// Which programs have stopped an application, and the progress of our own stop or continuation (§ 2,
+/// "Stops").
 ///
-/// Everything that changes it is an `Event`, and `next` is the only table of what follows. Whether we want it stopped
-/// is not known here: its holds say so (`.wanted`).
+/// Everything that changes it is an `Event`, and `next` is the only table of transitions. This type does not
+/// know whether we want it stopped: the holds say so (`.wanted`).
 public struct StopStatus: Equatable, Sendable {
-    /// How far our own stop has come.
+    /// The progress of our own stop.
     public enum Enforcement: String, Hashable, Sendable {
         case none
         /// SIGSTOP was sent, but the stop has not been observed yet.
@@ -15,7 +16,7 @@ public struct StopStatus: Equatable, Sendable {
         case continuing
     }
 
-    /// How the process was observed, apart from what we want.
+    /// How the process was observed, regardless of what we want.
     enum Seen: Hashable, Sendable {
         case running
         case standing(by: Others)
@@ -44,24 +45,24 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// What the holds want.
+    /// The requirement of the holds.
     enum Wish: Hashable, Sendable {
         case run
-        /// Only policy wants it stopped: anything that speaks against the stop counts (§ 2).
+        /// Only policy wants it stopped, so any objection to the stop counts (§ 2).
         case stopUnlessObjected
         case stop
     }
 
-    /// What is still to be done until our stop is complete.
+    /// The remaining steps until our stop is complete.
     enum Course: Hashable, Sendable {
-        /// A check for anything that speaks against the stop is under way. Nothing has been stopped yet.
+        /// A check for objections to the stop is in progress. Nothing has been stopped yet.
         case asking
         /// The stop was ordered. `isChecked`: once it is stopped, it is checked once more.
         case ordered(isChecked: Bool)
-        /// All of it is stopped: anything that speaks against the stop now spoke against it before.
+        /// The whole application is stopped, so an objection that is found now existed before.
         case checking
 
-        /// What follows, and what must be done; nil: the stop is complete.
+        /// The next step, and what must be done; nil: the stop is complete.
         func next(_ event: Event) -> (Course?, Order?) {
             switch (self, event) {
             case (.ordered(isChecked: false), .stopCompleted): (nil, nil)
@@ -70,7 +71,7 @@ public struct StopStatus: Equatable, Sendable {
             case (.checking, .unobjected(stands: true)): (nil, nil)
             // Another process has continued it meanwhile.
             case (.checking, .unobjected(stands: false)): (.ordered(isChecked: true), .stop)
-            // A person wants it, so checks do not matter.
+            // A person has requested it, so checks do not matter.
             case (.asking, .wanted(.stop, _)), (.checking, .wanted(.stop, _)):
                 (.ordered(isChecked: false), .stop)
             case (.ordered, .wanted(let wish, _)) where wish != .run:
@@ -81,11 +82,11 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     enum Phase: Hashable, Sendable {
-        /// Nothing of ours is under way, and we hold nothing of it.
+        /// None of our orders is in progress, and we hold none of its processes.
         case idle(Seen)
-        /// Our stop is under way. `isLifting`: the end of another process's stop was ordered.
+        /// Our stop is in progress. `isLifting`: the end of another process's stop was ordered.
         case stopping(Seen, isLifting: Bool, Course, StateChangeReason)
-        /// It is stopped, and we hold it. `others`: who else wants it stopped.
+        /// It is stopped, and we hold it. `others`: the other programs that want it stopped.
         case held(others: Others, Breath, StateChangeReason)
         /// Our continuation was ordered. `isLifting`: it also ends another process's stop.
         case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
@@ -110,24 +111,27 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     enum Event: Hashable, Sendable {
-        /// It was looked at. `sender`: another process that was seen to stop it.
+        /// It was checked. `sender`: another process that was seen to stop it.
         case looked(Standing, sender: String?)
-        /// What was ordered has been carried out: all of it is stopped.
+        /// Our order has been carried out: the whole application is stopped.
         case stopCompleted
-        /// What was ordered has been carried out: all of it was released. The standing is that of its main process.
+        /// Our order has been carried out: the whole application was released. The standing is that of its
+        /// main process.
         case resumeCompleted(Standing)
-        /// What we held turned out not to be the application, or not all of it, and was released.
+        /// The processes that we held turned out not to be the application, or not all of it, and were
+        /// released.
         case lost
-        /// The holds want this, for this reason.
+        /// The holds require this, for this reason.
         case wanted(Wish, StateChangeReason)
-        /// Nothing speaks against the stop. `stands`: whether it was still stopped after the check.
+        /// There is no objection to the stop. `stands`: whether it was still stopped after the check.
         case unobjected(stands: Bool)
-        /// A caller with the right to do so has requested that it run: what others want no longer counts, and `lifts`
-        /// ends it.
+        /// A caller with the necessary permission has requested that it run: stops by others no longer count,
+        /// and `lifts` ends them.
         case resumed(lifts: Bool)
         /// Our holds were given up: our stop was not carried out, or did not last.
         case gaveWay
-        /// What we hold is drained at this time, unless it has a time already; nil: it is not drained.
+        /// An application that we hold is drained at this time, unless it already has a time; nil: it is not
+        /// drained.
         case breathDue(Microseconds?)
         case breathBegan(until: Microseconds)
         case breathEnded(Wish)
@@ -156,11 +160,11 @@ public struct StopStatus: Equatable, Sendable {
 
     init(phase: Phase = .idle(.running)) { self.phase = phase }
 
-    /// How often another process has recently continued it against our holds.
+    /// How often another process has recently continued it despite our holds.
     private struct Contest: Equatable, Sendable {
         var since: Microseconds = 0
         var count = 0
-        /// How often it was continued during checks, one after the other, however long the checks took.
+        /// How often it was continued during consecutive checks, no matter how long the checks took.
         var duringLooks = 0
     }
 
@@ -173,7 +177,7 @@ public struct StopStatus: Equatable, Sendable {
     /// It executes nothing, except during a drain.
     public var isStanding: Bool { phase.isStanding }
 
-    /// Who else wants it stopped, as far as is known; nil: no other process does.
+    /// The other program that wants it stopped, as far as is known; nil: no other program does.
     public var others: String? { wishes.holder }
 
     /// Another process has stopped it by signal, so we must not continue it.
@@ -181,7 +185,7 @@ public struct StopStatus: Equatable, Sendable {
 
     private var wishes: Others { phase.seen.others }
 
-    /// While it is only being checked whether something speaks against a stop, there is no stop.
+    /// While only a check for objections to a stop is in progress, there is no stop.
     public var enforcement: Enforcement {
         switch phase {
         case .idle, .stopping(.running, isLifting: false, .asking, _): .none
@@ -191,13 +195,13 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// It is stopped, and no process is known to want that.
+    /// It is stopped, and no program is known to want that.
     var isNobodys: Bool { phase == .idle(.standing(by: .nobody)) }
 
-    /// A check for anything that speaks against our stop is under way.
+    /// A check for objections to our stop is in progress.
     var isBeingChecked: Bool { phase.course == .asking || phase.course == .checking }
 
-    /// If it is found stopped, that is our doing alone.
+    /// If it is found stopped, only we have stopped it.
     var isOursAlone: Bool {
         switch phase {
         case .stopping, .held: enforcement != .none && others == nil
@@ -205,7 +209,7 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// What made us order the stop or continuation that is under way or done; nil: there is none.
+    /// The reason for our present or completed stop or continuation; nil: there is none.
     var cause: StateChangeReason? {
         switch phase {
         case .idle, .stopping(.running, isLifting: false, .asking, _): nil
@@ -226,7 +230,7 @@ public struct StopStatus: Equatable, Sendable {
         return .none
     }
 
-    /// When a drain is to begin or to end.
+    /// When a drain must begin or end.
     var breathDeadline: Microseconds? {
         switch breath {
         case .due(let deadline), .open(let deadline): deadline
@@ -234,17 +238,17 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// Another process continues it against our holds as often as we stop it.
+    /// Another process continues it despite our holds as often as we stop it.
     var isContested: Bool { max(contest.count, contest.duringLooks) > Self.contestLimit }
 
     // MARK: What happens
 
-    /// Whether a look would show anything new.
+    /// Whether a check would show anything new.
     public func isNews(_ standing: Standing, sender: String?) -> Bool {
         Self.next(phase, .looked(standing, sender: sender)).0 != phase
     }
 
-    /// Takes what happened, and returns what must be done about it.
+    /// Processes an event, and returns what must be done.
     @discardableResult
     mutating func take(_ event: Event, at now: Microseconds) -> Order? {
         let before = phase
@@ -266,7 +270,7 @@ public struct StopStatus: Equatable, Sendable {
 
     mutating func giveUpContest() { contest = Contest() }
 
-    /// The table: what follows in this phase, and what must be done.
+    /// The table: the next phase, and what must be done.
     static func next(_ phase: Phase, _ event: Event) -> (Phase, Order?) {
         switch (phase, event) {
         case (_, .looked(let standing, _)) where standing.isOpen(of: phase.isStanding):
@@ -289,7 +293,8 @@ public struct StopStatus: Equatable, Sendable {
             if standing.isStanding(before: true) {
                 return (.held(others: standing.others(others, sender), breath, cause), nil)
             }
-            // It is being drained. That is no change of its state, but no other process has it stopped.
+            // It is being drained. This is not a change of its state, but shows that no other process holds
+            // it stopped.
             return (breath.isUnderWay ? .held(others: .nobody, breath, cause) : .idle(.running), nil)
         case (.continuing(let isStanding, _, _), .looked(let standing, let sender)):
             if !standing.isStanding(before: isStanding) { return (.idle(.running), nil) }
@@ -320,7 +325,7 @@ public struct StopStatus: Equatable, Sendable {
         case (.continuing(let isStanding, _, _), .resumeCompleted(let standing)):
             if standing.isOpen(of: isStanding) { return (phase, nil) }
             guard standing.isStanding(before: true) else { return (.idle(.running), nil) }
-            // All of ours were released, so this stop is another's.
+            // All our stops were released, so this stop is another program's.
             return (.idle(.standing(by: standing.others(.nobody, nil).orSomebody)), nil)
         case (.idle, .resumeCompleted(let standing)), (.stopping, .resumeCompleted(let standing)),
             (.held, .resumeCompleted(let standing)):
@@ -378,7 +383,7 @@ public struct StopStatus: Equatable, Sendable {
         case (.idle(.running), .resumed), (.stopping(.running, _, _, _), .resumed), (.continuing, .resumed):
             return (phase, nil)
 
-        // Some of it may be stopped: by what was begun, or by an earlier daemon.
+        // Some of its processes may be stopped: by the stop that had begun, or by an earlier daemon.
         case (.idle(let seen), .gaveWay), (.stopping(let seen, _, _, _), .gaveWay):
             return (.idle(seen), .letGo(sparingMain: seen.others.sender != nil))
         case (.held, .gaveWay), (.continuing, .gaveWay):
@@ -401,7 +406,7 @@ public struct StopStatus: Equatable, Sendable {
         case (_, .breathDue), (_, .breathBegan), (_, .breathEnded):
             return (phase, nil)
 
-        // The holds cause it to be ordered again, or undone as if it had been carried out.
+        // The holds cause the stop to be ordered again, or to be undone as if it had been carried out.
         case (_, .inherited(isHeld: true, let isSignalled)):
             return (.idle(phase.seen.inherited(isSignalled)), nil)
         case (.held(_, _, let cause), .inherited(isHeld: false, let isSignalled)):
@@ -460,11 +465,11 @@ extension StopStatus.Seen {
 }
 
 extension Others {
-    /// Once we order our own stop, it can no longer be observed whether another's was taken back.
+    /// Once we order our own stop, we can no longer observe whether another program has lifted its stop.
     fileprivate func inherited(_ isSignalled: Bool) -> Others {
         Others(sender: isSignalled ? sender : nil, cgroup: cgroup)
     }
 
-    /// Whoever it was: it is stopped, and not by us.
+    /// It is stopped by another program, no matter which.
     fileprivate var orSomebody: Others { self == .nobody ? .somebody : self }
 }

@@ -1,10 +1,10 @@
 import AppStateContract
 
-/// An end of an application that was requested or decided, and how far it has come (§ 3, "WillTerminate").
+/// An end of an application that was requested or decided, and its progress (§ 3, "WillTerminate").
 struct Termination: Equatable, Sendable {
     private enum Phase: Equatable, Sendable {
-        /// It was notified, or was to be. SIGTERM follows at `exit`, or earlier, once this serial is acknowledged. No
-        /// serial: a stop has voided it. No time: there is no limit.
+        /// It was notified, or was to be. SIGTERM follows at `exit`, or earlier, once this serial is
+        /// acknowledged. No serial: a stop has cancelled it. No time: there is no limit.
         case announced(serial: UInt64?, exit: Microseconds?, kill: Microseconds?)
         /// SIGTERM was sent.
         case exitRequested(kill: Microseconds?)
@@ -57,21 +57,21 @@ struct Termination: Equatable, Sendable {
         if case .announced(serial, _, _) = phase { hurry(at: now) }
     }
 
-    /// No delegate is left to acknowledge it, or need be awaited.
+    /// No delegate is left that could acknowledge it, or the acknowledgement is no longer needed.
     mutating func hurry(at now: Microseconds) {
         if case .announced(let serial, _, let kill) = phase {
             phase = .announced(serial: serial, exit: now, kill: kill)
         }
     }
 
-    /// A stop voids the acknowledgement that is awaited.
+    /// A stop cancels the pending acknowledgement.
     mutating func void() {
         if case .announced(_, let exit, let kill) = phase {
             phase = .announced(serial: nil, exit: exit, kill: kill)
         }
     }
 
-    /// What is due by now; it then counts as done.
+    /// Returns the steps that are due by now; they then count as done.
     mutating func takeDue(at now: Microseconds) -> Order? {
         switch phase {
         case .announced(_, let exit?, let kill) where exit <= now:
@@ -86,7 +86,7 @@ struct Termination: Equatable, Sendable {
 }
 
 extension Termination {
-    /// Written in place of a serial that a stop has voided.
+    /// Written in place of a serial that a stop has cancelled.
     private static let voided = UInt64.max
 
     /// If SIGKILL was due, the next daemon orders it again.

@@ -1,7 +1,7 @@
 public import AppStateContract
 
-/// One step of one application: what happened, and how it changed the state. The journal, `Explain` and the simulator
-/// print the same line, so that a line from the field reads as a test.
+/// One step of one application: what happened, and how it changed the state. The journal, `Explain` and the
+/// simulator print the same line, so that a line from a user's machine can be used in a test.
 public struct TraceEntry: Equatable, Sendable, CustomStringConvertible {
     /// CLOCK_MONOTONIC, microseconds.
     public let time: Microseconds

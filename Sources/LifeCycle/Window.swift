@@ -61,11 +61,11 @@ struct Session: Equatable, Sendable {
     var inFront = true
     /// logind's `LockedHint`.
     var isLocked = false
-    /// It has ended and is not in front; it is kept for what is left in it.
+    /// It has ended and is not in front; it is kept because of the entries that are left in it.
     var hasEnded = false
     /// Connections that have reported windows and still exist.
     var lastingReporters: Set<ConnectionName> = []
-    /// It had a lasting reporter and has none now: policy suspends nothing in it (§ 2).
+    /// It had a permanent reporter and has none now: policy suspends nothing in it (§ 2).
     var lostReporter = false
 }
 

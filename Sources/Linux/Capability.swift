@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 
 /// A capability of this thread (capabilities(7)) that stays permitted but is not effective. The thread raises it only
-/// where it decides to use it, so the kernel allows nothing by accident.
+/// where it decides to use it, so the kernel does not permit anything by accident.
 public struct Capability: Sendable {
     /// The capability's number in include/uapi/linux/capability.h.
     let number: UInt32

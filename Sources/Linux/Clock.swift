@@ -8,7 +8,7 @@ public enum Clock {
     /// Microseconds of `CLOCK_BOOTTIME` (clock_gettime(2)): the same, but advances during system sleep.
     public static var bootMicroseconds: UInt64 { microseconds(of: CLOCK_BOOTTIME) }
 
-    /// Microseconds of `CLOCK_REALTIME` since 1970 (clock_gettime(2)): the clock that people set.
+    /// Microseconds of `CLOCK_REALTIME` since 1970 (clock_gettime(2)): the wall clock, which can be set.
     public static var realMicroseconds: UInt64 { microseconds(of: CLOCK_REALTIME) }
 
     /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.

@@ -4,7 +4,7 @@ import Glibc
 public struct KernelFailure: Error, Equatable, Sendable, CustomStringConvertible {
     /// The call, for example `pidfd_open`.
     public let operation: String
-    /// What the call was applied to, for example `pid 12` or a path.
+    /// The object of the call, for example `pid 12` or a path.
     public let subject: String
     /// The error number of errno(3), positive.
     public let errno: Int32

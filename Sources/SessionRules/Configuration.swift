@@ -1,14 +1,14 @@
 public import Linux
 
-/// The agent's own configuration: where it is stored, and what it says.
+/// The agent's own configuration: where it is stored, and its content.
 public struct Configuration {
     public typealias Complaint = ConfigurationFile.Complaint
 
     /// Where the configuration is read from.
     public enum Source: Equatable, Sendable {
-        /// Each file on top of those before it; any of them may be missing.
+        /// Each file overrides those before it; any of them may be missing.
         case layers([String])
-        /// Only one file; if it is missing, that is a complaint.
+        /// Only one file; if it is missing, this is reported as a complaint.
         case file(String)
 
         /// The administrator's file, and the user's on top of it (XDG Base Directory Specification).
@@ -41,7 +41,7 @@ public struct Configuration {
     public private(set) var suspension = Suspension.manual
     /// `[Application PATTERN]`, in the order in which they were read.
     public private(set) var rules: [Rule] = []
-    /// What could not be accepted.
+    /// The lines that were rejected, and why.
     public private(set) var complaints: [Complaint] = []
 
     private init() {}
@@ -57,7 +57,7 @@ public struct Configuration {
         return paths.last
     }
 
-    /// Reads the files that exist. Never fails: what cannot be accepted becomes a complaint.
+    /// Reads the files that exist. Never fails: rejected lines become complaints.
     public init(reading source: Source) {
         switch source {
         case .file(let path): take(ConfigurationFile(reading: path, mayBeMissing: false))
@@ -86,7 +86,7 @@ public struct Configuration {
         self.complaints += complaints
     }
 
-    /// An empty value takes back what the files before this one say in a section of the same name.
+    /// An empty value cancels the values of earlier files in a section of the same name.
     private mutating func takeBack(by file: ConfigurationFile) {
         for assignment in file.assignments where assignment.value.isEmpty {
             for rule in rules where rule.section == assignment.section && rule.layer < layer {

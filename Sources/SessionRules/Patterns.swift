@@ -1,8 +1,8 @@
 import Glibc
 import Linux
 
-/// Patterns of application ids, as fnmatch(3) understands them. Patterns that begin with `!` exclude what others
-/// include, whatever their order.
+/// Patterns of application ids, as in fnmatch(3). Patterns that begin with `!` exclude ids that others
+/// include, in any order.
 public struct Patterns: Equatable {
     private var included: [String] = []
     private var excluded: [String] = []
@@ -21,7 +21,7 @@ public struct Patterns: Equatable {
             return "\"\(word.excerpt)\" cannot match any application's id: "
                 + "ids consist of A-Z, a-z, 0-9, \".\", \"_\" and \"-\""
         }
-        // fnmatch(3) would take the bracket for a character of the id, but ids have no brackets.
+        // fnmatch(3) would treat the bracket as a character of the id, but ids have no brackets.
         guard Self.closesBrackets(pattern) else {
             return "\"\(word.excerpt)\" cannot match any application's id: a bracket is not closed"
         }

@@ -5,7 +5,7 @@ public import Linux
 public struct Rule: Equatable, Sendable {
     /// As in fnmatch(3), ignoring case.
     public let pattern: String
-    /// Which file it is in: a greater number comes later, and so counts more.
+    /// The file that contains it: a greater number comes later, and so takes precedence.
     let layer: Int
     /// `Suspension=`
     public var suspension: Configuration.Suspension?
@@ -13,7 +13,7 @@ public struct Rule: Equatable, Sendable {
     public var reclaimable: Bool?
     /// `BackgroundGraceSec=`, in microseconds; `.max`: infinite.
     public var backgroundGrace: UInt64?
-    /// `KeepWhile=`: the reasons that keep it from being suspended; nil: all there are.
+    /// `KeepWhile=`: the reasons that keep it from being suspended; nil: all reasons.
     public var keepWhile: [String]?
     /// `DrainEverySec=`, in microseconds; `.max`: never.
     public var drainEvery: UInt64?
@@ -32,10 +32,10 @@ public struct Rule: Equatable, Sendable {
     public var execSuspend: String?
     /// `ExecResume=`: the same.
     public var execResume: String?
-    /// `OnBattery=`: whether the rule applies only on battery or only on mains; nil: always.
+    /// `OnBattery=`: whether the rule applies only on battery power or only on mains power; nil: always.
     public var onBattery: Bool?
 
-    /// Creates a rule that says nothing yet.
+    /// Creates a rule without settings.
     public init(_ pattern: String) { self.init(pattern, layer: 0) }
 
     init(_ pattern: String, layer: Int) {
@@ -45,8 +45,8 @@ public struct Rule: Equatable, Sendable {
 
     /// Separates the patterns of several rules about one application.
     public static let separator = ", "
-    /// The longest text that the daemon takes as the name of a rule may be cut up to three bytes shorter, so that no
-    /// character is split.
+    /// The longest text that the daemon accepts as the name of a rule. It may be truncated up to three bytes
+    /// earlier, so that no character is split.
     public static let mostNameBytes = 252
     private static let prefix = "Application "
     private static let caseless: Int32 = 1 << 4
@@ -61,16 +61,17 @@ public struct Rule: Equatable, Sendable {
         return pattern.isEmpty ? nil : pattern
     }
 
-    /// Whether both are about the same applications, because their patterns differ in case at most.
+    /// Whether both apply to the same applications, because their patterns differ at most in case.
     public func matchesAs(_ other: Rule) -> Bool { strcasecmp(pattern, other.pattern) == 0 }
 
-    /// Whether each bracket in the pattern is closed. For fnmatch(3) one that is not is a plain character.
+    /// Whether each bracket in the pattern is closed. fnmatch(3) treats an unclosed bracket as a plain
+    /// character.
     public var closesBrackets: Bool { Patterns.closesBrackets(pattern) }
 
     /// The keys that its section may contain.
     public static var keys: [String] { rows("", 0).map(\.key) }
 
-    /// What its section may contain.
+    /// The keys and values that its section may contain.
     static func rows(_ pattern: String, _ layer: Int) -> [ConfigurationRow<Configuration>] {
         [
             ConfigurationRow("Suspension", .choice, \.[rule: pattern, layer].suspension),
@@ -145,7 +146,7 @@ public struct Rule: Equatable, Sendable {
     }
 }
 
-/// What an application can be recognized by.
+/// The traits by which an application can be recognized.
 public struct Traits: Equatable, Sendable {
     /// In the order in which they are compared.
     public enum Kind: String, CaseIterable, Sendable {
@@ -164,7 +165,7 @@ public struct Traits: Equatable, Sendable {
     /// Creates traits of an application about which nothing is known.
     public init() {}
 
-    /// What a process reveals about its application, except for the windows.
+    /// The traits that a process reveals about its application, except for the windows.
     ///
     /// - Parameters:
     ///   - pid: its main process.
@@ -178,7 +179,7 @@ public struct Traits: Equatable, Sendable {
         if let program = try? proc.program(of: pid) { self[.program] = [program] }
     }
 
-    /// What is known of this kind.
+    /// The known values of this kind.
     public subscript(_ kind: Kind) -> Set<String> {
         get { values[kind] ?? [] }
         set { values[kind] = newValue.subtracting([""]) }

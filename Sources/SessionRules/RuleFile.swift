@@ -41,7 +41,8 @@ public struct RuleFile: Sendable {
         }
     }
 
-    /// Removes a rule. What follows its last assignment stays: comments there may be about the next section.
+    /// Removes a rule. The lines after its last assignment stay, because comments there may belong to the
+    /// next section.
     ///
     /// - Returns: whether there was one.
     public mutating func remove(_ rule: Rule) -> Bool {
@@ -59,8 +60,8 @@ public struct RuleFile: Sendable {
         return !found.isEmpty
     }
 
-    /// Where a further assignment belongs: before what separates the section from the next one, and before comments
-    /// that stand directly above that.
+    /// Where a further assignment belongs: before the lines that separate the section from the next one, and
+    /// before comments directly above those.
     private func place(in section: Range<Int>) -> Int {
         let continued = continued
         var place = section.upperBound

@@ -1,15 +1,18 @@
 import CSystemd
 import Glibc
 
-/// Sends what may have to wait: a datagram to a full socket waits (unix(7)), and every user can fill the journal's.
+/// Sends messages that may have to wait: sending a datagram to a full socket blocks (unix(7)), and every user
+/// can fill the journal's socket.
 public protocol JournalSender: Sendable {
-    /// Has a job run after the jobs before it, on another thread. Returns false if too many wait: then it is lost.
+    /// Runs a job on another thread, after the earlier jobs. Returns false if too many jobs wait; then the
+    /// job is lost.
     func post(_ job: @escaping @Sendable () -> Void) -> Bool
-    /// How many jobs were lost since the last call.
+    /// The number of jobs that were lost since the last call.
     func takeRefused() -> Int
 }
 
-/// Logs structured entries to the journal, and one line to standard error if that does not lead to the journal already.
+/// Logs structured entries to the journal, and one line to standard error unless that is already connected to
+/// the journal.
 public struct Journal: Sendable {
     /// The priorities of syslog(3).
     public enum Priority: Int32, Sendable, CaseIterable {
@@ -54,7 +57,7 @@ public struct Journal: Sendable {
         line = isJournal ? nil : errorDescriptor
     }
 
-    /// Whether messages of this priority are logged. For callers for whom a message takes much work to prepare.
+    /// Whether messages of this priority are logged. For callers whose messages are expensive to prepare.
     public func logs(_ priority: Priority) -> Bool { priority.rawValue <= minimum.rawValue }
 
     /// Logs one message.
@@ -93,8 +96,8 @@ public struct Journal: Sendable {
         _ = sender.post { Self.send(entries) }
     }
 
-    /// The reader of a pipe or a terminal may have stopped reading. Then the line is lost, so that nothing has to wait.
-    /// Room means a page at least: pipe(7).
+    /// The reader of a pipe or a terminal may have stopped reading. In that case the line is lost, so that
+    /// nothing has to wait. A pipe counts as writable when it has room for at least a page: pipe(7).
     private static func hasRoom(_ descriptor: Int32) -> Bool {
         var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
         return poll(&ready, 1, 0) == 1 && ready.revents & Int16(POLLOUT) != 0
@@ -105,7 +108,7 @@ public struct Journal: Sendable {
         String(String.UnicodeScalarView(message.unicodeScalars.map { $0.value < 0x20 ? " " : $0 }))
     }
 
-    /// A journal that cannot be reached is no reason to fail: there is nowhere left to report that.
+    /// An unreachable journal is not a reason to fail, and there is no other place to report it.
     private static func send(_ entries: [[UInt8]]) {
         let bytes = UnsafeMutableRawBufferPointer.allocate(
             byteCount: entries.reduce(0) { $0 + $1.count }, alignment: 1)

@@ -1,8 +1,8 @@
 import CSystemd
 import Glibc
 
-/// What systemd-logind knows: sd-login(3). Reads files below /run/systemd and a process's cgroup path, never the bus.
-/// Returns `nil` if logind is absent or does not know.
+/// Information from systemd-logind: sd-login(3). Reads files below /run/systemd and a process's cgroup path,
+/// never the bus. Returns `nil` if logind is absent or does not know.
 public enum Login {
     /// The session that a process belongs to.
     public static func session(ofProcess pid: Int32) -> String? {

@@ -12,11 +12,11 @@ public enum Service {
         max(0, -sd_notify(0, state))
     }
 
-    /// Whether a service manager listens, which restarts us when we fail: sd_notify(3), NOTIFY_SOCKET.
+    /// Whether there is a service manager that restarts us when we fail: sd_notify(3), NOTIFY_SOCKET.
     public static var isSupervised: Bool { getenv("NOTIFY_SOCKET") != nil }
 
-    /// How often the service manager wants to hear WATCHDOG=1 at least, in microseconds; nil: it does not
-    /// (sd_watchdog_enabled(3)).
+    /// The longest interval at which the service manager expects WATCHDOG=1, in microseconds; nil: there is
+    /// no watchdog (sd_watchdog_enabled(3)).
     public static var watchdogInterval: UInt64? {
         var interval: UInt64 = 0
         return sd_watchdog_enabled(0, &interval) > 0 ? interval : nil
@@ -36,13 +36,13 @@ public enum Service {
         sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDPOLL=0\nFDNAME=\(name)", &descriptors, 1)
     }
 
-    /// Asks the service manager to close what it kept under this name.
+    /// Asks the service manager to close the descriptors that it kept under this name.
     public static func dropStored(_ name: String) {
         notify("FDSTOREREMOVE=1\nFDNAME=\(name)")
     }
 
-    /// The descriptors that the service manager kept, by name; the caller owns them. To be called once:
-    /// sd_listen_fds_with_names(3).
+    /// The descriptors that the service manager kept, by name; the caller owns them. Must be called only
+    /// once: sd_listen_fds_with_names(3).
     public static func takeStored() -> [(name: String, descriptor: Int32)] {
         var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
         let count = sd_listen_fds_with_names(1, &names)

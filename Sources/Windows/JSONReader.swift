@@ -1,5 +1,6 @@
-/// Reads one JSON text (RFC 8259) from front to back: the caller asks for what it wants and skips the rest, so that
-/// nothing is built that is not wanted. Strict, and bounded in depth; the owner of the text decides how long it may be.
+/// Reads one JSON text (RFC 8259) sequentially: the caller requests the values that it needs and skips the
+/// rest, so that no unneeded values are created. The reader is strict, and limits the depth; the caller
+/// limits the length of the text.
 ///
 ///     try json.beginObject()
 ///     while let key = try json.nextKey() {
@@ -9,7 +10,7 @@
 ///         }
 ///     }
 struct JSONReader {
-    /// The text is not what the caller expected, or no JSON.
+    /// The text does not have the expected structure, or is not JSON.
     struct Failure: Error, Equatable, CustomStringConvertible {
         /// In bytes from the beginning.
         let offset: Int
@@ -24,7 +25,7 @@ struct JSONReader {
     private let bytes: [UInt8]
     private var offset = 0
     private var depth = 0
-    /// Whether a value came before in the present object or array.
+    /// Whether the present object or array already had a value.
     private var isFollowing = false
 
     init(_ bytes: [UInt8]) {

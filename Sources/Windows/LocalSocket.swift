@@ -3,7 +3,7 @@ import Linux
 
 /// Sockets of servers on this machine: unix(7).
 enum LocalSocket {
-    /// How long a server may take to accept, in microseconds: a server that hangs lets its queue fill.
+    /// How long a server may take to accept, in microseconds. The queue of a server that hangs fills up.
     private static let longestWait: UInt64 = 5_000_000
 
     /// A connection to the socket at `path`.
@@ -60,10 +60,11 @@ enum LocalSocket {
 
 /// How long observers wait at their start.
 enum Patience {
-    /// How long a server may take for its first answer, in microseconds. While a session begins, the machine is busy.
+    /// How long a server may take for its first answer, in microseconds. While a session starts, the machine
+    /// is busy.
     static let span: UInt64 = 20_000_000
 
-    /// When this time is over.
+    /// The end of this time.
     static var deadline: UInt64 { Clock.monotonicMicroseconds + span }
 
     /// Waits until the descriptor is readable; false once the deadline has passed.

@@ -1,8 +1,9 @@
-/// What is known about one window of the session.
+/// The data about one window of the session.
 public struct ObservedWindow: Equatable, Sendable {
     /// Identifies the window for as long as it exists; less than 2^48, unique within its window system.
     public var number: UInt64
-    /// The process that made it, in the PID namespace of its display server; nil if the server does not know.
+    /// The process that created it, in the PID namespace of its display server; nil if the server does not
+    /// know it.
     public var process: Int32?
     /// The application as the window system names it: the class of WM_CLASS on X11, `app_id` on Wayland. At most
     /// `longestText` bytes; empty if there is none.
@@ -16,18 +17,18 @@ public struct ObservedWindow: Equatable, Sendable {
     /// The user has minimized it; then it is neither visible nor focused.
     public var minimized: Bool
 
-    /// It represents windows that may belong to this process or to another.
+    /// It represents windows that may belong to this process or to another one.
     public var isShared: Bool
 
     /// The longest app id and title, in bytes. The daemon takes 1,024 (dbus-api, "Limits"); a whole set of
     /// `mostWindows` must stay below a message of 1 MiB.
     public static let longestText = 255
 
-    /// The most windows that an observer reports, in the order of its window system: as many as the daemon remembers of
-    /// windows whose processes are not registered.
+    /// The most windows that an observer reports, in the order of its window system. This is also the
+    /// daemon's limit for windows whose processes are not registered.
     public static let mostWindows = 1_024
 
-    /// A window; `minimized` overrides `visible`, and that overrides `focused`. Texts are cut.
+    /// A window; `minimized` overrides `visible`, and `visible` overrides `focused`. Texts are truncated.
     public init(
         number: UInt64, process: Int32?, appID: String = "", title: String = "", focused: Bool = false,
         visible: Bool = true, minimized: Bool = false, isShared: Bool = false
@@ -56,8 +57,8 @@ public struct ObservedWindow: Equatable, Sendable {
         }
     }
 
-    /// Text of other programs in a form that may be passed on: up to the first NUL, at most `longestText` bytes, whole
-    /// characters.
+    /// Text of other programs in a form that may be forwarded: up to the first NUL, at most `longestText`
+    /// bytes, whole characters.
     public static func text(_ bytes: some Sequence<UInt8>) -> String {
         // A text that is not UTF-8 gets longer, because its broken bytes are replaced.
         var text = String(decoding: Array(bytes.prefix { $0 != 0 }.prefix(longestText)), as: UTF8.self)

@@ -1,22 +1,24 @@
-/// What users copy from one application to another: a program that pastes asks the process that owns it, and waits.
+/// The data that users copy from one application to another: a program that pastes requests it from the
+/// owning process, and waits.
 public enum Selection: Sendable, CaseIterable {
-    /// What was copied: X11's `CLIPBOARD`.
+    /// Copied data: X11's `CLIPBOARD`.
     case clipboard
-    /// What is marked: X11's `PRIMARY`.
+    /// Selected data: X11's `PRIMARY`.
     case primary
 }
 
-/// Watches which processes own the selections of a display server, by events alone.
+/// Watches which processes own the selections of a display server, without polling.
 public protocol SelectionObserver: AnyObject {
     /// What is watched, for the user: `selections of X11 display :0`.
     var subject: String { get }
     /// Readable when there is something to dispatch. Owned by the observer, open while it lives.
     var descriptor: Int32 { get }
-    /// The processes that own a selection, as of the last dispatch; several: one of them does.
+    /// The processes that own a selection, as of the last dispatch. If there are several, one of them is the
+    /// owner.
     var owners: [Selection: Set<Int32>] { get }
-    /// How often a selection has been taken, also by its present owner.
+    /// How often a selection has been set, including by its present owner.
     var changes: [Selection: UInt64] { get }
-    /// Takes in all that has come. It may wait for answers of the display server.
+    /// Handles everything that has arrived. It may wait for answers of the display server.
     ///
     /// - Throws: `ended` when the server is gone.
     func dispatch() throws(ObserverFailure)

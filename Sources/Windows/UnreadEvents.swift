@@ -1,22 +1,23 @@
-/// What a display server or a session manager has sent to a client that is stopped and has not read it.
+/// The data that a display server or a session manager has sent to a stopped client, and that the client has
+/// not read.
 ///
-/// The client had read all earlier events whole, so the first byte begins an event. Where it had not, a request may be
-/// missed, or seen where there is none.
+/// The client had read all earlier events completely, so the first byte begins an event. If it had not, a
+/// request may be missed, or detected by mistake.
 public enum UnreadEvents: Sendable {
     case wayland
     case x11
     /// The X Session Management Protocol, by which session managers ask clients to save their state and to end.
     case xsmp
 
-    /// What a server wants of its client.
+    /// A server's request to its client.
     public enum Request: Sendable {
-        /// To do something with a window of its own, mostly to close it.
+        /// To do something with one of its windows, mostly to close it.
         case close
         /// The user has pressed a key or a button for it.
         case input
-        /// Another client pastes what this one has selected.
+        /// Another client pastes text that is selected in this one.
         case paste
-        /// To save its state, or to end.
+        /// To save its state, or to exit.
         case endOfSession
     }
 
@@ -35,11 +36,12 @@ public enum UnreadEvents: Sendable {
         }
     }
 
-    /// The most bytes that may wait; with twice as many, the server may soon end the connection. Nil: it never does for
-    /// that.
+    /// The most bytes that may wait; with twice as many, the server may soon close the connection. Nil: it
+    /// never does so for this reason.
     ///
-    /// libwayland ends the connection when the socket and 4 KiB of its own are full, and then the client dies. The kernel
-    /// counts each message as a kilobyte, so 28 bytes for each motion of the pointer fill a socket with 6 KiB.
+    /// libwayland closes the connection when the socket and its own buffer of 4 KiB are full, and then the
+    /// client exits. The kernel counts each message as a kilobyte, so pointer motion events of 28 bytes each
+    /// fill a socket with 6 KiB of them.
     public var mostWaiting: Int? {
         switch self {
         case .wayland: 2_048
@@ -49,7 +51,7 @@ public enum UnreadEvents: Sendable {
 
     /// The first request among events.
     ///
-    /// - Parameter events: bytes from the beginning of an event on; the last event may be cut off.
+    /// - Parameter events: bytes that start at the beginning of an event; the last event may be truncated.
     public func request(in events: UnsafeRawBufferPointer) -> Request? {
         var rest = events[...]
         while !rest.isEmpty {
@@ -88,19 +90,20 @@ public enum UnreadEvents: Sendable {
 
     private func request(_ event: UnsafeRawBufferPointer) -> Request? {
         switch self {
-        // By this protocol a server only speaks to ask.
+        // In this protocol, a server sends only requests.
         case .xsmp: return .endOfSession
         case .wayland:
             // xdg_toplevel.close and xdg_popup.popup_done: opcode 1 without arguments, for an object that the client
-            // has made. Other events like that are rare for a client that is not in front: that it lost the primary
-            // selection, or that the user is back.
+            // has made. Other events of this form are rare for a client that is not in front: the loss of the
+            // primary selection, or the user's return.
             let isAsked =
                 event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) == 8 << 16 | 1
                 && event.loadUnaligned(as: UInt32.self) < Self.firstOfServer
             return isAsked ? .close : nil
         case .x11:
             switch event[0] & ~Self.sent {
-            // In a menu, which no window manager lists; on an icon in a tray; or what the client has grabbed.
+            // In a menu, which no window manager lists; on a tray icon; or an input that the client has
+            // grabbed.
             case Self.keyPress, Self.buttonPress: return .input
             case Self.selectionRequest: return .paste
             case Self.genericEvent: return isInput(generic: event) ? .input : nil

@@ -1,7 +1,8 @@
 /// Watches the windows of one display server, and causes no wakeups while nothing happens to them.
 ///
 /// Its owner polls `descriptor` and calls `dispatch()` when it is readable; `windows` is the whole present set from
-/// then on. Everything that happened before a dispatch is one change: of a thousand focus changes the last counts.
+/// then on. Everything that happened before a dispatch is one change: of a thousand focus changes only the
+/// last counts.
 public protocol WindowObserver: AnyObject {
     /// The system that its windows' numbers belong to.
     var system: WindowSystem { get }
@@ -9,14 +10,15 @@ public protocol WindowObserver: AnyObject {
     var subject: String { get }
     /// Readable when there is something to dispatch. Owned by the observer, open while it lives.
     var descriptor: Int32 { get }
-    /// The windows that there are, as of the last dispatch; at most `ObservedWindow.mostWindows`.
+    /// The current windows, as of the last dispatch; at most `ObservedWindow.mostWindows`.
     var windows: [ObservedWindow] { get }
     /// The desktop's own processes, as far as they are known: the display server, the window manager, and the processes
     /// that show a panel or the desktop itself. None of them is an application.
     var desktopProcesses: Set<Int32> { get }
-    /// Takes in all that has come. It may wait for answers of the display server.
+    /// Handles everything that has arrived. It may wait for answers of the display server.
     ///
-    /// - Throws: `ended` when the server is gone. The observer is of no use then; `windows` is what was last known.
+    /// - Throws: `ended` when the server is gone. After that the observer is useless; `windows` keeps its
+    ///   last value.
     func dispatch() throws(ObserverFailure)
     /// Minimizes windows, as a taskbar would. Windows that are gone are skipped.
     ///
@@ -35,15 +37,15 @@ public protocol WindowObserver: AnyObject {
     /// Calls `handler` every 100 ms while an X server does not answer a request, with the number of calls so far for
     /// this answer. An application that was stopped while it had grabbed the server keeps every client waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
-    /// What the user should know about how the windows were understood, each sentence once.
+    /// Messages for the user about the interpretation of the windows, each once.
     func takeNotices() -> [String]
-    /// Nothing is known about the windows for now: `windows` is what was last known, and no reason to take one for
-    /// hidden.
+    /// Nothing is known about the windows at present: `windows` keeps its last value, and must not be taken
+    /// as a sign that a window is hidden.
     var isBlind: Bool { get }
-    /// It has become blind in a way that may be over in a moment.
+    /// It has become blind, but may recover in a moment.
     var isInterrupted: Bool { get }
-    /// Takes the names under which processes are registered with the daemon, all of them, by pid; `windows` may be
-    /// different from then on.
+    /// Sets the names under which all processes are registered with the daemon, by pid; this may change
+    /// `windows`.
     func learn(names: [Int32: String])
 }
 
@@ -86,11 +88,12 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
 
 /// Why windows cannot be watched, or can no longer be.
 public enum ObserverFailure: Error, Equatable, Sendable, CustomStringConvertible {
-    /// There is no such server, or it does not let us in, or lacks what is needed; this may change soon.
+    /// There is no such server, it refuses the connection, or it lacks a needed feature; this may change
+    /// soon.
     case unreachable(String)
-    /// There is a server, and it will never report windows in a way that we understand.
+    /// There is a server, but it will never report windows in a supported way.
     case unsupported(String)
-    /// The server has ended, or has cut us off.
+    /// The server has ended, or has disconnected us.
     case ended(String)
 
     /// One sentence.

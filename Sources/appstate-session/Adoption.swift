@@ -11,8 +11,8 @@ import Windows
 ///
 /// An adopted application stays registered until its process ends or another process unregisters it, with or without
 /// windows, and with or without this agent: a registration has no owner. An application that another process
-/// unregisters is not adopted again. Both hold across connections to the bus. A process that registers itself in place
-/// of its adopted application is not ours any more.
+/// unregisters is not adopted again. Both rules also apply after the connection to the bus was lost. When a
+/// process registers itself and replaces its adopted application, we no longer manage it.
 final class Adoption {
     /// Nil: there is no connection.
     private var bus: Bus?
@@ -24,13 +24,14 @@ final class Adoption {
     /// All registered applications, by PID. Nil: the daemon has not reported them yet.
     private var registered: [Int32: Registry.Entry]?
     private var adopted: [ProcessIdentity: Adopted] = [:]
-    /// Processes that are not to be adopted: the daemon has refused them, or another process has unregistered them.
+    /// Processes that must not be adopted: the daemon has refused them, or another process has unregistered
+    /// them.
     private var declined: Set<ProcessIdentity> = []
     /// Processes that we have unregistered ourselves and whose removal the daemon has not announced yet.
     private var released: Set<Int32> = []
     private var windows: Set<Sight> = []
     private var desktop: Set<Int32> = []
-    /// Windows that were examined, and need no second look as long as nothing else changes.
+    /// Windows that were examined, and need not be examined again as long as nothing else changes.
     private var seen: Set<Sight> = []
     /// Candidates whose turn has not come yet, the oldest first: one may turn out to be part of another.
     private var queue: [Candidate] = []
@@ -50,10 +51,10 @@ final class Adoption {
         let traits: Traits
     }
 
-    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection". Our
-    /// other calls need their share.
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
+    /// Our other calls need some of these, too.
     private static let mostCalls = 16
-    /// How many declined processes are remembered. Beyond that all are forgotten, and asked about once more.
+    /// How many declined processes are remembered. Beyond that all are forgotten, and tried once more.
     private static let mostDeclined = 1_024
 
     /// - Parameter log: gets a line for each application that is adopted or released.
@@ -63,7 +64,8 @@ final class Adoption {
         self.log = log
     }
 
-    /// Takes another connection; nil: there is none. On a new connection the registered applications are not known yet.
+    /// Switches to another connection; nil: there is none. On a new connection the registered applications
+    /// are not known yet.
     func use(_ bus: Bus?) {
         (calls, farewells) = ([:], [])
         learn(nil)
@@ -82,7 +84,8 @@ final class Adoption {
             || !configuration.rules(for: traits).isEmpty
     }
 
-    /// Takes the present windows. A window that may belong to another process makes no application.
+    /// Processes the current windows. No application is registered for a window that may belong to another
+    /// process.
     ///
     /// - Parameter desktop: the desktop's own processes; evaluated only if an application may be adopted.
     func look(at windows: [Report.Window], on desktop: @autoclosure () -> Set<Int32>) {
@@ -118,13 +121,13 @@ final class Adoption {
         adopt()
     }
 
-    /// Handles a process that has been unregistered and lives on.
+    /// Handles a process that was unregistered and keeps running.
     func leave(_ pid: Int32) {
         guard released.remove(pid) == nil, let process = try? proc.identity(of: pid) else { return }
         decline(process)
     }
 
-    /// Takes another configuration. Adopted applications that it does not name are released.
+    /// Applies another configuration. Adopted applications that it does not name are released.
     func configure(_ configuration: Configuration) {
         self.configuration = configuration
         letGo()
@@ -231,10 +234,10 @@ final class Adoption {
         declined.insert(process)
     }
 
-    // MARK: Letting go
+    // MARK: Releasing
 
-    /// Unregisters adopted applications that should not be adopted any more, as soon as the registered applications are
-    /// known.
+    /// Unregisters adopted applications that should no longer be adopted, as soon as the registered
+    /// applications are known.
     private func letGo() {
         guard registered != nil else { return }
         for (process, application) in adopted where !wants(application.entry.name, application.traits) {
@@ -274,7 +277,7 @@ final class Adoption {
             }
             farewells = farewells.suffix(Self.mostCalls) + [slot]
             log?("Unregister \(application.name) pid \(process.pid)")
-            journal.log(.info, "\(application.name), process \(process.pid), is not adopted any more")
+            journal.log(.info, "\(application.name), process \(process.pid), is no longer adopted")
         } catch {
             journal.log(.debug, "\(error)")
         }

@@ -6,7 +6,7 @@ import SessionRules
 import Systemd
 import Windows
 
-/// Watches the session's windows and has them reported, for as long as there is a display server.
+/// Watches the session's windows and has them reported, for as long as the display server runs.
 final class Agent {
     private let loop: EventLoop
     private let journal: Journal
@@ -16,14 +16,15 @@ final class Agent {
     private var observer: (any WindowObserver)?
     private var source: Source?
     private var bus: Bus?
-    /// Nothing is reported, on purpose: the observer is blind.
+    /// Nothing is reported on purpose, because the observer receives no windows.
     private var isSilent = false
-    /// The observer is blind, and may see again in a moment: what was reported holds until then.
+    /// The observer receives no windows at present, but may recover in a moment: the last report remains
+    /// valid until then.
     private var interruption: Timer?
     private var interrupted: UInt64?
     private var reporter: Reporter?
     private var exemptions: Exemptions?
-    /// What is known of processes that must not be suspended.
+    /// The processes that must not be suspended.
     private var exempt: [ExemptionReason: Set<ProcessIdentity>] = [:]
     private let proc = Proc()
     private var sessionNames: SessionNames?
@@ -33,12 +34,12 @@ final class Agent {
     private var sessionEnd: SessionEndWatch?
     private var commands: SuspendCommands?
     private var demands: Demands?
-    /// What the last daemon was not told any more.
+    /// The demands that were not reported to the last daemon.
     private var unmet: [Int32: Demands.Demand] = [:]
     /// The main processes of applications that are suspended, or about to be, and of all applications.
     private var resting: Set<Int32> = []
     private var registered: Set<Int32> = []
-    /// Those that are suspended, the last at the end.
+    /// The suspended applications, the latest at the end.
     private var suspended: [Int32] = []
     private var playback: Playback?
     private var inhibitors: SessionInhibitors?
@@ -47,9 +48,9 @@ final class Agent {
     private var requests: RequestWatch?
     private var registry: Registry?
     private var rules: RuleKeeper?
-    /// nil: no rule asks for it.
+    /// nil: no rule needs it.
     private var power: PowerSource?
-    /// Those that are registered, as far as it is known.
+    /// The registered applications, as far as they are known.
     private var entries: [Int32: Registry.Entry] = [:]
     private let adoption: Adoption
     private var launching: Launching?
@@ -66,7 +67,8 @@ final class Agent {
     /// Between two attempts to reach the bus, in microseconds; doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
     private static let longestDelay: UInt64 = 60_000_000
-    /// A display server that answers and ends again and again within this time is not looked for again; microseconds.
+    /// If a display server answers and ends again and again within this time, the agent gives up;
+    /// microseconds.
     private static let looksApart: UInt64 = 10_000_000
     /// How long an observer may be interrupted, microseconds.
     private static let longestInterruption: UInt64 = 1_000_000
@@ -80,7 +82,7 @@ final class Agent {
         adoption = Adoption(configuration: configuration, journal: journal, log: log)
     }
 
-    /// Finds the display server and the bus, and begins.
+    /// Finds the display server and the bus, and starts.
     func start() throws {
         signals = try [SIGTERM, SIGINT].map { signal in
             try loop.onSignal(signal) { [unowned self] in end("asked to end") }
@@ -105,7 +107,7 @@ final class Agent {
         Service.notify("READY=1\nSTATUS=\(options.launchesOnly ? "Launching only" : "Watching \(subject)")")
     }
 
-    /// What tells who needs a suspended application, and who must not be suspended.
+    /// The watches that report which suspended applications are needed, and which must not be suspended.
     private func watchProcesses() {
         watchCalls()
         watchStarts()
@@ -127,7 +129,7 @@ final class Agent {
         journal.log(.info, "watching \(subject)")
     }
 
-    /// Who has copied something, and what only an X server tells.
+    /// The watches for copied data, and those that need an X server.
     private func watchDisplay() {
         guard let system = observer?.system else { return }
         do {
@@ -160,8 +162,8 @@ final class Agent {
         tell(.selection, [])
     }
 
-    /// Who calls a suspended application has it run. While calls are not seen, owners of services on the bus are not
-    /// suspended.
+    /// A call to a suspended application makes it run. While calls are not detected, owners of services on
+    /// the bus are not suspended.
     private func watchCalls() {
         guard let address = DisplayServer.sessionBus else { return }
         do {
@@ -256,7 +258,7 @@ final class Agent {
         }
     }
 
-    /// A server may have cut us off, or have been restarted.
+    /// The server may have disconnected us, or have been restarted.
     private func lookAgain() {
         source?.cancel()
         source = nil
@@ -264,7 +266,8 @@ final class Agent {
         leaveDisplay()
         do {
             guard loop.now - lastLook > Self.looksApart else {
-                // It is there, and has cut us off. Its windows are not gone, and the next agent begins anew.
+                // The server runs, and has disconnected us. Its windows still exist, and the next agent
+                // starts again.
                 return end("the display server has ended the connection twice", code: 1)
             }
             lastLook = loop.now
@@ -288,7 +291,8 @@ final class Agent {
         reporter?.report(windows ?? [])
         launching?.look(at: windows ?? [])
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
-        // Rules that count on battery only are not lifted before it is known whether the machine runs on it.
+        // Rules that apply only on battery power are not lifted before it is known whether the machine runs
+        // on battery.
         if registry?.isKnown == true, power == nil || power?.isBattery != nil {
             rules?.apply(
                 configuration, to: entries, with: windows ?? [], onBattery: power?.isBattery ?? false)
@@ -305,8 +309,8 @@ final class Agent {
         }
     }
 
-    /// Minimizes the windows of an application that stays suspended: a window that is not seen is not sent the motions of
-    /// the pointer.
+    /// Minimizes the windows of an application that stays suspended, because a window that is not visible
+    /// gets no pointer motion events.
     private func hide(_ pid: Int32) {
         guard let observer else { return }
         let windows = observer.windows.filter { window in
@@ -342,7 +346,7 @@ final class Agent {
         reportExemptions()
     }
 
-    /// A process that has ended is not exempt, whoever has its number by now.
+    /// A process that has ended is not exempt, even if another process has its number by now.
     private func reportExemptions() {
         exemptions?.report(
             exempt.mapValues { Set($0.filter { (try? proc.identity(of: $0.pid)) == $0 }.map(\.pid)) })
@@ -369,14 +373,14 @@ final class Agent {
         watchConnections(of: suspended)
     }
 
-    /// Without a daemon, or without the bus, nothing tells that an application runs again, or has ended: its connections
-    /// must not stay open by our copies of them.
+    /// Without a daemon or a bus, nothing reports that an application runs again or has ended. Our copies
+    /// must not keep its connections open.
     private func watchConnections(of suspended: Set<Int32>) {
         connections?.watch(isLost ? [] : suspended, among: registered)
     }
 
-    /// One of those that are suspended may have the X server to itself, most likely the last. They are let run in turn
-    /// until the server answers: nothing else is heard of them meanwhile.
+    /// One of the suspended applications may have grabbed the X server, most likely the last. They are
+    /// resumed one after the other until the server answers.
     private func unstall(_ times: Int) {
         guard !suspended.isEmpty else { return }
         let pid = suspended[suspended.count - 1 - (times - 1) % suspended.count]
@@ -404,7 +408,7 @@ final class Agent {
     }
 
     private func beginReports(over bus: Bus, _ deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
-        // Before the windows, with which the daemon begins to suspend again.
+        // This comes before the windows, after which the daemon begins to suspend again.
         exemptions = try Exemptions(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
         reportExemptions()
         reporter = try Reporter(
@@ -436,20 +440,20 @@ final class Agent {
         do throws(BusFailure) {
             power = try PowerSource(bus: bus, journal: journal) { [unowned self] in report() }
         } catch {
-            // The connection is gone, which somebody else is told of.
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
 
     private func lose(_ why: String) {
-        // Everything that awaits an answer fails with the connection.
+        // All pending calls fail with the connection.
         guard !isLost else { return journal.log(.debug, why) }
         isLost = true
         journal.log(.warning, why)
         watchConnections(of: [])
-        // A bus that lets us in may cut us off each time.
+        // A bus that accepts us may disconnect us each time.
         if loop.now >= connected + Self.longestDelay { reconnectionDelay = Self.shortestDelay }
-        // Not from within its own handler.
+        // This must not be done from within its own handler.
         reconnectLater()
     }
 
@@ -458,9 +462,9 @@ final class Agent {
         reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
     }
 
-    /// Who knows nothing is no reporter: while there is none, the daemon suspends nothing in this session by policy. What
-    /// was reported ends with the connection.
-    /// Of more windows than are watched, one may have the focus.
+    /// Without information about windows, the agent must not be a reporter: while there is none, policy
+    /// suspends nothing in this session. Closing the connection ends its role as a reporter. If there are
+    /// more windows than are watched, one of the others may have the focus.
     private var isBlind: Bool {
         options.launchesOnly || observer?.isBlind == true
             || (observer?.windows.count ?? 0) >= ObservedWindow.mostWindows
@@ -499,7 +503,7 @@ final class Agent {
     }
 
     private func reconnect() {
-        // An observer that sees again does not wait for it.
+        // An observer that has recovered does not wait for this.
         reconnection?.disarm()
         disconnect()
         do throws(BusFailure) {

@@ -3,7 +3,7 @@ import Glibc
 import Linux
 import SessionRules
 
-/// The application that a window belongs to: its main process, and the id to register it with.
+/// The application to which a window belongs: its main process, and the id to register it with.
 struct Candidate: Equatable {
     let process: ProcessIdentity
     let id: ApplicationID

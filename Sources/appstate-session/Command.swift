@@ -57,7 +57,7 @@ final class Command {
         guard ended != 0 else { return }
         source?.cancel()
         (source, timer) = (nil, nil)
-        // Processes that it has left behind in its group are not part of the command any more.
+        // Processes that it has left behind in its group are no longer part of the command.
         done(
             isLate
                 ? "took too long, and was killed"

@@ -62,8 +62,8 @@ final class ConfigurationWatch {
         let stamps = paths.map(Stamp.init)
         // A file that must exist is being replaced.
         guard stamps != self.stamps, mayBeMissing || !stamps.contains(nil) else { return }
-        // A file that may be absent can be in the middle of a replacement, too. Without it, all that it configures
-        // would be undone.
+        // A file that may be absent can be in the middle of a replacement, too. Without the delay, all its
+        // settings would be undone.
         let isBeingReplaced = zip(self.stamps, stamps).contains { before, now in
             !Self.isEmpty(before) && Self.isEmpty(now)
         }

@@ -2,19 +2,19 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// A part of the agent that sends the daemon something, or asks it.
+/// A part of the agent that sends calls to the daemon.
 protocol DaemonSpeaker: AnyObject {
     /// Sends the calls that are due now, if any.
     func speak() throws
-    /// Forgets what the daemon knows of us, and what we know of it. Both are uncertain from now on: it is another
-    /// daemon, or has not answered.
+    /// Forgets what the daemon knows about us, and what we know about it. Both are uncertain from now on,
+    /// because it is another daemon, or has not answered.
     func forget()
 }
 
-/// The line to the owner of the daemon's name.
+/// The connection to the owner of the daemon's name.
 ///
-/// Nothing is sent while an answer is awaited, and everything that happens meanwhile becomes one change. So neither the
-/// bus nor a slow daemon is flooded, and the last state always arrives.
+/// Nothing is sent while an answer is awaited, and everything that happens meanwhile becomes one change. This
+/// way neither the bus nor a slow daemon is flooded, and the last state always arrives.
 final class DaemonLine {
     /// Set once, by the speaker that owns the line.
     weak var speaker: (any DaemonSpeaker)?
@@ -23,7 +23,7 @@ final class DaemonLine {
     /// The name has no owner, or the daemon has refused us: nothing is sent until the name gets an owner. At the
     /// beginning there has been no answer yet, and the first call may start the daemon.
     private(set) var isAbsent = false
-    /// A call was refused, and is tried again in a moment.
+    /// A call was refused, and will be tried again in a moment.
     private var isResting = false
     private let bus: Bus
     private let journal: Journal
@@ -33,7 +33,7 @@ final class DaemonLine {
     private let loop: EventLoop
     private var retry: Timer?
 
-    /// How often in a row something was refused for want of room.
+    /// The number of consecutive refusals because of a limit.
     private var attempts = 0
 
     private static let mostAttempts = 3
@@ -58,7 +58,7 @@ final class DaemonLine {
         }
     }
 
-    /// Makes the speaker speak, as soon as no answer is awaited and the daemon can be called.
+    /// Makes the speaker send its calls, as soon as no answer is awaited and the daemon can be called.
     func proceed() {
         guard awaited == 0, !isAbsent, !isResting else { return }
         calls = []
@@ -100,7 +100,7 @@ final class DaemonLine {
 
     /// Handles a refusal that is final: nothing more is sent until the name gets another owner.
     func refused(_ error: MethodError, _ sentence: String, _ level: Journal.Priority = .info) {
-        // The daemon is slow or was replaced. Everything is sent anew.
+        // The daemon is slow or was replaced, so everything is sent again.
         if error.isNoReply {
             speaker?.forget()
             return
@@ -109,8 +109,8 @@ final class DaemonLine {
         begin(isAbsent: true)
     }
 
-    /// Handles a refusal for want of room: too many calls of this user may wait just now. Only what is refused again and
-    /// again is too much.
+    /// Handles a refusal because of a limit: too many calls of this user may be waiting at present. Only data
+    /// that is refused again and again is too much.
     ///
     /// - Returns: as `tryAgain`; false after three attempts in a row, until `haveRoom` is called.
     func tryAgainForRoom(_ sentence: String, _ error: MethodError) -> Bool {
@@ -121,13 +121,13 @@ final class DaemonLine {
         return tryAgain(sentence, error)
     }
 
-    /// What may be refused for want of room was accepted.
+    /// A call that may be refused because of a limit was accepted.
     func haveRoom() { attempts = 0 }
 
     /// Handles a refusal.
     ///
     /// - Returns: whether the refusal may be temporary, for example because too many calls are in progress. If so, the
-    ///   speaker speaks again after a moment.
+    ///   speaker sends its calls again after a moment.
     func tryAgain(_ sentence: String, _ error: MethodError) -> Bool {
         journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
         guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }

@@ -2,7 +2,7 @@ import Glibc
 import Linux
 import Windows
 
-/// Finds out what can be watched.
+/// Finds out which display server can be watched.
 enum DisplayServer {
     /// The first observer that answers.
     ///
@@ -51,8 +51,8 @@ enum DisplayServer {
 
     private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
         guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
-        // The next protocol is tried only if the compositor answers: waiting twice for one that does not would be
-        // useless.
+        // The next protocol is tried only if the compositor answers: waiting twice for a compositor that does
+        // not answer would be useless.
         var lacks: [String] = []
         do throws(ObserverFailure) {
             return try PlasmaObserver(display: name)
@@ -96,23 +96,24 @@ enum DisplayServer {
         return try X11Observer(display: name)
     }
 
-    /// How long a compositor may take for an answer after the beginning of the session, in microseconds.
+    /// How long a compositor may take to answer after the start of the session, in microseconds.
     private static let shortPatience: UInt64 = 100_000
 
-    /// What watches the selections of the display server that a system of windows belongs to.
+    /// The observer of the selections of a window system's display server.
     ///
     /// - Parameters:
-    ///   - isAgain: the one before was cut off. Suspended applications that somebody needs wait meanwhile.
-    ///   - front: the processes of which one has the focus.
+    ///   - isAgain: the previous observer was disconnected. Programs that need suspended applications wait
+    ///     meanwhile.
+    ///   - front: returns the processes of which one has the focus.
     static func selections(
         of system: WindowSystem, isAgain: Bool, front: @escaping () -> Set<Int32>
     ) throws(ObserverFailure) -> any SelectionObserver {
         switch system {
-        // While we wait for the server, nobody wakes the suspended application that has grabbed it.
+        // While we wait for the server, we could not wake the suspended application that has grabbed it.
         case .x11 where isAgain, .i3 where isAgain: throw .unsupported("selections are no longer watched")
         case .x11, .i3: try X11SelectionObserver()
-        // Not the X11 selections beside a compositor: the compositor itself owns what its other clients have copied, and
-        // asking might start an Xwayland that nobody needs.
+        // With a compositor, X11 selections are not watched: the compositor itself owns the data that its
+        // other clients have copied, and a query might start an Xwayland that nothing needs.
         case .sway, .foreignToplevel, .plasma, .kwinScript, .gnome:
             try DataControlObserver(patience: isAgain ? shortPatience : nil, front: front)
         }

@@ -13,7 +13,7 @@ final class Exemptions: DaemonSpeaker {
     private let journal: Journal
     private let log: ((String) -> Void)?
     private var present: [Row] = []
-    /// What the daemon knows. Nil: that is uncertain.
+    /// The set that the daemon knows. Nil: uncertain.
     private var told: [Row]? = []
     /// The daemon had no room for the last set, so the next report is sent in any case.
     private var hadNoRoom = false
@@ -23,7 +23,7 @@ final class Exemptions: DaemonSpeaker {
         let reason: ExemptionReason
     }
 
-    /// The daemon takes this many rows from one user (org.appstate1.Reporter, "ReplaceExemptions").
+    /// The daemon accepts this many rows from one user (org.appstate1.Reporter, "ReplaceExemptions").
     private static let mostRows = 256
 
     /// - Parameters:
@@ -39,7 +39,7 @@ final class Exemptions: DaemonSpeaker {
         line.speaker = self
     }
 
-    /// Takes the present exemptions. They are sent as soon as the daemon can be called.
+    /// Sets the present exemptions. They are sent as soon as the daemon can be called.
     func report(_ known: Known) {
         var rows: [Row] = []
         for reason in ExemptionReason.allCases {

@@ -6,12 +6,14 @@ import Windows
 /// Watches the windows of GNOME Shell on Wayland, including Xwayland's, as our extension reports them on the session
 /// bus (dbus/org.appstate1.Shell.xml).
 ///
-/// The extension announces once that something has changed. After it has been asked for all windows, it announces the
-/// next change. So there is one question at a time, and one more for everything that happens meanwhile.
+/// The extension announces once that something has changed. After it was queried for all windows, it
+/// announces the next change. There is therefore one query at a time, and one more for all changes in the
+/// meantime.
 final class GnomeObserver: WindowObserver {
     let system = WindowSystem.gnome
     private(set) var windows: [ObservedWindow] = []
-    /// True until the extension has answered, and when it has gone: the user has disabled it, or it has failed.
+    /// True until the extension has answered, and after it has gone because the user has disabled it or it
+    /// has failed.
     private(set) var isBlind = true
     /// The extension has gone while it reported. GNOME Shell disables its extensions and enables them again when it
     /// locks the screen, if one of them is not for the lock screen.
@@ -146,7 +148,7 @@ final class GnomeObserver: WindowObserver {
         do throws(BusFailure) {
             windows = try Self.windows(in: reply)
             (isBlind, isInterrupted) = (false, false)
-            // They are not true any more.
+            // They are no longer valid.
             notices = []
         } catch {
             lose("\(error)")

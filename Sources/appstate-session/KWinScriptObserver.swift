@@ -29,7 +29,7 @@ final class KWinScriptObserver: WindowObserver {
     private static let mostOrders = 16
 
     private static let name = "org.kde.KWin"
-    /// The errors of a KWin that does not answer, or does not answer any more.
+    /// The errors of a KWin that does not respond, or has stopped responding.
     private static let silences: Set<String> = [
         "org.freedesktop.DBus.Error.NameHasNoOwner", "org.freedesktop.DBus.Error.ServiceUnknown",
         "org.freedesktop.DBus.Error.NoReply",

@@ -25,7 +25,7 @@ final class Playback {
 
     /// - Parameters:
     ///   - path: the sound server's socket.
-    ///   - tell: gets the processes that play, whenever they may have changed.
+    ///   - tell: gets the processes that play sound, whenever they may have changed.
     init(
         path: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
     ) throws {

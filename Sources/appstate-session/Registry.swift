@@ -37,7 +37,7 @@ final class Registry: DaemonSpeaker {
     /// - Parameters:
     ///   - deaf: called if the bus refuses a match rule for the daemon.
     ///   - tell: gets all registered applications, by PID, whenever they or `isKnown` change.
-    ///   - unregistered: gets a process that is not registered any more and was not reported to have ended.
+    ///   - unregistered: gets a process that is no longer registered and was not reported to have ended.
     ///   - resting: gets the suspended applications, no matter what suspended them, and those that will be suspended
     ///     when their time in the background is over; called whenever one of them is registered, suspended or let run.
     ///   - states: gets the states of all applications, whenever one of them changes.
@@ -165,8 +165,8 @@ final class Registry: DaemonSpeaker {
         states[pid] == .background || states[pid] == .inactive && restsInSight(pid)
     }
 
-    /// Asks whether policy may suspend the application once nothing exempts it any more. No signal announces that
-    /// moment.
+    /// Asks whether policy may suspend the application once nothing exempts it from suspension. No signal
+    /// announces that moment.
     private func askSuspension(of pid: Int32) {
         guard let path = entries[pid]?.path else { return }
         do throws(BusFailure) {

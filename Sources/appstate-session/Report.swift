@@ -25,8 +25,9 @@ enum Report: Equatable {
             self.observed = observed
         }
 
-        /// Whether the change must be reported. A title alone is not worth a call, nor the daemon's work for each call,
-        /// such as writing it down: some titles count seconds. The new title is sent with the next change.
+        /// Whether the change must be reported. A change of the title alone is not worth a call and the
+        /// daemon's work for it, such as recording it: some titles change every second. The new title is sent
+        /// with the next change.
         func differs(from other: Window) -> Bool {
             pid != other.pid || observed.focused != other.observed.focused
                 || observed.visible != other.observed.visible
@@ -37,8 +38,9 @@ enum Report: Equatable {
         }
     }
 
-    /// The same windows, each once, with only one focus, the first. With two, as on a compositor with two seats, each
-    /// would take the focus from the other without end. Any client of an X server may list a window twice.
+    /// The same windows, each once, with only one focus, the first. With two focused windows, as on a
+    /// compositor with two seats, each would take the focus from the other again and again. Any client of an
+    /// X server may list a window twice.
     static func withOneFocus(_ windows: [Window]) -> [Window] {
         var numbers: Set<UInt64> = []
         var windows = windows.filter { numbers.insert($0.number).inserted }
@@ -66,7 +68,7 @@ enum Report: Equatable {
             + told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
     }
 
-    /// Changes `told` to what the daemon knows after it has taken this report.
+    /// Changes `told` to the set that the daemon knows after it has accepted this report.
     func apply(to told: inout [UInt64: Window]) {
         switch self {
         case .replace(let windows):

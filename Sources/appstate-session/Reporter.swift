@@ -11,14 +11,14 @@ final class Reporter: DaemonSpeaker {
     private let journal: Journal
     private let log: ((Report) -> Void)?
     private var requests: Slot?
-    /// The present windows.
+    /// The current windows.
     private var present: [Report.Window] = []
-    /// What the daemon knows. Nil: it knows nothing of us.
+    /// The windows that the daemon knows. Nil: it knows none of ours.
     private var told: [UInt64: Report.Window]?
-    /// The daemon has not answered since it was to be told everything.
+    /// The daemon has not answered since the whole set had to be sent.
     private var isUntold = false
 
-    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
 
     /// - Parameters:
@@ -47,7 +47,7 @@ final class Reporter: DaemonSpeaker {
         }
     }
 
-    /// Takes the present windows. They are sent as soon as the daemon can be called.
+    /// Sets the current windows. They are sent as soon as the daemon can be called.
     func report(_ windows: [Report.Window]) {
         present = Report.withOneFocus(windows)
         line.proceed()

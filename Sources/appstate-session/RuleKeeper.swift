@@ -46,7 +46,7 @@ final class RuleKeeper: DaemonSpeaker {
         let appID: String
     }
 
-    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 16
 
     /// - Parameters:

@@ -11,7 +11,8 @@ final class Selections {
     private let make: (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver
     private let tell: (ExemptionReason, Set<ProcessIdentity>) -> Void
     private let proc = Proc()
-    /// Who owned each selection when it was last taken. A Wayland compositor does not tell that this process has ended.
+    /// The owner of each selection when it was last set. A Wayland compositor does not report the end of this
+    /// process.
     private var known: [Selection: Owners] = [:]
 
     private struct Owners {
@@ -33,7 +34,7 @@ final class Selections {
     /// How long selected text counts, in microseconds. Unlike a copy, a selection is often made in passing, and it
     /// lasts as long as the application lives.
     private static let longestMark: UInt64 = 120_000_000
-    /// If the display server has cut off this observer alone, another one takes its place after this time;
+    /// If the display server has disconnected only this observer, another one replaces it after this time;
     /// microseconds.
     private static let pause: UInt64 = 10_000_000
 

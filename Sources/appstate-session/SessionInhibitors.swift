@@ -3,9 +3,9 @@ import Systemd
 
 /// Finds the processes that keep the session from going idle, sleep or its end, through services of the session bus.
 ///
-/// These services name applications by words, if at all. So a monitor watches the calls to them, with rules that let
-/// nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is asked for the caller's process. Calls
-/// from the time before the monitor are not known.
+/// These services identify applications only by text, if at all. Therefore a monitor watches the calls to
+/// them, with rules that let nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is
+/// queried for the caller's process. Calls from the time before the monitor are not known.
 final class SessionInhibitors {
     private let address: String
     private let loop: EventLoop

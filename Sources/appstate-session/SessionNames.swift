@@ -141,7 +141,7 @@ final class SessionNames {
 
     private func take(_ name: String, isOwned: Bool) {
         guard let bus, !name.hasPrefix(":") else { return }
-        // An open question about the former owner is not of interest any more.
+        // An open question about the former owner is no longer of interest.
         questions[name] = nil
         if owners.removeValue(forKey: name) != nil { publish() }
         guard isOwned, owners.count + questions.count < Self.mostNames, classifier.isService(name) else {

@@ -41,7 +41,7 @@ final class SuspendCommands {
         /// `ExecSuspend=` is not run before this time.
         var settled: UInt64 = 0
         var running: Running?
-        /// It is not registered any more: `ExecResume=` follows the command that runs.
+        /// It is no longer registered: `ExecResume=` follows the command that runs.
         var isReleased = false
     }
 
@@ -77,7 +77,8 @@ final class SuspendCommands {
         let former = self.commands
         self.commands = commands
         for pid in Set(former.keys).union(commands.keys) where former[pid] != commands[pid] {
-            // A rule that no longer suspends it where it is seen leaves it in use, as if it had come to the front.
+            // If a rule no longer suspends it while it is visible, it is in use, as if it had come to the
+            // front.
             if former[pid]?.suspend != commands[pid]?.suspend || !isResting(pid) {
                 abandon(pid)
                 progress[pid]?.hasSucceeded = nil
@@ -90,7 +91,7 @@ final class SuspendCommands {
     /// Whether no command runs.
     var isAtRest: Bool { progress.values.allSatisfy { $0.running == nil } }
 
-    /// Takes the present states of all applications. An application that is not among them has ended.
+    /// Takes the current states of all applications. An application that is not among them has ended.
     func learn(_ states: [Int32: LifeCycleState]) {
         for pid in self.states.keys where states[pid] == nil {
             abandon(pid)
@@ -102,7 +103,8 @@ final class SuspendCommands {
         publish()
     }
 
-    /// Handles an application that is not registered any more and may live on: the command that it is owed runs now.
+    /// Handles an application that is no longer registered and may keep running: its pending command runs
+    /// now.
     func release(_ pid: Int32) {
         guard progress[pid]?.owesResume == true else { return }
         progress[pid]?.owesResume = false

@@ -23,7 +23,7 @@ struct Failure: Error {
         self.verdict = verdict
     }
 
-    /// Any error of the bus is a refusal. ArgumentParser handles its own errors, so they are rethrown.
+    /// Any error from the bus is a refusal. ArgumentParser handles its own errors, so they are rethrown.
     init(_ error: any Error) throws {
         switch error {
         case let failure as Failure: self = failure
@@ -57,7 +57,7 @@ final class Client {
     /// The daemon waits up to 5 min for a user to authenticate before it answers.
     private static let patience: UInt64 = 310_000_000
 
-    /// Calls a method. A refusal ends the program with the daemon's own sentence.
+    /// Calls a method. A refusal ends the program with the daemon's own message.
     @discardableResult
     func call<Name: MethodName>(
         _ method: Name, at path: String = BusNames.root,
@@ -80,7 +80,7 @@ final class Client {
         }
     }
 
-    /// The failure of a connection that was made and is lost.
+    /// The failure for a connection that was established and then lost.
     private static func closed(_ error: BusFailure, _ place: String) -> Failure? {
         guard [ENOTCONN, ECONNRESET, EPIPE].contains(error.errno) else { return nil }
         return Failure("\(place) has closed the connection", .notRunning)
@@ -141,7 +141,7 @@ final class Client {
         if BusNames.applicationNumber(inPath: name) != nil { return name }
         if name.hasPrefix("pid:") {
             guard let pid = UInt32(name.dropFirst("pid:".count)) else {
-                throw Failure("\"\(name)\" is not pid: and the number of a process", .usage)
+                throw Failure("\"\(name)\" is not pid: followed by a process number", .usage)
             }
             return try call(ManagerMethod.getApplicationByPID) { try $0.append(pid) }
                 .readObjectPath()
@@ -149,8 +149,8 @@ final class Client {
         let all = try applications()
         let found = all.filter { $0.id == name }
         if let number = UInt32(name), number > 0 {
-            // An id may consist of digits. If it were taken for the number of another application, the command would
-            // hit the wrong one.
+            // An id may consist of digits. If it were taken for the number of another application, the
+            // command would affect the wrong one.
             let path = BusNames.path(ofApplication: number)
             let others = found.filter { $0.number != number }
             if let meant = all.first(where: { $0.number == number }) {

@@ -10,7 +10,7 @@ struct Register: ParsableCommand {
     @Argument(help: "The application's id: that of its desktop entry.") var appID: String
     @Argument(help: "The process.") var pid: UInt32
     @Option(help: "Whether it starts in the foreground or in the background.") var launchMode: LaunchMode?
-    @Option(help: "Who may suspend it.") var suspension: SuspensionPolicy?
+    @Option(help: "How it may be suspended.") var suspension: SuspensionPolicy?
     @Option(name: .customLong("background-mode"), help: "A reason to keep running in the background.")
     var backgroundModes: [String] = []
     @Flag(inversion: .prefixedNo, help: "May be ended in the background when memory is short.")
@@ -83,10 +83,10 @@ struct Resume: ParsableCommand {
 struct Toggle: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Suspend an application until it gets the focus, or resume one that is suspended.",
-        discussion: "To bind to a key of your desktop: appstatectl toggle --focused --minimize")
+        discussion: "Bind this to a key of your desktop: appstatectl toggle --focused --minimize")
 
     @OptionGroup var bus: BusOptions
-    @Flag(help: "The application in front in your session.") var focused = false
+    @Flag(help: "The application that has the focus in your session.") var focused = false
     @Flag(help: "Minimize its windows, too, when it is suspended.") var minimize = false
     @Argument(help: "The application.", completion: .applications) var app: String?
 

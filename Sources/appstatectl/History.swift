@@ -5,7 +5,7 @@ import Glibc
 
 struct History: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Show how an application of yours has ended, the latest end first.")
+        abstract: "Show how the last runs of one of your applications ended, latest first.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions

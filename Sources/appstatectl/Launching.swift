@@ -7,7 +7,7 @@ import Linux
 
 struct Launch: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Start an application by its desktop entry, or bring it to the front if it runs.",
+        abstract: "Start an application by its desktop entry, or bring it to the front if it is running.",
         discussion: """
             The targets to open are URLs or files; put ./ before the name of a file that begins like a URL. \
             Prints the application's object path.
@@ -38,7 +38,8 @@ struct Launch: ParsableCommand {
         if output.json { Terminal.emit(Self.json(path)) } else { Terminal.emit(Line(path)) }
     }
 
-    /// The id of the entry in a file of this name; nil: it is no name of such a file.
+    /// The id of the desktop entry in a file with this name; nil: it is not the name of a desktop entry's
+    /// file.
     private static func id(ofFile name: String) -> String? {
         let suffix = ".desktop"
         return name.hasSuffix(suffix) && name != suffix ? String(name.dropLast(suffix.count)) : nil
@@ -53,7 +54,7 @@ struct Launch: ParsableCommand {
 
 struct Open: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Open URLs and files with the applications that are chosen for their types.",
+        abstract: "Open URLs and files with the default applications for their types.",
         discussion: """
             Targets with the same application are opened together. Prints each application's object path.
             """)
@@ -113,7 +114,7 @@ enum Target {
         return FileURL.url(of: path)
     }
 
-    /// The id of the application that is chosen to open a URL.
+    /// The id of the default application for a URL.
     static func handler(of url: String, _ defaults: ApplicationDefaults) throws -> String {
         do throws(DesktopFailure) {
             return try defaults.entry(opening: url).id
@@ -142,8 +143,8 @@ extension Client {
         if order.isBackground {
             options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
         }
-        // The process that started us may have got the token from the user's click. On X11 a terminal removes only the
-        // second variable when it has used the token.
+        // The process that started us may have got the token from the user's click. On X11 a terminal that
+        // has used the token removes only the second variable.
         let ownToken = Environment["WAYLAND_DISPLAY"].flatMap { _ in Environment["XDG_ACTIVATION_TOKEN"] }
         if let token = ownToken ?? Environment["DESKTOP_STARTUP_ID"] {
             options.append(("activation-token", .string(token)))
@@ -163,7 +164,7 @@ extension Client {
         }
     }
 
-    /// Says what keeps a launched application suspended. The daemon lifts only what policy has decided.
+    /// Reports what keeps a launched application suspended. The daemon lifts only the hold of policy.
     private func warnOfHolds(at path: String, of id: String) {
         guard
             case .array(_, let holds)? = try? properties(of: path)[ApplicationProperty.suspendHolds.rawValue]

@@ -1,7 +1,7 @@
 import AppStateContract
 
-/// A line for users. Text from applications cannot break out of the line or send commands to the terminal: text is made
-/// harmless when it is added, and colours are kept apart from it until it is written.
+/// A line for users. Text from applications cannot break out of the line or send commands to the terminal:
+/// text is escaped when it is added, and colours are stored separately until it is written.
 struct Line {
     enum Style {
         case bold
@@ -65,7 +65,7 @@ struct Line {
         return before ? spaces + self : self + spaces
     }
 
-    /// The line, cut to the width of the terminal if output goes to one.
+    /// The line, truncated to the width of the terminal if the output goes to a terminal.
     var fitted: Line { Terminal.width.map { cut(to: $0) } ?? self }
 
     /// The text to write, with colours if they are enabled.
@@ -80,8 +80,8 @@ struct Line {
 }
 
 extension String {
-    /// The text with everything escaped that could command a terminal, end a line or change the direction of text: C0,
-    /// DEL and C1, the separators of lines and paragraphs, and Unicode's bidi controls.
+    /// The text with all characters escaped that could control a terminal, end a line or change the direction
+    /// of text: C0, DEL and C1, the line and paragraph separators, and Unicode's bidi controls.
     var harmless: String {
         if unicodeScalars.allSatisfy({ !$0.isHarmful }) { return self }
         var harmless = String.UnicodeScalarView()
@@ -140,11 +140,11 @@ extension Unicode.Scalar {
     ]
 }
 
-/// Rows in columns, cut to the width of the terminal.
+/// Rows in columns, truncated to the width of the terminal.
 struct Table {
     let titles: [String]
     /// The columns that shrink if there is too little room, in this order, and the width that each keeps. A column may
-    /// appear more than once. If a line is still too long after that, it is cut at its end.
+    /// appear more than once. If a line is still too long after that, it is truncated at its end.
     let givingWay: [(column: Int, least: Int)]
     private var rows: [[Line]] = []
 

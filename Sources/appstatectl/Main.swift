@@ -68,7 +68,8 @@ struct AppStateCtl: ParsableCommand {
         }
     }
 
-    /// Swift replaces what is not UTF-8 in an argument, so that it would mean something else.
+    /// Swift replaces bytes in an argument that are not UTF-8, so that the argument would mean something
+    /// else.
     private static func refuseBrokenArguments() {
         for index in 1..<max(Int(CommandLine.argc), 1) {
             guard let argument = CommandLine.unsafeArgv[index], String(validatingCString: argument) == nil
@@ -77,7 +78,7 @@ struct AppStateCtl: ParsableCommand {
         }
     }
 
-    /// Otherwise the word would be an argument too many of the default command.
+    /// Otherwise the word would count as an excess argument of the default command.
     private static func refuseUnknownCommand() {
         guard let word = CommandLine.arguments.dropFirst().first, !word.hasPrefix("-") else { return }
         let commands = configuration.subcommands.map { $0._commandName } + ["help"]

@@ -146,7 +146,7 @@ struct Rules: ParsableCommand {
 }
 
 extension Configuration {
-    /// What the files say; a failure if one of them cannot be read.
+    /// The rules in the files; a failure if one of them cannot be read.
     fileprivate static func readable() throws -> Configuration {
         if case .layers(let paths) = Source.system {
             for path in paths { _ = try UserFile.bytes(of: path) }

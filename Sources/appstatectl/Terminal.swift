@@ -21,8 +21,8 @@ enum Terminal {
 
     /// Must be called before anything else.
     static func prepare() {
-        // No socket may get the number of a closed standard stream. The replacement for standard output is opened
-        // read-only, so that writing fails as it would have failed otherwise.
+        // A socket must not get the number of a closed standard stream. The replacement for standard output
+        // is opened read-only, so that writing still fails.
         for (stream, mode) in [
             (STDIN_FILENO, O_RDONLY), (STDOUT_FILENO, O_RDONLY), (STDERR_FILENO, O_WRONLY),
         ] where fcntl(stream, F_GETFD) < 0 {
@@ -33,7 +33,7 @@ enum Terminal {
         setenv("COLUMNS", String(min(max(width ?? 80, 40), 200)), 1)
     }
 
-    /// Writes a sentence to standard error.
+    /// Writes a message to standard error.
     static func warn(_ sentence: String) {
         var bytes = Array((sentence.harmless + "\n").utf8)[...]
         _ = write(&bytes, to: STDERR_FILENO)

@@ -31,8 +31,8 @@ enum UserFile {
         throw Failure("\(path) cannot be changed: line \(line + 1) is not UTF-8")
     }
 
-    /// Replaces the file completely or not at all, and creates missing directories. If the path is a symbolic link, its
-    /// target is replaced or made, and the link stays. The file keeps its mode.
+    /// Replaces the file atomically, and creates missing directories. If the path is a symbolic link, its
+    /// target is replaced or created, and the link stays. The file keeps its mode.
     static func write(_ text: String, to path: String) throws {
         let path = try target(of: path)
         var status = stat()
@@ -42,9 +42,11 @@ enum UserFile {
             mkdir(whole, 0o755)
         }
         let new = directory + "/.session.conf.\(getpid())"
-        // Nobody opens the file before it has its mode who may not read it then.
+        // Until the file has its final mode, nobody else can open it.
         let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode == nil ? 0o644 : 0o600)
-        guard number >= 0 else { throw Failure("\(new) cannot be made: \(String(cString: strerror(errno)))") }
+        guard number >= 0 else {
+            throw Failure("\(new) cannot be created: \(String(cString: strerror(errno)))")
+        }
         var rest = Array(text.utf8)[...]
         while !rest.isEmpty {
             let count = rest.withUnsafeBytes { Glibc.write(number, $0.baseAddress, $0.count) }

@@ -1,8 +1,8 @@
 public import Glibc
 import Linux
 
-// These functions take the place of the C library's in the whole process, libsystemd included: the dynamic linker
-// finds the program's own symbols first (ld.so(8)). `ForeignDescriptors` says why.
+// These functions replace the C library's in the whole process, including libsystemd: the dynamic linker
+// finds the program's own symbols first (ld.so(8)). `ForeignDescriptors` explains why.
 
 /// recvmsg(2).
 @_cdecl("recvmsg")

@@ -5,8 +5,8 @@ import Glibc
 import Linux
 import Systemd
 
-/// The daemon's main: reads the arguments, makes its checks, starts, and runs the loop. Each check that fails refuses
-/// with one sentence.
+/// The daemon's main: reads the arguments, makes its checks, starts, and runs the loop. If a check fails, the
+/// daemon exits with one message.
 @main
 enum Main {
     static func main() {
@@ -36,8 +36,8 @@ enum Main {
             through: lines.map { JournalOutbox(outbox: $0) })
         // Standard error may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
-        // We ask for leases on files (F_SETLEASE). A process that opens such a file would otherwise end us with this
-        // signal.
+        // We take leases on files (F_SETLEASE). A process that opens such a file would otherwise terminate us
+        // with this signal.
         signal(SIGIO, SIG_IGN)
         do {
             try ResourceLimit.raiseOpenFiles()
@@ -85,13 +85,14 @@ enum Main {
         return runAnew(passingOn: handed)
     }
 
-    /// The lines of the journal that may wait until it takes them.
+    /// The lines that wait until the journal accepts them.
     private static let mostLines = 1_024
     private static let longestFlush: Int32 = 1_000
 
-    /// What is written down survives. If the new program cannot be run, the service manager starts a new daemon.
+    /// The recorded state survives. If the new program cannot be run, the service manager starts a new
+    /// daemon.
     private static func runAnew(passingOn handed: HandedOver) -> Int32 {
-        // If we are disconnected again and again, this leaves time for the rest of the machine.
+        // If we are disconnected again and again, this pause leaves time for the rest of the machine.
         usleep(100_000)
         let failure = OwnProgram.executeAgain(passingOn: handed)
         Journal(identifier: "appstated").log(.error, "cannot execute itself again: \(failure)")
@@ -112,7 +113,7 @@ enum Main {
         do {
             try MemoryLock.lock()
         } catch {
-            journal.log(.info, "appstated itself may have to wait when memory is short: \(error)")
+            journal.log(.info, "appstated may be slow when memory is short: \(error)")
         }
     }
 

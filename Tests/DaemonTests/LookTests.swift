@@ -134,7 +134,7 @@ struct LookTests {
 
     /// Whether this says that it was not examined: on a busy machine perhaps no look ends in time.
     private static func isUnexamined(_ reason: String) -> Bool {
-        reason.hasPrefix("cannot be told: ") || reason.contains("could not be looked at in time")
+        reason.hasPrefix("cannot be determined: ") || reason.contains("could not be examined in time")
     }
 
     @Test(

@@ -104,7 +104,7 @@ struct LooksTests {
         bench.ask(2, of: 1)
         try bench.wait(for: 2)
         #expect(
-            Set(bench.answers) == ["1 could not be looked at in time", "2 could not be looked at in time"])
+            Set(bench.answers) == ["1 could not be examined in time", "2 could not be examined in time"])
         bench.letGo()
         try bench.wait(for: 4)
         #expect(bench.begun == [0, 2])
@@ -164,7 +164,7 @@ struct LooksTests {
         bench.holdUp()
         bench.ask(1, of: 1)
         bench.looks.close()
-        let why = "could not be looked at: the daemon ends"
+        let why = "could not be examined: the daemon ends"
         #expect(Set(bench.answers) == ["0 \(why)", "1 \(why)"])
         bench.ask(2, of: 1)
         #expect(bench.answers.last == "2 \(why)")

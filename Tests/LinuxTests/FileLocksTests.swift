@@ -120,7 +120,7 @@ struct FileLocksLimitTests {
         #expect(try waiter(LookBudget(files: 3)) == nil)
         #expect(throws: LookLimit.files(2)) { try waiter(LookBudget(files: 2)) }
         #expect(throws: LookLimit.time) { try waiter(LookBudget(microseconds: 0)) }
-        #expect("\(LookLimit.files(2))" == "cannot be told: more than 2 open files")
+        #expect("\(LookLimit.files(2))" == "cannot be determined: more than 2 open files")
     }
 }
 

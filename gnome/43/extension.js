@@ -1,4 +1,4 @@
-// For GNOME 43 and 44: the form before ECMAScript modules. windows.js follows.
+// For GNOME 43 and 44: the variant without ECMAScript modules. windows.js follows.
 
 /* exported init */
 

@@ -24,7 +24,8 @@ struct CodedValueFailure: Error, Equatable {
 }
 
 extension CodedValue {
-    /// Values with more levels of arrays and maps than this are refused: reading must not exhaust the stack.
+    /// Values with more levels of arrays and maps than this are refused, because reading must not exhaust the
+    /// stack.
     static let greatestDepth = 256
 
     private enum Major: UInt8 {
@@ -177,8 +178,8 @@ extension CodedValue {
             }
         }
 
-        /// How many values follow. There are never more than the remaining bytes can hold, so a length alone allocates
-        /// no memory.
+        /// The number of values that follow. It is at most what the remaining bytes can hold, so a length
+        /// alone cannot cause a large allocation.
         private func count(_ argument: UInt64, each size: Int) throws(CodedValueFailure) -> Int {
             guard argument <= UInt64((bytes.count - offset) / size) else {
                 throw failure("an unexpected end")

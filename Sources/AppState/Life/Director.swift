@@ -1,8 +1,8 @@
-/// Runs the steps of a delegate's callbacks in order: each step ends before the next begins. While an `async` callback
-/// takes its time, the steps that arrive wait for it.
+/// Runs the steps of a delegate's callbacks in order: each step ends before the next begins. While an `async`
+/// callback runs, new steps wait for it.
 ///
 /// The queue is bounded in the same way as for a suspended application: many edges are replaced by the shortest path,
-/// of events of one kind the last is kept, and of deliveries the last 64.
+/// of events of one kind only the last is kept, and of deliveries the last 64.
 @MainActor
 final class Director {
     /// A part of a state change.
@@ -15,7 +15,7 @@ final class Director {
         case end(UInt64)
     }
 
-    /// What a step announces, as far as it matters while the step waits.
+    /// What a step announces, in the detail that matters while the step waits.
     enum Kind {
         case edge(Edge)
         /// Of events with the same name, only the last is kept.
@@ -36,25 +36,25 @@ final class Director {
     /// If more edges than this wait, they are replaced by the shortest path.
     static let mostEdges = 12
 
-    /// The steps that wait. Those before `head` have been taken.
+    /// The waiting steps. Those before `head` have been taken.
     private var steps: [Entry?] = []
     private var head = 0
     private var isBusy = false
 
-    /// How many steps wait.
+    /// The number of waiting steps.
     var count: Int { steps.count - head }
     /// Whether no step waits.
     var isIdle: Bool { count == 0 }
 
-    /// Takes one step, at once if no other step is before it.
+    /// Adds a step. It runs at once if no other step is waiting.
     func perform(_ kind: Kind = .other, _ step: @escaping @MainActor () -> Void) { add(kind, .now(step)) }
 
-    /// Takes one step that may wait for something.
+    /// Adds a step that may wait for something.
     func performLater(_ kind: Kind = .other, _ step: @escaping @MainActor () async -> Void) {
         add(kind, .later(step))
     }
 
-    /// Inserts steps before all that wait. A step calls this for the steps that it consists of.
+    /// Inserts steps before all waiting steps. A step calls this for the steps that it consists of.
     func insert(_ body: (Director) -> Void) {
         let rest = steps[head...]
         (steps, head) = ([], 0)
@@ -65,9 +65,10 @@ final class Director {
         isBusy = wasBusy
     }
 
-    /// If many edges wait, replaces them by the shortest path. To be called between two state changes.
+    /// If many edges are waiting, replaces them by the shortest path. Must be called between two state
+    /// changes.
     ///
-    /// - Parameter walk: takes the delegate to a state; it gets the state and the serial to acknowledge.
+    /// - Parameter walk: moves the delegate to a state; it gets the state and the serial to acknowledge.
     func shortenEdges(_ walk: @escaping @MainActor (ApplicationState, UInt64) -> Void) {
         let edges = steps.indices[head...].filter { if case .edge = steps[$0]?.kind { true } else { false } }
         guard edges.count > Self.mostEdges else { return }
@@ -138,7 +139,7 @@ final class Director {
         let step = steps[head]?.step
         steps[head] = nil
         head += 1
-        // Otherwise each step that is taken would move all those that wait.
+        // Otherwise taking a step would move all waiting steps each time.
         if head == steps.count || head > 64, head * 2 > steps.count {
             steps.removeFirst(head)
             head = 0

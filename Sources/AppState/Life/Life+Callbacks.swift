@@ -56,8 +56,8 @@ extension Life {
         acknowledge(serial)
     }
 
-    /// Lets the tasks start that a callback has created: appstated must know of their background tasks before it gets
-    /// the acknowledgement.
+    /// Lets the tasks that a callback has created start: appstated must know about their background tasks
+    /// before it gets the acknowledgement.
     static func letBegin() async { await Task.yield() }
 
     func protectedDataDidBecomeAvailable() {
@@ -92,9 +92,9 @@ extension Life {
 
     // MARK: Walking
 
-    /// Takes the delegate along the edges from its present state to the target, as appstated announces them.
+    /// Moves the delegate along the edges from its current state to the target, as appstated announces them.
     ///
-    /// - Parameter serial: what `didEnterBackground` acknowledges, if the path leads there.
+    /// - Parameter serial: the serial that `didEnterBackground` acknowledges, if the path leads there.
     func walk(to target: ApplicationState, serial: UInt64 = 0) {
         director.perform {
             self.director.insert { director in

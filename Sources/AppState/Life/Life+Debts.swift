@@ -1,8 +1,8 @@
 internal import AppStateBus
 internal import AppStateContract
 
-/// Messages that appstated should have received but did not, because it was not available. A daemon that has taken the
-/// application over from an earlier daemon still waits for them.
+/// Messages that appstated should have received but did not, because it was not available. A daemon that has
+/// taken over the application from an earlier daemon still waits for them.
 struct Debts {
     var launchIsOver = false
     var acknowledgements: [UInt64] = []
@@ -34,7 +34,7 @@ extension Life {
         }
     }
 
-    /// Sends the messages that are owed to the daemon that has the application now.
+    /// Sends the owed messages to the daemon that now manages the application.
     func settleDebts() {
         let due = debts
         debts = Debts()
@@ -69,13 +69,14 @@ extension Life {
 }
 
 extension ApplicationError {
-    /// Whether the error says nothing about the request itself: appstated was not available, or had too much to do.
+    /// Whether the error is unrelated to the request itself: appstated was not available, or had too much to
+    /// do.
     fileprivate var isOfTheMoment: Bool {
         guard let name, name != ErrorName.limitsExceeded.rawValue else { return true }
         return name.hasPrefix("org.freedesktop.DBus.Error.") && !Self.answers.contains(name)
     }
 
-    /// Those of the standard D-Bus errors that appstated itself answers with.
+    /// The standard D-Bus errors that appstated itself returns.
     private static let answers = Set(
         [ErrorName.invalidArgs, .accessDenied, .notSupported, .failed].map(\.rawValue) + [
             "org.freedesktop.DBus.Error.UnknownObject", "org.freedesktop.DBus.Error.UnknownMethod",

@@ -5,7 +5,8 @@ internal import AppStateContract
 extension Life {
     private typealias Step = @MainActor () -> Void
 
-    /// The most signals that are kept until it is known which object is ours: as many as appstated keeps itself.
+    /// The most signals that are kept until it is known which object is ours. appstated itself keeps the same
+    /// number.
     private static let mostKept = 64
 
     func hear(_ message: borrowing Message) {
@@ -43,7 +44,7 @@ extension Life {
         kept.append((origin, step))
     }
 
-    /// Runs what was kept, now that it is known which object is ours.
+    /// Handles the kept signals, now that it is known which object is ours.
     func replay() {
         guard let path else { return }
         let steps = kept
@@ -113,7 +114,7 @@ extension Life {
             launch(options)
             return replay()
         }
-        // We launched before appstated was available: what an earlier run saved comes now.
+        // We launched before appstated was available, so the state of an earlier run is restored now.
         if options.isRestorable { restoreLater() } else { isRestored = true }
     }
 

@@ -3,10 +3,10 @@ internal import AppStateContract
 
 // Saved state.
 extension Life {
-    /// The most bytes that `SaveState` and `LoadState` take.
+    /// The most bytes that `SaveState` and `LoadState` accept.
     private static let mostInline = 1 << 20
-    /// How often a save is tried if it is refused for the moment. The first pause is `firstPause`; each further pause
-    /// is twice as long.
+    /// How often a save is tried if it is refused temporarily. The first pause is `firstPause`; each further
+    /// pause is twice as long.
     private static let attempts = 5
     private static let firstPause = Duration.milliseconds(200)
 
@@ -18,7 +18,7 @@ extension Life {
         await Self.letBegin()
         guard isSaved else {
             unsavedSerial = serial
-            // If the daemon is gone, the save is repeated once we have joined it again.
+            // If the daemon is gone, the save is repeated once we have registered again.
             if path != nil { retryLater() }
             return
         }
@@ -37,7 +37,7 @@ extension Life {
     func saveState() async -> Bool {
         do {
             guard let bytes = try delegate.encodedState(of: application) else { return true }
-            // Saving now would overwrite what an earlier run saved.
+            // Saving now would overwrite the state of an earlier run.
             guard isRestored else { return false }
             try await save(bytes)
             unsavedSerial = nil
@@ -57,7 +57,7 @@ extension Life {
             guard let path else { throw ApplicationError.alone }
             let answer = try await save(bytes, path)
             guard case .failure(let error) = answer else { return }
-            // Retries only if no step waits: a user who comes back must not be kept waiting.
+            // Retries only if no step waits, because a user who comes back must not be kept waiting.
             guard error.isTransient, self.path == path, attempt < Self.attempts, director.isIdle else {
                 throw error
             }
@@ -82,12 +82,12 @@ extension Life {
 
     // MARK: Restoring
 
-    /// Restores what an earlier run saved, after all steps that wait.
+    /// Restores the state of an earlier run, after all waiting steps.
     func restoreLater() {
         director.performLater { await self.restoreState() }
     }
 
-    /// Restores what an earlier run saved, unless that is done or the daemon cannot be asked.
+    /// Restores the state of an earlier run, unless that is done or the daemon is not available.
     func restoreState() async {
         guard !isRestored, let path else { return }
         do {
@@ -125,7 +125,8 @@ extension ApplicationError {
         }
     }
 
-    /// Whether appstated keeps no state, or none for this application because its sandbox is not known by its id.
+    /// Whether appstated stores no state at all, or none for this application because its id is not that of
+    /// its sandbox.
     fileprivate var isWithoutStore: Bool {
         [ErrorName.notSupported, .accessDenied].contains { $0.rawValue == name }
     }

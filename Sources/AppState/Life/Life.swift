@@ -16,13 +16,13 @@ final class Life {
     private let options: ApplicationOptions
     let connection: Connection
     private let line: Line
-    /// Our object; nil: appstated does not know us now.
+    /// Our object; nil: appstated does not know us at present.
     private(set) var path: String?
     /// Whether the delegate's launch callbacks have started.
     private(set) var hasLaunched = false
-    /// True from `Register` until we have the object, or until that has failed.
+    /// True from `Register` until we have the object, or until the registration has failed.
     private var isRegistering = false
-    /// No appstated reports our state.
+    /// appstated is not available, so nothing reports our state.
     private var isAlone = false
     private var isPatient = false
     /// The daemon knows this process by another pid than we do: a sandbox has its own pids.
@@ -31,15 +31,15 @@ final class Life {
     private(set) var isCatchingUp = false
     /// The serial of the last `DidEnterBackground` that was not passed on.
     var missedSerial: UInt64 = 0
-    /// Whether it is settled what an earlier run saved: it was restored, does not exist, or cannot be read. A save
-    /// before that would replace it with a state that knows nothing of it.
+    /// Whether the state of an earlier run has been dealt with: it was restored, does not exist, or cannot be
+    /// read. A save before that would overwrite it.
     var isRestored = false
     /// The serial of the `DidEnterBackground` for which the save has failed.
     var unsavedSerial: UInt64?
     var debts = Debts()
-    /// The serial of the last `WillTerminate` that was passed on, 0 for an end of our own; nil: none.
+    /// The serial of the last `WillTerminate` that was passed on, 0 for a termination from within; nil: none.
     var toldEnd: UInt64?
-    /// What was received before it was known which object is ours, or before the launch.
+    /// Signals that were received before it was known which object is ours, or before the launch.
     var kept: [(path: String, step: @MainActor () -> Void)] = []
     /// Whether appstated has received something that may have to be withdrawn.
     private var hasToldActivity = false
@@ -49,10 +49,10 @@ final class Life {
     private var solitude: Timer?
     private var again: Timer?
     private var end: Timer?
-    /// How many times in a row the attempts of `retryLater` have failed.
+    /// The number of consecutive failed attempts of `retryLater`.
     private var failures: UInt64 = 0
 
-    /// What has failed is tried again after this time, then after twice as long, up to a minute. Microseconds.
+    /// Failed operations are retried after this time, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
     private static let lastRetry: UInt64 = 60_000_000
 
@@ -68,7 +68,7 @@ final class Life {
         isRestored = !delegate.wantsState
     }
 
-    // MARK: Being known
+    // MARK: Registration
 
     func begin() {
         line.told = { [weak self] news in self?.take(news) }
@@ -92,7 +92,7 @@ final class Life {
         case .daemonIsThere:
             // Another daemon may take over the name without a gap.
             lose()
-            // Our own call may have started the daemon: then the answer is on its way.
+            // Our own call may have started the daemon. In that case the reply is on its way.
             if !isRegistering { register() }
         case .daemonIsGone:
             lose()
@@ -114,7 +114,7 @@ final class Life {
         bePatient()
     }
 
-    /// An answer is awaited from now on. Repeating the request does not restart the time.
+    /// Starts waiting for an answer. Repeating the request does not restart the timeout.
     private func bePatient() {
         guard !isAlone, !isPatient else { return }
         isPatient = true
@@ -164,7 +164,8 @@ final class Life {
         let descriptor = hasForeignNumber ? cappstate_own_descriptor() : -1
         defer { if descriptor >= 0 { close(descriptor) } }
         let method = descriptor < 0 ? ManagerMethod.register : .registerProcess
-        // The timeout is longer than the time until it goes on alone: a daemon that answers late is joined then.
+        // The timeout is longer than the time until the application continues alone, so that it can still
+        // join a daemon that answers late.
         call(BusNames.root, method, timeout: max(25_000_000, options.limits.call)) {
             message throws(BusFailure) in
             try message.append(id)
@@ -194,19 +195,19 @@ final class Life {
         switch error.name {
         case ErrorName.alreadyRegistered.rawValue: join()
         case ErrorName.invalidArgs.rawValue where !hasForeignNumber:
-            // The caller is a proxy, or the daemon sees no process with our pid: a descriptor names the process
-            // instead.
+            // The caller is a proxy, or the daemon sees no process with our pid, so identify the process by a
+            // descriptor instead.
             hasForeignNumber = true
             register()
         default: stayUnknown(error)
         }
     }
 
-    /// appstated does not know us: it has said why, or has not answered.
+    /// appstated has not registered us: it has returned an error, or has not answered.
     private func stayUnknown(_ error: ApplicationError) {
         isRegistering = false
-        // A daemon that is starting again has not answered. It is awaited for as long as any answer. The launch that it
-        // announces restores what an earlier run saved.
+        // A daemon that is restarting has not answered. We wait for it as long as for any reply. The launch
+        // that it announces restores the state of an earlier run.
         if let name = error.name, name != ErrorName.limitsExceeded.rawValue { goAlone("\(error)") }
         // If the name has no owner, the bus notifies us when one appears.
         if error.name != Self.nobodyThere, !isBusLost { retryLater() }
@@ -214,7 +215,7 @@ final class Life {
 
     private static let nobodyThere = "org.freedesktop.DBus.Error.ServiceUnknown"
 
-    /// Registered anew, which appstated takes for a launch.
+    /// Registered again, which appstated treats as a launch.
     private func begin(at path: String) {
         for task in application.tasks.values { task.number = nil }
         forgetDebts()
@@ -309,7 +310,7 @@ final class Life {
         if application.userActivity != nil || hasToldActivity { tellUserActivity() }
     }
 
-    /// Nothing reports our state: as far as we know, we are in the foreground.
+    /// Nothing reports our state, so we assume that we are in the foreground.
     private func goAlone(_ why: String) {
         guard !isAlone, path == nil else { return }
         isAlone = true
@@ -319,9 +320,9 @@ final class Life {
         walk(to: .active)
     }
 
-    // MARK: Being told
+    // MARK: Catching up
 
-    /// Reads our state and takes the delegate there.
+    /// Reads our state and moves the delegate to it.
     private func catchUp() {
         if !isCatchingUp { missedSerial = 0 }
         isCatchingUp = true
@@ -329,7 +330,7 @@ final class Life {
             guard let self, isCatchingUp else { return }
             guard case .string(let name) = value else { return retryLater() }
             isCatchingUp = false
-            // It is no longer suspended, because it runs.
+            // It runs, so it is no longer suspended.
             let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
             if let state, state != .notRunning { walk(to: state, serial: missedSerial) }
         }
@@ -378,7 +379,7 @@ final class Life {
         connection.arm()
     }
 
-    /// Calls a method and waits for the value that `read` takes from the reply.
+    /// Calls a method and waits for the value that `read` extracts from the reply.
     func ask<Value: Sendable>(
         _ path: String, _ method: some MethodName, timeout: UInt64? = nil,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
@@ -397,7 +398,7 @@ final class Life {
         }
     }
 
-    /// Calls a method of our own object whose reply carries nothing; a refusal goes to the log.
+    /// Calls a method of our own object whose reply is empty; an error is logged.
     func tell(
         _ method: ApplicationMethod,
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in }

@@ -4,7 +4,7 @@ internal import Glibc
 
 /// The only connection to the bus, and the daemon at its other end.
 ///
-/// Nothing here waits for an answer: the application goes on if its daemon hangs or is gone.
+/// Nothing here waits for an answer, so the application continues if the daemon hangs or is gone.
 @MainActor
 final class Line {
     /// Changes of the daemon and the bus.
@@ -18,7 +18,7 @@ final class Line {
     }
 
     private let loop: EventLoop
-    /// How long an answer is awaited, in microseconds.
+    /// How long to wait for an answer, in microseconds.
     private let timeout: UInt64
     private var bus: Bus?
     private var slots: [Slot] = []
@@ -59,7 +59,8 @@ final class Line {
     private func watch(_ bus: Bus) throws(BusFailure) -> Slot {
         let failed: (MethodError) -> Void = { Log.say("the bus does not report on appstated: \($0)") }
         return try bus.watchOwner(of: BusNames.service, failed: failed) { [weak self] _, owner in
-            // The bus itself says so. Signals that the daemon sends before we know our object again count, too.
+            // The bus itself reports this. Signals that the daemon sends before we know our object again
+            // count, too.
             self?.daemon = owner
             self?.told(owner == nil ? .daemonIsGone : .daemonIsThere)
         }

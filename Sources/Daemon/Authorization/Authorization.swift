@@ -4,8 +4,8 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Who may see and do what (dbus-api, the table). The credentials that the bus gives decide first, then what polkit
-/// answered before the call was dispatched. Without polkit: the same user, and root.
+/// The permissions of callers (dbus-api, the table). The credentials that the bus gives decide first, then
+/// what polkit answered before the call was dispatched. Without polkit: the same user, and root.
 extension Daemon {
     /// The caller of the message being dispatched.
     func caller() throws(MethodError) -> Connection {
@@ -15,14 +15,15 @@ extension Daemon {
         return connection
     }
 
-    /// Whether an application exists at all for a connection.
+    /// Whether a connection may know that an application exists.
     func maySee(_ application: Application, _ connection: Connection) -> Bool {
         connection.maySee(user: application.user)
             || connection.isSandboxed && isOwn(application, connection)
             || gate.verdict(on: .application(application.number.rawValue), for: connection) == .yes
     }
 
-    /// Refuses to manage what belongs to another user, unless polkit allows it. A sandboxed caller manages nothing.
+    /// Refuses to manage another user's application, unless polkit allows it. A sandboxed caller manages
+    /// nothing.
     func requireManagement(
         of target: Target, user: UInt32, _ connection: Connection, _ what: @autoclosure () -> String
     ) throws(MethodError) {
@@ -50,7 +51,8 @@ extension Daemon {
             return machine.owner(of: connection.lineage) == application.number
                 && self.sandbox(of: application) == sandbox
         case .proxy(let unit):
-            // The unit's name is known, so comparing it first avoids looking at each of the user's processes.
+            // The unit's name is known, so comparing it first avoids an examination of each of the user's
+            // processes.
             guard let registered = table[application.number], isOfProxy(registered, unit, of: connection)
             else { return false }
             return self.sandbox(of: application).map { isInside($0, of: unit) } ?? false
@@ -126,7 +128,7 @@ extension Daemon {
         return (application, connection)
     }
 
-    /// Refuses a sandboxed caller what only other callers may do.
+    /// Refuses a sandboxed caller a method that only other callers may use.
     func requireUnconfined(_ connection: Connection, _ member: String) throws(MethodError) {
         if connection.isSandboxed {
             throw MethodError(.accessDenied, "A sandboxed process may not call \(member)")

@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Examines every call before it is dispatched: who sent it, and whether polkit must be asked first.
+/// Examines every call before it is dispatched: its sender, and whether polkit must be asked first.
 extension Daemon {
     /// dbus-api, "Message bodies other than saved state".
     private static let mostOfArguments = 65_536
@@ -64,21 +64,22 @@ extension Daemon {
         }
     }
 
-    /// Settles who calls, and what the caller may do, before the call is dispatched. GetAll and GetManagedObjects
-    /// subscribe their caller to the changes of what they return.
+    /// Determines the caller and its permissions before the call is dispatched. GetAll and GetManagedObjects
+    /// subscribe their caller to changes of the data that they return.
     ///
-    /// - Returns: whether the call was dealt with: refused, or held until polkit has answered.
+    /// - Returns: whether the call was handled: refused, or held until polkit has answered.
     func meet(_ message: borrowing Message) -> Bool {
         let (isCall, isSignal) = (message.isMethodCall, message.isSignal)
         guard let sender = message.sender else { return false }
         guard isCall else {
-            // An answer in time goes to whoever waits for it, and is not seen here.
+            // An answer that arrives in time goes to the code that waits for it, and does not arrive here.
             if !isSignal { agents.haveAnsweredLate(sender) }
             return false
         }
         background.noteCall()
         if connections.isGone(sender) { return true }
-        // Checked before anything else is done with the call: a stranger's megabytes are not worth reading.
+        // This is checked before anything else is done with the call: a stranger's megabytes are not worth
+        // reading.
         let size = Self.size(of: message)
         do {
             switch (try connections.caller(sender, of: message, try? size.get()), size) {
@@ -95,7 +96,7 @@ extension Daemon {
         return true
     }
 
-    /// A refusal is an answer, which counts until the caller reads it.
+    /// A refusal is an answer, too, and counts until the caller reads it.
     private func refuse(_ message: borrowing Message, _ error: MethodError, of connection: Connection) {
         longCalls.charge(connection.user)
         guard message.expectsReply,
@@ -104,7 +105,7 @@ extension Daemon {
         bus.refuse(message, error)
     }
 
-    /// Whether nothing is left to do for a call from a known connection.
+    /// Whether a call from a known connection needs no further handling.
     private func isDone(
         _ message: borrowing Message, of size: Int, from connection: Connection
     ) -> Bool {
@@ -127,7 +128,7 @@ extension Daemon {
             bus.refuse(message, error)
             return true
         }
-        // libsystemd would write all objects in one go.
+        // libsystemd would write all objects at once.
         guard message.interface == BusNames.objectManager, message.member == "GetManagedObjects",
             message.path == BusNames.root, message.signature.isEmpty
         else { return false }
@@ -135,7 +136,7 @@ extension Daemon {
         return true
     }
 
-    /// Whether the call is not even refused, because its user does not read what the daemon sends.
+    /// Whether the call does not even get an error, because its user does not read the daemon's replies.
     private func isIgnored(
         _ message: borrowing Message, of connection: Connection
     ) throws(MethodError) -> Bool {
@@ -188,7 +189,7 @@ extension Daemon {
                 connection.followedApplications.insert(application.number)
                 return
             }
-            // Every application may follow itself, however many others subscribe.
+            // Every application may follow its own changes, no matter how many others subscribe.
             let limit = machine.settings.limits.subscribersPerUser
             guard connections.all.count(where: { $0.followedOwn.contains(application.number) }) < limit else {
                 throw MethodError(
@@ -199,7 +200,7 @@ extension Daemon {
         }
     }
 
-    // MARK: What polkit has to be asked
+    // MARK: Questions to polkit
 
     /// The methods that manage an application, and the arguments they take. polkit is not asked about a call whose
     /// arguments do not match.
@@ -253,8 +254,9 @@ extension Daemon {
         machine.applications.values.contains { $0.user != user }
     }
 
-    /// The caller's user reads these details in the dialogue. For an application that the caller may not see they say
-    /// no more than the call did, and they say the same for one that does not exist.
+    /// The caller's user reads these details in the authentication dialog. For an application that the caller
+    /// may not see, they contain only the caller's own arguments, and they are the same for an application
+    /// that does not exist.
     private func details(
         of member: String, _ path: String, _ application: Application?, _ connection: Connection
     ) -> [(String, String)] {
@@ -268,7 +270,7 @@ extension Daemon {
         ]
     }
 
-    /// The question about registering another user's process. Its owner and number are no secret.
+    /// The question about registering another user's process. Its owner and number are not secret.
     private func demandToRegister(_ message: borrowing Message, _ connection: Connection) -> Demand {
         let member = message.member ?? ""
         defer { try? message.rewind() }

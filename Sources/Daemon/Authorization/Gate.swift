@@ -3,15 +3,15 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// What a call asks for beyond access to what its user owns.
+/// The permission that a call needs beyond access to its user's own applications.
 enum Demand {
-    /// Nothing: it is dispatched, whatever else waits.
+    /// None: it is dispatched even if other calls wait.
     case nothing
-    /// Nothing, but it keeps its place behind the waiting calls of its connection.
+    /// None, but it keeps its place behind the waiting calls of its connection.
     case turn
     /// To see other users' applications.
     case sight
-    /// To do something to what its user does not own.
+    /// To manage another user's application.
     case management(Target, details: [(String, String)])
 }
 
@@ -23,12 +23,12 @@ enum Target: Hashable {
     case configuration
 }
 
-/// Holds calls until polkit has answered, and then has them dispatched again, so that handlers, enumerators and
-/// property getters find the decision made.
+/// Holds calls until polkit has answered, and then dispatches them again, so that the decision is available
+/// to handlers, enumerators and property getters.
 final class Gate {
     private final class Held {
         let message: Message
-        /// It waits for an answer of polkit, and not only behind calls that do.
+        /// It waits for polkit's answer, not only behind other calls that wait.
         let awaitsAnswer: Bool
         /// It was already given back to the bus. If it were given back twice, it would be carried out twice.
         var isOnItsWay = false
@@ -61,7 +61,8 @@ final class Gate {
     private let questions: Questions
     private let connections: Connections
     private let journal: Journal
-    /// Calls that wait until their connection's sight is settled, or are on their way back; in order.
+    /// Calls that wait until it is decided what their connection may see, or that are on their way back; in
+    /// order.
     private var lines: [ConnectionName: [Held]] = [:]
     private var managing: [Managing] = []
     /// The call being dispatched, if polkit was asked about it.
@@ -78,14 +79,14 @@ final class Gate {
         polkit.changed = { [weak self] in self?.lookAgain() }
     }
 
-    /// polkit's verdict on the call that is being dispatched; nil if polkit was not asked, or was asked about something
-    /// else.
+    /// polkit's answer about the call that is being dispatched; nil if polkit was not asked, or was asked
+    /// about something else.
     func verdict(on target: Target, for connection: Connection) -> Polkit.Verdict? {
         guard let current, current.target == target, current.connection == connection.name else { return nil }
         return current.verdict
     }
 
-    /// Whether a call is to be dispatched now. If not, it comes again.
+    /// Whether a call must be dispatched now. If not, it will be dispatched again later.
     func admits(
         _ message: borrowing Message, of connection: Connection, _ demand: () -> Demand
     ) throws(MethodError) -> Bool {
@@ -97,7 +98,7 @@ final class Gate {
         }
         let held = leavesLine(message, connection)
         let isBack = held != nil
-        // polkit's answer comes by another connection, so it may overtake calls that were sent before it.
+        // polkit's answer arrives over another connection, so it may overtake calls that were sent before it.
         let isBehind = !isBack && lines[connection.name] != nil
         switch demand() {
         case .nothing:
@@ -152,7 +153,7 @@ final class Gate {
     }
 
     private func settle(_ connection: Connection, _ verdict: Polkit.Verdict, wasInteractive: Bool) {
-        // Something has changed since polkit was asked: the answer holds for the waiting calls only.
+        // Something has changed since polkit was asked, so the answer is valid for the waiting calls only.
         let isStale = connection.isSightStale
         connection.isSightStale = false
         switch verdict {
@@ -169,9 +170,9 @@ final class Gate {
         if isStale, connection.isFollower { askSight(of: connection, isInteractive: false) }
     }
 
-    /// polkit's answers may no longer hold, so it is asked again before the next call. A connection that is notified of
-    /// applications without calling is asked about at once, and is notified of other users' until polkit says
-    /// otherwise.
+    /// polkit's answers may no longer be valid, so polkit is asked again before the next call. A connection
+    /// that is notified of applications without calling is asked about at once, and is notified of other
+    /// users' until polkit says otherwise.
     private func lookAgain() {
         for connection in connections.all {
             if connection.sight == .asked {
@@ -189,7 +190,7 @@ final class Gate {
         try checkRoom(for: connection)
         let held = Held(message, awaitsAnswer: connection.sight == .asked)
         lines[connection.name, default: []].append(held)
-        // The line is already on its way back: this call goes behind it.
+        // The waiting calls are already on their way back, so this call goes behind them.
         if connection.sight != .asked { dispatchAgain(held) }
     }
 
@@ -229,7 +230,7 @@ final class Gate {
         return true
     }
 
-    /// Logs every permitted action on what belongs to another user, and the first refusal of each connection.
+    /// Logs every permitted action on another user's application, and the first refusal of each connection.
     private func tell(
         _ verdict: Polkit.Verdict, _ details: [(String, String)], _ connection: Connection
     ) {

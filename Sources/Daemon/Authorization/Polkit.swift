@@ -2,7 +2,8 @@ import AppStateBus
 import LifeCycle
 import Systemd
 
-/// The authority of polkit(8). It is asked asynchronously, and it signals when its answers may no longer hold.
+/// The authority of polkit(8). It is queried asynchronously, and it signals when its answers may no longer be
+/// valid.
 ///
 /// The bus starts polkit when it is asked. Where that fails there is no polkit until a process owns the name again.
 final class Polkit {
@@ -15,7 +16,7 @@ final class Polkit {
     enum Verdict {
         case yes
         case no
-        /// Yes once the user has authenticated, which could not be requested here.
+        /// Yes, provided that the user authenticates, which could not be requested here.
         case challenge
         /// No answer came in time.
         case unanswered
@@ -25,7 +26,7 @@ final class Polkit {
     struct Question {
         let action: Action
         let connection: Connection
-        /// What rules may look at, and what the dialogue shows to the caller's user.
+        /// The details that rules may use and that the authentication dialog shows to the caller's user.
         let details: [(String, String)]
         /// Whether the user may be asked to authenticate.
         let isInteractive: Bool
@@ -43,7 +44,7 @@ final class Polkit {
     /// No process owns the name, and the bus could not start one. The daemon does not try again at every call.
     private(set) var isAway = false
     private var hasComplained = false
-    /// Called when earlier answers may no longer hold.
+    /// Called when earlier answers may no longer be valid.
     var changed: () -> Void = {}
 
     init(bus: Bus, journal: Journal) {
@@ -102,7 +103,7 @@ final class Polkit {
         }
     }
 
-    /// Takes a question back. A dialogue that it opened closes.
+    /// Withdraws a question. An authentication dialog that it opened closes.
     func cancel(id: String) {
         journal.attempt(.warning, "cannot withdraw a question to polkit") {
             let message = try newCall("CancelCheckAuthorization")

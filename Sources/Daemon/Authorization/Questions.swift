@@ -2,7 +2,8 @@ import AppStateBus
 import LifeCycle
 import Systemd
 
-/// The questions to polkit. At most 4 for each user and 32 in all are under way (dbus-api), and none of them forever.
+/// The questions to polkit. At most 4 for each user and 32 in all are pending (dbus-api), and each for a
+/// limited time.
 final class Questions {
     private final class Pending {
         let number: UInt64

@@ -17,7 +17,7 @@ final class Announcer {
         case ended
     }
 
-    /// Called with what has changed, because an answer that is being written may hold the earlier state.
+    /// Called with each change, because an answer that is being written may contain the earlier state.
     var noted: (ApplicationNumber, Change) -> Void = { _, _ in }
     /// The session whose focus a connection sees.
     var session: (Connection) -> SessionKey = { .user($0.user) }
@@ -100,7 +100,7 @@ final class Announcer {
         propertiesChanged(of: application, properties) { $0 === connection }
     }
 
-    /// Too much has changed since an answer was written: the connection must read again.
+    /// Too much has changed since an answer was written, so the connection must read everything again.
     func haveReadAgain(_ connection: Connection) { delivery.haveReadAgain(connection) }
 
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {

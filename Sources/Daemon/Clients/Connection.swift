@@ -4,7 +4,7 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// A connection of the bus that has called the daemon: who it is, according to the bus, and what it is notified of.
+/// A bus connection that has called the daemon: its identity according to the bus, and its subscriptions.
 final class Connection {
     let name: ConnectionName
     let user: UInt32
@@ -12,20 +12,20 @@ final class Connection {
     /// Its process and the process's ancestors at the first call; empty if the process was gone.
     let lineage: [ProcessID]
     let confinement: Confinement
-    /// Behind a proxy: the application that the connection registered, and for which it speaks.
+    /// Behind a proxy: the application that the connection registered, and on whose behalf it calls.
     var application: ApplicationNumber?
 
     /// The session of its process, until logind reports that sessions have changed.
     var session: SessionKey?
 
-    /// Where its process is. Same uid is not same trust: a sandboxed process may use the delegate's methods for what is
-    /// in the same sandbox, and nothing else.
+    /// The sandbox of its process. The same uid does not mean the same trust: a sandboxed process may use the
+    /// delegate's methods for applications in the same sandbox, and nothing else.
     enum Confinement {
         /// In no sandbox.
         case none
         case within(Sandbox)
-        /// The proxy of a Flatpak instance. It is outside the sandbox and in the instance's unit, and every process in
-        /// the sandbox speaks through it.
+        /// The proxy of a Flatpak instance. It is outside the sandbox and in the instance's unit, and every
+        /// process in the sandbox uses it.
         case proxy(unit: String)
         /// The process cannot be examined.
         case unknown
@@ -38,7 +38,8 @@ final class Connection {
 
     /// `Subscribe` was called: the connection gets every signal about every application it may see.
     var isSubscribed = false
-    /// `GetManagedObjects` was called: the connection gets what keeps an object manager's picture true.
+    /// `GetManagedObjects` was called: the connection gets the signals that keep an object manager's cache
+    /// correct.
     var followsObjects = false
     /// `GetAll` was called on these applications, on these that the connection's process belongs to, and on the
     /// Manager.
@@ -53,7 +54,7 @@ final class Connection {
     /// polkit reported a change while it was being asked.
     var isSightStale = false
 
-    /// It was refused management of what belongs to another user, and the journal has a line about it.
+    /// It was refused permission to manage another user's application, and the journal has a line about this.
     var wasRefused = false
 
     enum Sight {
@@ -69,14 +70,14 @@ final class Connection {
 
     var flow = Flow()
 
-    /// How far the connection reads what it is sent.
+    /// Whether the connection reads the signals that are sent to it.
     struct Flow {
         /// Signals since the last ping was answered, or since one was sent.
         var sent = 0
         var ping: Slot?
         /// The bus had no room for a ping, and may have room from then on.
         var notBefore: Microseconds = 0
-        /// Something was withheld from it: it gets `Resync` when it reads again.
+        /// Signals were withheld from it, so it gets `Resync` when it reads again.
         var isWithheld = false
         /// It does not read: not even a delegate is sent more. A connection that was suspended may have a ping to
         /// answer and read all the same.
@@ -103,7 +104,8 @@ final class Connection {
         let seen = proc.lineage(of: credentials.pid).map(ProcessID.init)
         let found = try Self.confinement(
             credentials.pid, credentials.uid, credentials.securityLabel, seen, proc)
-        // What was read is about the process that the kernel held for the bus, unless that process has ended.
+        // The data that was read belongs to the process that the kernel held for the bus, unless that process
+        // has ended.
         let hasEnded = number.map(Self.hasEnded) ?? false
         lineage = hasEnded ? [] : seen
         confinement = hasEnded ? .unknown : found
@@ -144,27 +146,27 @@ final class Connection {
     /// Flatpak's proxy, which may be in a namespace of its own.
     private static let proxy = "xdg-dbus-proxy"
 
-    /// A pidfd of the connection's process: a copy of the bus's, or one that is opened now. The caller compares it with
-    /// `lineage` to know whose it is.
+    /// A pidfd of the connection's process: a copy of the bus's pidfd, or one that is opened now. The caller
+    /// compares it with `lineage` to verify the process.
     func openProcess() throws(KernelFailure) -> PidFD {
         guard let copy = try descriptor?.duplicate() else { return try PidFD(pid: pid) }
         return try PidFD(adopting: copy)
     }
 
-    /// Root sees and does everything; a user only what is their own.
+    /// Root may see and manage everything; a user only their own applications.
     func mayManage(user other: UInt32) -> Bool { !isSandboxed && (user == 0 || user == other) }
 
     /// Whether polkit is consulted. Whatever polkit says, root may do everything, and a sandboxed process nothing to
     /// others.
     var hasRightsByPolkit: Bool { user != 0 && !isSandboxed }
 
-    /// What it may manage, and what polkit lets it see.
+    /// Whether it may manage the application, or polkit allows it to see it.
     func maySee(user other: UInt32) -> Bool { mayManage(user: other) || mayObserve && !isSandboxed }
 
-    /// It keeps a picture of the existing applications.
+    /// It keeps a list of the existing applications.
     var isFollower: Bool { isSubscribed || followsObjects }
 
-    /// It is notified of more than what happens to itself.
+    /// It is notified of other events than those of its own application.
     var isSubscriber: Bool { isFollower || followsManager || !followedApplications.isEmpty }
 
     /// It is notified of changes of this application.

@@ -6,8 +6,8 @@ import Systemd
 /// All connections that have called the daemon, until they leave.
 final class Connections {
     private let bus: Bus
-    /// A connection of its own: an awaited answer must not queue behind all that other processes have sent to the
-    /// daemon.
+    /// A separate connection: an awaited answer must not queue behind everything that other processes have
+    /// sent to the daemon.
     private let inquiries: Bus
     private let proc: Proc
     private let journal: Journal
@@ -21,12 +21,12 @@ final class Connections {
     private var watches: [ConnectionName: [Slot]] = [:]
     /// One rule for all connections, once there are more than `ownRules`.
     private var generalWatch: [Slot]?
-    /// Questions to the bus whether a connection is really gone, if its departure was not reported in order with its
-    /// calls.
+    /// Queries to the bus whether a connection is really gone, if its disconnection was not reported in order
+    /// with its calls.
     private var questions: [ConnectionName: Slot] = [:]
     /// Everything that was read while an answer was awaited at startup has been dispatched.
     private var hasCaughtUp = false
-    /// Connections whose first call waits until the bus has said who they are.
+    /// Connections whose first call waits until the bus has identified them.
     private var strangers = Strangers()
     /// Connections that left before their first call was read. They are kept so that the bus is not asked about their
     /// further calls.
@@ -49,7 +49,7 @@ final class Connections {
 
     subscript(_ name: ConnectionName) -> Connection? { known[name] }
 
-    /// Whether it left before its first call was read, so that no client is there to receive an answer.
+    /// Whether it left before its first call was read, so that no client can receive an answer.
     func isGone(_ name: ConnectionName) -> Bool { gone.contains(name) }
 
     /// The sender of a call.
@@ -67,7 +67,7 @@ final class Connections {
     /// A stranger's call waits for the bus's answer, but the loop does not: otherwise connections that come and go
     /// would keep the loop from all other calls.
     ///
-    /// - Parameter size: of the call's arguments, in bytes; nil: the call is not to be kept.
+    /// - Parameter size: of the call's arguments, in bytes; nil: the call must not be kept.
     /// - Throws: a `BusFailure` if the bus cannot be asked, and a `KernelFailure` if the process cannot be examined for
     ///   now.
     func caller(_ name: ConnectionName, of message: borrowing Message, _ size: Int?) throws -> Caller {
@@ -143,16 +143,16 @@ final class Connections {
         }
     }
 
-    /// The connection of that name. If it is new, this waits for the bus to say who it is.
+    /// The connection with this name. If it is new, this waits for the bus to identify it.
     ///
     /// Throws a `BusFailure` if the bus cannot be asked, and a `KernelFailure` if the process cannot be examined for
     /// now.
     ///
-    /// - Returns: nil: it has left.
+    /// - Returns: the connection; nil: it has left.
     func connection(named name: ConnectionName) throws -> Connection? {
         if let connection = known[name] { return connection }
         if gone.contains(name) { return nil }
-        // The watch comes before the question, so that the connection cannot end unnoticed between the two.
+        // The watch is set up before the query, so that the connection cannot end unnoticed between the two.
         try watch(name)
         do {
             var credentials = try inquiries.credentials(of: name)
@@ -179,7 +179,8 @@ final class Connections {
         }
     }
 
-    /// Where calls arrive, the departure is reported behind the last call. On `inquiries` it is reported in any case.
+    /// On the connection that receives calls, the disconnection is reported after the last call. On
+    /// `inquiries` it is reported in any case.
     private func watchDeparture(of name: ConnectionName?) throws(BusFailure) -> [Slot] {
         [
             try watchDeparture(of: name, on: bus) { [weak self] in self?.departed($0) },
@@ -187,7 +188,7 @@ final class Connections {
         ]
     }
 
-    /// If nothing handled the error of a rule that the bus refuses, the error would close the connection.
+    /// An unhandled error about a rule that the bus refuses would close the connection.
     private func watchDeparture(
         of name: ConnectionName?, on bus: Bus, _ handler: @escaping (ConnectionName) -> Void
     ) throws(BusFailure) -> Slot {
@@ -200,7 +201,7 @@ final class Connections {
             handler: { name, _ in handler(name) })
     }
 
-    /// The answer comes behind all calls that the connection has made.
+    /// The answer arrives after all calls that the connection has made.
     private func confirmDeparture(of name: ConnectionName) {
         guard known[name] != nil, questions[name] == nil else { return }
         questions[name] = try? bus.askProcess(of: name) { [weak self] _ in self?.departed(name) }

@@ -3,7 +3,7 @@ import AppStateContract
 import LifeCycle
 import Systemd
 
-/// Names a signal and its object.
+/// A signal and its object.
 struct SignalName {
     let path: String
     let interface: String
@@ -22,19 +22,19 @@ struct SignalName {
     }
 }
 
-/// Sends signals to each entitled connection separately. Nothing is broadcast, so that other users of the machine learn
-/// nothing from the bus.
+/// Sends signals to each entitled connection separately. Nothing is broadcast, so that other users of the
+/// machine get no information from the bus.
 final class Delivery {
     private let bus: Bus
     private let connections: Connections
     private let journal: Journal
-    /// Whether the process behind a connection runs: a suspended process is sent nothing.
+    /// Whether the process behind a connection runs. Nothing is sent to a suspended process.
     private let isReachable: (Connection) -> Bool
     private var withheld: Set<ConnectionName> = []
     /// The number of signals that each user's connections were sent in this step.
     private var sent: [UInt32: Int] = [:]
-    /// Enough for the few subscribers of a desktop to be sent everything about its applications. If one user makes 64
-    /// subscribers, they are told to read again.
+    /// Enough to send the few subscribers of a desktop everything about its applications. If one user creates
+    /// 64 subscribers, they get `Resync`.
     private static let mostInStep = 384
     /// The most pings that one user's connections may leave unanswered. The bus takes 128 unanswered calls of ours in
     /// all: dbus-daemon(1), "max_replies_per_connection".
@@ -93,7 +93,7 @@ final class Delivery {
         resyncReachable()
     }
 
-    /// Tells the connections that can read again that they missed something.
+    /// Sends `Resync` to the connections that can read again and have missed something.
     private func resyncReachable() {
         for name in withheld {
             guard let connection = connections[name] else {
@@ -106,7 +106,7 @@ final class Delivery {
         }
     }
 
-    /// Makes a connection read again, because its picture of what it may see is out of date.
+    /// Makes a connection read everything again, because its list of visible applications is out of date.
     func haveReadAgain(_ connection: Connection) {
         withhold(connection)
         resyncReachable()
@@ -156,7 +156,7 @@ final class Delivery {
                 guard let connection else { return }
                 connection.flow.ping = nil
                 if let self, sender == Bus.driver, error?.isNoRoom == true {
-                    // There are too many unanswered calls, and this one has not reached the connection.
+                    // There are too many unanswered calls, so this one has not reached the connection.
                     connection.flow.sent = Connection.Flow.window
                     connection.flow.notBefore = now() + Self.pause
                     return withhold(connection)

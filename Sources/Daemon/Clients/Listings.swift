@@ -8,8 +8,8 @@ import Linux
 /// Ten thousand applications take longer to write than other callers should wait, so an answer is written in slices,
 /// one in each turn of the loop. The waiting answers are taken user by user, and only one at a time occupies memory.
 ///
-/// What changes meanwhile is announced again after the answer: the answer may hold the earlier state, and signals that
-/// were sent before the answer are superseded by it.
+/// Changes in the meantime are announced again after the answer, because the answer may contain the earlier
+/// state and supersedes signals that were sent before it.
 final class Listings {
     enum Kind {
         /// `a{oa{sa{sv}}}`
@@ -34,9 +34,9 @@ final class Listings {
     /// Up to this many rows are written at one moment, however long that takes: a client that follows StateChanged
     /// starts from them. A sandboxed client follows nothing, and each of its rows is examined.
     private static let mostRowsAtOnce = 512
-    /// If more applications than this have changed while an answer was written, its reader is told to read again.
+    /// If more applications than this have changed while an answer was written, its reader gets `Resync`.
     private static let mostCaughtUp = 64
-    /// Nothing more is written while the bus has not taken what was written before.
+    /// Nothing more is written while the bus has not accepted the previous data.
     private static let mostQueued: UInt64 = 16
     private static let pause: Microseconds = 2_000
     private final class Listing {
@@ -80,7 +80,7 @@ final class Listings {
     var timer: Timer?
     /// The first answer is being written.
     private var queue: [Listing] = []
-    /// What has changed since the first answer was begun.
+    /// The changes since the first answer was begun.
     private var changes: [ApplicationNumber: Announcer.Change] = [:]
 
     init(
@@ -151,8 +151,9 @@ final class Listings {
         if !queue.isEmpty { rearm(after: 0) }
     }
 
-    /// The first answer of a user who has a share left. If there is none, the next turn comes when some user has one.
-    /// Only one answer at a time occupies memory, so an answer that was begun for another user is begun again.
+    /// The first answer of a user who has a share of the time left. If there is none, the next turn comes
+    /// when some user has one. Only one answer at a time occupies memory, so an answer that was begun for
+    /// another user is begun again.
     private func next() -> Listing? {
         let index: Int
         switch share.turn(in: queue, at: Clock.monotonicMicroseconds, of: \.connection.user) {
@@ -225,7 +226,7 @@ final class Listings {
     }
 
     private func write(_ number: ApplicationNumber, _ listing: Listing, _ draft: Draft) throws {
-        // The application may have ended since.
+        // The application may have ended in the meantime.
         guard let application = core.application(number), maySee(application, listing.connection) else {
             return
         }

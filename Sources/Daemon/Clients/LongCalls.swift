@@ -55,12 +55,12 @@ final class LongCalls {
         deinit { tally.add(-1, -size, of: user) }
     }
 
-    /// How long the steps of a turn may keep the loop.
+    /// How long the steps of a turn may occupy the loop.
     private static let slice: Microseconds = 300
     /// The most calls of one user that may wait.
     private static let mostHeld = 128
-    /// This many calls of each connection may wait in any case: one program must not shut out its user's other
-    /// programs.
+    /// This many calls of each connection may wait in any case, because one program must not block its user's
+    /// other programs.
     private static let ownPlaces = 4
     /// The most bytes of arguments in the waiting calls of one user: two sets of windows of the largest size.
     private static let mostBytes = 2 << 20
@@ -82,9 +82,9 @@ final class LongCalls {
     private var lastHeld: UInt64 = 0
     private let tally = Tally()
     private let share: WorkShare
-    /// The user for whom something is being done.
+    /// The user for whom work is being done.
     private var caller: UInt32?
-    /// Gives back calls of users who had taken more than their share.
+    /// Gives back the calls of users who had used more than their share.
     private var shareTimer: Timer?
 
     init(
@@ -105,7 +105,7 @@ final class LongCalls {
         }
     }
 
-    /// Begins a job of a connection that has no job which holds its calls.
+    /// Begins a job for a connection that has no other job that holds its calls.
     ///
     /// - Parameter step: called repeatedly until it returns true, unless the connection leaves first.
     func begin(_ connection: Connection, holdsCalls: Bool = true, _ step: @escaping () -> Bool) {
@@ -165,8 +165,8 @@ final class LongCalls {
 
     private func isOverdrawn(_ user: UInt32) -> Bool { share.due(of: user) > now() }
 
-    /// Gives back one call of each connection that has no job and whose user has a share left. The cost of that call is
-    /// known before the next one follows.
+    /// Gives back one call of each connection that has no job and whose user has a share of the time left.
+    /// The cost of that call is known before the next one follows.
     private func giveBackNext() {
         let now = now()
         let idle = waiting.keys.filter { !isBusy($0) }

@@ -6,17 +6,18 @@ import Systemd
 
 /// Counts the bytes of our answers that wait in the bus because their callers do not read them.
 ///
-/// dbus-daemon stops reading from a client that has 127 MiB under way (dbus-daemon(1), `max_incoming_bytes`), whoever
-/// the recipients are. Without a limit for each user, the calls of one user would silence the daemon for all users. The
-/// size of an answer is estimated when its call comes. If a user's estimate grows too large, the bus is asked what
-/// really waits (`org.freedesktop.DBus.Debug.Stats`). Where the bus does not answer that, nothing is refused:
-/// dbus-broker charges the readers.
+/// dbus-daemon stops reading from a client that has 127 MiB in transit (dbus-daemon(1),
+/// `max_incoming_bytes`), regardless of the recipients. Without a limit for each user, the calls of one user
+/// would silence the daemon for all users. The size of an answer is estimated when its call comes. If a
+/// user's estimate grows too large, the bus is asked how much really waits
+/// (`org.freedesktop.DBus.Debug.Stats`). If the bus does not support that, nothing is refused: dbus-broker
+/// charges the readers.
 final class UnreadAnswers {
-    /// Where more than this may wait for a user, the bus is asked.
+    /// If more than this may wait for a user, the bus is asked.
     private static let suspect = 4 << 20
-    /// Where more than this waits for a user, calls are refused, ...
+    /// If more than this waits for a user, calls are refused, ...
     static let most = 8 << 20
-    /// ... and where this much waits, they are not even answered.
+    /// ... and if this much waits, they are not even answered.
     private static let mostWithRefusals = 12 << 20
     static let sizeOfRefusal = 512
 
@@ -36,7 +37,7 @@ final class UnreadAnswers {
     private var sums: [UInt32: Int] = [:]
     /// Users about whom the bus is being asked.
     private var questions: [UInt32: Slot] = [:]
-    /// The bus does not report what waits.
+    /// The bus does not report how much waits.
     private var isBlind = false
 
     /// - Parameter inquiries: a separate connection, because the main one may already be silenced.
@@ -49,7 +50,7 @@ final class UnreadAnswers {
     enum Admission {
         case admitted
         case refused
-        /// Not even a refusal is sent.
+        /// Not even an error is sent.
         case ignored
     }
 
@@ -66,13 +67,13 @@ final class UnreadAnswers {
         return .refused
     }
 
-    /// Charges for an answer of this many bytes, which the bus must pass on.
+    /// Charges for an answer of this many bytes, which the bus must forward.
     func chargeAnswer(of size: Int, to connection: Connection) {
         charge(size, to: connection)
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
     }
 
-    /// Announces a later answer of this many bytes, which the bus must pass on. It counts from now on.
+    /// Announces a later answer of this many bytes, which the bus must forward. It counts from now on.
     func expectAnswer(of size: Int, to connection: Connection) {
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
         if isBlind { return }
@@ -130,7 +131,7 @@ final class UnreadAnswers {
                 ($0.value.unchecked, $0.value.unread) < ($1.value.unchecked, $1.value.unread)
             })
         else { return }
-        journal.attempt(.warning, "cannot ask the bus what \(name) has not read") {
+        journal.attempt(.warning, "cannot ask the bus how much \(name) has not read") {
             let call = try inquiries.newCall(
                 destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
                 interface: "org.freedesktop.DBus.Debug.Stats", member: "GetConnectionStats")
@@ -156,7 +157,7 @@ final class UnreadAnswers {
             journal.log(.debug, "the bus does not report unread messages: unread answers are not limited")
             return
         }
-        // What was charged since the question was sent may not have reached the bus yet.
+        // Answers that were charged since the query was sent may not have reached the bus yet.
         set(waiting + max(0, account.unread - asked), of: name)
         let isSuspect = sums[account.user, default: 0] >= Self.suspect
         if isSuspect, accounts.contains(where: { $0.value.user == account.user && $0.value.unchecked > 0 }) {

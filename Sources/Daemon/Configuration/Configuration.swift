@@ -2,7 +2,7 @@ import AppStateContract
 public import LifeCycle
 public import Linux
 
-/// The daemon's configuration: where it is, and what it says.
+/// The daemon's configuration: its location and its content.
 public struct Configuration {
     /// A line that was rejected. It is ignored: a valid line before it applies, or else the default.
     public typealias Complaint = ConfigurationFile.Complaint
@@ -11,10 +11,10 @@ public struct Configuration {
     public enum Source: Equatable, Sendable {
         /// `appstated.conf` in the directory, then `appstated.conf.d/*.conf` by name.
         case directory(String)
-        /// One file alone. If it is missing, that is a complaint.
+        /// Only one file. If it is missing, this is reported as a complaint.
         case file(String)
 
-        /// Where an installed daemon looks.
+        /// The location for an installed daemon.
         public static let system = Source.directory("/etc/appstated")
     }
 
@@ -27,7 +27,7 @@ public struct Configuration {
 
     public init() {}
 
-    /// Reads what exists. Never fails: what is rejected becomes a complaint.
+    /// Reads the existing files. Never fails: rejected lines become complaints.
     public init(reading source: Source) {
         switch source {
         case .file(let path):
@@ -41,7 +41,7 @@ public struct Configuration {
         }
     }
 
-    /// Applies one file on top of those applied before.
+    /// Applies one file; it overrides the earlier files.
     mutating func take(_ file: ConfigurationFile) {
         var defaults = Configuration()
         // In the sections of states an empty value leaves the application's own value alone.

@@ -2,7 +2,7 @@ import LifeCycle
 import Linux
 
 extension ConfigurationValue where Value == Int {
-    /// What a limit applies to stays bounded: a greater number would be no limit.
+    /// A greater number would not be a useful limit.
     static var count: Self { number(1...1_000_000) }
 }
 

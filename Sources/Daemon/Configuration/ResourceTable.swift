@@ -11,16 +11,17 @@ struct ResourceTable: Equatable, Sendable {
     /// the memory is reclaimed from it last. Most applications use that much at once, and it leaves the rest of the
     /// machine able to work.
     var active = ResourceRow(cpuWeight: 200, ioWeight: 200, memoryLow: 2_000)
-    /// As a unit that sets nothing.
+    /// As for a unit that sets nothing.
     var inactive = ResourceRow(cpuWeight: 100, ioWeight: 100)
     /// A fifth of its siblings' time. Nice 7 gives the same in the scheduler's own table, where a nice step is a factor
-    /// of 1.25 (kernel/sched/core.c, `sched_prio_to_weight`: 1024 at 0, 215 at 7). The kernel's killer takes it before
-    /// an application in front that is larger by less than a fifth of the memory.
+    /// of 1.25 (kernel/sched/core.c, `sched_prio_to_weight`: 1024 at 0, 215 at 7). The kernel's OOM killer
+    /// chooses it before a foreground application that is larger by less than a fifth of the memory.
     var background = ResourceRow(
         cpuWeight: 20, ioWeight: 20, oomScoreAdjust: 200, nice: 7, ioClass: .idle)
-    /// As in the background, because a suspended application executes nothing and wakes into the background, but first
-    /// for the kernel's killer. With stopped applications at 900 the application in front survived where it was killed
-    /// otherwise (measured with 1 GiB and ten of 45 MiB). Android also uses 900 for cached applications.
+    /// As in the background, because a suspended application executes nothing and wakes into the background;
+    /// but the kernel's OOM killer chooses it first. With stopped applications at 900, the foreground
+    /// application survived where it was killed otherwise (measured with 1 GiB and ten applications of 45
+    /// MiB). Android also uses 900 for cached applications.
     var suspended = ResourceRow(
         cpuWeight: 20, ioWeight: 20, oomScoreAdjust: 900, nice: 7, ioClass: .idle)
 

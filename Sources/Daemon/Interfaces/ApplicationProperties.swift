@@ -48,7 +48,7 @@ extension Daemon {
         _ value: @escaping (borrowing Message, Application) throws -> Void
     ) -> Property {
         Property(name.rawValue, type, emits: changes) { [unowned self] message, path in
-            // Whether the caller may read it was settled when the object was looked up.
+            // Whether the caller may read it was decided when the object was looked up.
             guard let number = BusNames.applicationNumber(inPath: path),
                 let application = machine.applications[ApplicationNumber(number)]
             else { throw MethodError(.noSuchApplication, "No application at \(path)") }
@@ -71,10 +71,11 @@ extension Daemon {
         return sum
     }
 
-    /// More processes than any well-meaning application has.
+    /// More processes than any well-behaved application has.
     private static let mostMeasured = 256
 
-    /// Why nothing can be done to the application: it has executed a set-user-ID program since. nil: it has not.
+    /// Why the daemon cannot act on the application: it has executed a set-user-ID program since. nil: it has
+    /// not.
     func strangersRights(of application: Application) -> String? {
         guard let owner = (try? proc.status(application.process.pid))?.owner,
             !owner.isWholly(application.user)
@@ -86,12 +87,10 @@ extension Daemon {
     /// Answers a call once the application's processes have been examined.
     ///
     /// - Parameters:
-    ///   - connection: the caller's. Several calls may wait for one look: each answer is written in a turn of its own,
-    ///     on its
-    ///     caller's share.
-    ///   - append: gets the application as it is then, and the objections to suspending it: what the life cycle knows,
-    ///     and
-    ///     what the look found.
+    ///   - connection: the caller's. Several calls may wait for one look: each answer is written in its own
+    ///     turn, and charged to its caller's share.
+    ///   - append: gets the application as it is then, and the objections to suspending it: those that the
+    ///     life cycle knows, and those that the look found.
     func answer(
         _ call: PendingCall, lookingAt application: Application, for connection: Connection,
         _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
@@ -202,7 +201,7 @@ extension Daemon {
 }
 
 extension Application {
-    /// Why its end would lose something.
+    /// Why its end would lose data.
     fileprivate var unsavedReasons: [String] {
         (saysUnsaved ? ["the application says so"] : [])
             + (countsUnsavedMark ? ["a window's title shows it"] : [])
@@ -237,7 +236,7 @@ extension Variant {
 }
 
 extension Message {
-    /// Appends the bare value, where the container has the value's own type.
+    /// Appends the value without a variant, where the container has the value's own type.
     fileprivate borrowing func append(rows value: Variant) throws(BusFailure) {
         guard case .array(let element, let values) = value else { return }
         try withContainer(.array, element) {

@@ -6,7 +6,7 @@ import Linux
 
 private typealias Name = ApplicationMethod
 
-/// What is kept about applications: saved state and history.
+/// The data that is kept about applications: saved state and history.
 extension Daemon {
     /// For the application's own processes only.
     func stateMethods() -> [Method] {
@@ -109,10 +109,11 @@ extension Daemon {
     private static let nothingIsKept = MethodError(
         .notSupported, "appstated saves nothing: it was started without STATE_DIRECTORY")
 
-    // MARK: Whose it is
+    // MARK: Ownership
 
-    /// Whether what is kept under an id, and what is sent to it, belongs to this process. A sandboxed process chooses
-    /// its own name, so it is identified by what its launcher and the kernel say about it.
+    /// Whether the data that is kept under an id, and the items that are sent to it, belong to this process.
+    /// A sandboxed process chooses its own name, so it is identified by the information from its launcher and
+    /// the kernel.
     func isKnown(_ pid: Int32, by id: ApplicationID) -> Bool {
         guard let own = try? proc.status(getpid()), let status = try? proc.status(pid),
             let sandbox = try? proc.sandbox(of: pid)

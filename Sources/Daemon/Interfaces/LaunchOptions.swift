@@ -1,7 +1,7 @@
 import AppStateBus
 import AppStateContract
 
-/// The limits of launch options. The options are kept, and go into messages to every client that may see the
+/// The limits of launch options. The options are stored, and sent to every client that may see the
 /// application.
 enum LaunchOptions {
     /// The greatest nesting of dictionaries, arrays and structures; the options themselves are the first level.
@@ -11,8 +11,8 @@ enum LaunchOptions {
     /// For all of a user's applications.
     static let mostBytesPerUser = 1 << 20
 
-    /// The approximate memory that the options take: more than their bytes in a message, because each value is
-    /// separate.
+    /// The approximate memory that the options take: more than their bytes in a message, because each value
+    /// is stored separately.
     static func keptBytes(of options: [(String, Variant)]) -> Int {
         options.reduce(0) { $0 + 64 + $1.0.utf8.count + $1.1.keptBytes }
     }
@@ -31,7 +31,7 @@ extension Variant {
         return entries.sorted { $0.key < $1.key }
     }
 
-    /// Refuses a value that cannot be kept, or passed on in a message.
+    /// Refuses a value that cannot be stored or forwarded in a message.
     func checkBody(_ key: String) throws(MethodError) {
         if containsDescriptor {
             throw MethodError(.invalidArgs, "\(key) holds a file descriptor, which is not allowed there")

@@ -111,7 +111,7 @@ extension Daemon {
         wish.isConfined = connection.isSandboxed
     }
 
-    /// The application that a connection speaks for; nil: it belongs to none.
+    /// The application on whose behalf a connection calls; nil: it belongs to none.
     private func application(of connection: Connection) -> Application? {
         guard let number = connection.application ?? machine.owner(of: connection.lineage),
             let application = machine.applications[number], isOwn(application, connection)
@@ -123,7 +123,7 @@ extension Daemon {
         if application.delegate == nil { throw MethodError(.noDelegate(application.number)) }
     }
 
-    /// - Parameter user: the user whose agent is asked. An agent that does not answer affects no other user.
+    /// - Parameter user: the user whose agent is called. An agent that does not answer affects no other user.
     private func answering(
         _ call: borrowing Call, by user: UInt32
     ) throws(MethodError) -> Launches.Answer {
@@ -138,7 +138,7 @@ extension Daemon {
         }
     }
 
-    /// Checks the purpose of a launch in the same way as what is sent to a running application.
+    /// Checks the purpose of a launch in the same way as the items that are sent to a running application.
     private func checkPayload(of wish: Wish) throws(MethodError) {
         let key: String
         switch wish.reason {
@@ -150,7 +150,7 @@ extension Daemon {
         _ = try sendable(name, [], key)
     }
 
-    /// What a client sends for others to read, within the limits for everything that is passed on.
+    /// Data from a client for others, within the limits for all forwarded data.
     private func sendable(
         _ name: String, _ entries: [(key: String, value: Variant)], _ key: String
     ) throws(MethodError) -> Variant {

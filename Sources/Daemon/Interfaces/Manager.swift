@@ -151,7 +151,7 @@ extension Daemon {
         }
     }
 
-    /// The application in front in the caller's session, if the caller may manage it.
+    /// The application that has the focus in the caller's session, if the caller may manage it.
     private func focusedApplication(
         _ call: borrowing Call
     ) throws(MethodError) -> (Application, Connection) {

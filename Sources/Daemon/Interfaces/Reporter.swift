@@ -6,7 +6,7 @@ import Systemd
 
 private typealias Name = ReporterMethod
 
-/// org.appstate1.Reporter: what window reporters report.
+/// org.appstate1.Reporter: the interface for window reporters.
 extension Daemon {
     func reporterInterface() -> Interface {
         Interface(

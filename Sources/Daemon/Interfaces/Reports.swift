@@ -3,7 +3,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// The processes of a call that names many. They are examined and held one by one, however long that takes.
+/// The processes of a call that names many. They are examined and held one by one, no matter how long this
+/// takes.
 final class NamedProcesses {
     private let daemon: Daemon
     private var open: [UInt32]
@@ -172,7 +173,7 @@ final class WindowSet {
         if message.atEnd { isRead = true }
     }
 
-    /// Windows whose process has ended meanwhile are gone, and left out.
+    /// Windows whose process has ended in the meantime are gone, and are left out.
     private func makeReports(_ processes: NamedProcesses) throws(MethodError) {
         let limit = daemon.machine.settings.limits.stringBytes
         for row in rows {

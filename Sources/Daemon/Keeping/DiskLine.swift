@@ -3,7 +3,7 @@ import AppStateBus
 /// Work that waits for the disk. Users take turns, and each user's work is done in the order in which it came.
 struct DiskLine {
     enum Work {
-        /// Writes down what is known about the application, or that nothing is.
+        /// Writes the record of the application, or removes it if there is nothing to record.
         case record
         case save(SavedContent, PendingCall)
         /// `answered` is called once the answer is sent.
@@ -42,7 +42,7 @@ struct DiskLine {
         return [own].compactMap { $0 } + (queues[user] ?? [])
     }
 
-    /// Whether a drop of what is saved under an id is still waiting.
+    /// Whether the removal of the state that is saved under an id is still waiting.
     func isDropWaiting(for kept: KeptID) -> Bool {
         queues[kept.user]?.contains { $0.kept == kept && $0.work.isDrop } == true
     }

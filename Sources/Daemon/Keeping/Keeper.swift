@@ -5,9 +5,10 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Keeps what outlives an application, the daemon and the machine's boot: how the application ended, and what it saved
-/// (lifecycle.md § 7). What is known is in memory. Only a worker accesses the disk; it does one thing at a time, and
-/// users take turns. The worker is separate because work that waits for memory must not wait for a slow disk.
+/// Keeps the data that outlives an application, the daemon and the boot: how the application ended, and its
+/// saved state (lifecycle.md § 7). The index is in memory. Only a worker accesses the disk; it does one job
+/// at a time, and users take turns. The worker is separate because work that waits for memory must not wait
+/// for a slow disk.
 final class Keeper {
     private final class SharedFile: Sendable {
         let descriptor: Descriptor
@@ -36,15 +37,16 @@ final class Keeper {
 
     /// dbus-api: the most that `SaveState` and `LoadState` carry.
     static let mostBytesInMessage = 1 << 20
-    /// The most application ids of one user about which anything is kept. A desktop has a few hundred desktop entries.
+    /// The most application ids of one user for which data is kept. A desktop has a few hundred desktop
+    /// entries.
     private static let mostPerUser = 512
     /// The most calls of one user that wait for the disk, ...
     private static let mostWaiting = 32
-    /// ... and the most bytes that they make the daemon hold.
+    /// ... and the most bytes that the daemon holds for them.
     private static let mostHeldBytes = 4 << 20
-    /// How long startup and an orderly end wait for a disk. In microseconds.
+    /// How long the startup and an orderly shutdown wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
-    /// The pause between two attempts to write what could not be written. In microseconds.
+    /// The pause between two attempts after a failed write. In microseconds.
     private static let pauseOfRetries: UInt64 = 10_000_000
 
     private let files: KeptFiles
@@ -53,7 +55,7 @@ final class Keeper {
     private let journal: Journal
     private let worker: Worker<UInt32, Outcome>
     private var source: Source?
-    /// Whether it is known what an earlier daemon has kept. Before that, nothing is kept.
+    /// Whether the data of an earlier daemon has been read. Before that, nothing is kept.
     private(set) var isOpen = false
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
     private var line = DiskLine()
@@ -68,7 +70,8 @@ final class Keeper {
 
     /// nil if there is no directory: then nothing is kept.
     ///
-    /// - Parameter state: holds what is not yet on the disk: ends, and which saved state is to be dropped.
+    /// - Parameter state: contains the data that is not yet on the disk: ends, and which saved state must be
+    ///   dropped.
     init?(files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal) throws {
         guard let files else { return nil }
         self.files = files
@@ -79,8 +82,8 @@ final class Keeper {
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
 
-    /// Reads what an earlier daemon has kept, once this daemon has the name on the bus. If the disk does not answer in
-    /// time, the daemon goes on, and nothing is kept until it answers.
+    /// Reads the data of an earlier daemon, once this daemon has the name on the bus. If the disk does not
+    /// respond in time, the daemon continues, and nothing is kept until it responds.
     func open() {
         let (files, boot, now) = (files, boot, Clock.realMicroseconds)
         switch worker.submit(0, { .found(files.load(boot: boot, now: now)) }) {
@@ -129,7 +132,7 @@ final class Keeper {
 
     // MARK: Runs
 
-    /// What a launch of this id learns about the previous run.
+    /// The information about the previous run for a launch of this id.
     func launchOptions(of kept: KeptID) -> [LaunchOption: Variant] {
         let known = self[kept]
         var own: [LaunchOption: Variant] = [.firstLaunch: .bool(known?.hasRun != true)]
@@ -164,7 +167,7 @@ final class Keeper {
         guard isOpen, makeRoom(for: kept) else { return false }
         self[kept]?.runs += 1
         self[kept]?.noteUse(at: Clock.realMicroseconds)
-        // What its record says about its state no longer holds.
+        // The state in its record is no longer valid.
         let isStale = self[kept]?.wasRunning != true || self[kept]?.stateAtStop != nil
         self[kept]?.wasRunning = false
         self[kept]?.stateAtStop = nil
@@ -172,7 +175,8 @@ final class Keeper {
         return true
     }
 
-    /// The daemon ends in good order, which may be the end of this boot: this records the states for the next daemon.
+    /// The daemon shuts down, which may be the end of this boot, so this records the states for the next
+    /// daemon.
     func note(_ states: [(kept: KeptID, state: LifeCycleState)]) {
         for (kept, state) in states where self[kept] != nil {
             self[kept]?.stateAtStop = state
@@ -191,15 +195,16 @@ final class Keeper {
         if pendingEnds.add(PendingEnds.End(exit: exit, isLast: runs <= 1), of: kept) {
             state?.writeEnds(pendingEnds)
         }
-        // What another process with the same id has saved belongs to that process. The drop comes first: a launch whose
-        // options do not say how the last run ended must not find that run's state either.
+        // If another process has the same id, the saved state belongs to that process. The removal comes
+        // first: a launch whose options do not say how the last run ended must not find that run's state
+        // either.
         if ending.dropsSavedState, runs <= 1, hasState(kept) { drop(kept) }
         // The end of the last one is written down when it leaves. If a record said both that it has ended and that it
         // runs, the next daemon would count the end twice.
         if runs != 1 { write(kept) }
     }
 
-    /// An application that `begin` has taken is no longer one.
+    /// An application that `begin` has counted was unregistered.
     func leave(_ kept: KeptID) {
         guard let runs = self[kept]?.runs, runs > 0 else { return }
         self[kept]?.runs = runs - 1
@@ -260,7 +265,7 @@ final class Keeper {
                 "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
         }
         var sizes = sizes(of: kept.user)
-        // A user who has too much since the limit was lowered may still save less.
+        // A user who exceeds the limit because it was lowered may still replace state by smaller state.
         if content.size <= sizes[kept.application] ?? 0 { return }
         sizes[kept.application] = content.size
         let sum = sizes.values.reduce(UInt64(0)) { $0.addingReportingOverflow($1).partialValue }
@@ -284,19 +289,20 @@ final class Keeper {
         }
     }
 
-    /// Saves what `checkRoom` has accepted; empty content leaves nothing saved. Answers once it is on the disk.
+    /// Saves content that `checkRoom` has accepted; empty content deletes the saved state. Answers once it is
+    /// on the disk.
     func save(_ content: SavedContent, of kept: KeptID, _ call: PendingCall) {
         enqueue(kept, .save(content, call))
     }
 
-    /// Answers with what was saved last; with nothing if nothing is saved.
+    /// Answers with the state that was saved last, or with empty state.
     ///
     /// - Parameter answered: called once the answer is sent, unless the daemon ends first.
     func load(_ kept: KeptID, _ call: PendingCall, answered: @escaping () -> Void) {
         enqueue(kept, .load(call, answered: answered))
     }
 
-    /// Answers with the file of what was saved last, which is empty if nothing is saved.
+    /// Answers with the file of the state that was saved last, which is empty if nothing is saved.
     func open(_ kept: KeptID, _ call: PendingCall) {
         enqueue(kept, .open(call))
     }
@@ -320,7 +326,7 @@ final class Keeper {
 
     // MARK: The disk
 
-    /// Has what is known about it written down, once.
+    /// Schedules the record of the application to be written, once.
     private func write(_ kept: KeptID) { enqueue(kept, .record) }
 
     private func enqueue(_ kept: KeptID, _ work: DiskLine.Work) {
@@ -449,7 +455,7 @@ final class Keeper {
         if outcome.failure == nil { retry() }
     }
 
-    /// The disk accepts writes, perhaps also those that it did not accept before.
+    /// The disk accepts writes again, perhaps also those that it did not accept before.
     private func retry() {
         let now = Clock.monotonicMicroseconds
         guard !unwritten.isEmpty || !dropping.isEmpty, now >= lastRetry + Self.pauseOfRetries else { return }
@@ -501,8 +507,8 @@ final class Keeper {
 
     // MARK: The end
 
-    /// The daemon ends. Does the waiting work, unless the disk is slow. Calls that still wait then are answered with an
-    /// error.
+    /// The daemon ends. Does the waiting work, unless the disk is slow. Calls that still wait after that get
+    /// an error.
     func finish() {
         let end = Clock.monotonicMicroseconds + Self.patience
         while line.current != nil {

@@ -1,7 +1,7 @@
 import AppStateContract
 import LifeCycle
 
-/// What is kept about one application id of one user, beyond the application's life and the machine's boot.
+/// The data about one application id of one user that outlives the application and the boot.
 struct KeptApplication: Equatable, Sendable {
     /// One end of the application: an entry of `GetHistory`.
     struct Exit: Equatable, Sendable {
@@ -25,8 +25,8 @@ struct KeptApplication: Equatable, Sendable {
     var runs = 0
     /// Whether the previous daemon saw it run, in this boot.
     var wasRunning = false
-    /// The state it was in when the daemon ended in good order, for example at the end of a boot; nil: the daemon did
-    /// not, or the application has been registered again since.
+    /// The state it was in when the daemon shut down in an orderly way, for example at the end of a boot;
+    /// nil: there was no such shutdown, or the application has been registered again since.
     var stateAtStop: LifeCycleState?
     /// Whether it was read from a record that says less.
     private(set) var isUnwritten = false
@@ -72,7 +72,7 @@ extension KeptApplication {
 
     /// - Parameters:
     ///   - boot: the machine's present boot.
-    ///   - now: CLOCK_REALTIME: what ran in another boot ended with that boot.
+    ///   - now: CLOCK_REALTIME: applications that ran in another boot ended with that boot.
     init(_ record: Record, boot: String, now: UInt64) throws(Record.Flaw) {
         usedAt = try record.require("used") { $0.number() }
         hasRun = try record.require("has-run") { $0.flag() }

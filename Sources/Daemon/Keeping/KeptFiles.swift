@@ -2,7 +2,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// The owner of what is kept: an application name of one user. The same name of another user is a different owner.
+/// The owner of kept data: an application name of one user. The same name of another user is a different
+/// owner.
 struct KeptID: Hashable, Sendable {
     let user: UInt32
     let application: ApplicationID
@@ -21,8 +22,8 @@ extension KeptID {
     }
 }
 
-/// Where the files are kept. Every file is whole after a power cut (`DurableFile`), and accessible to the daemon's user
-/// only.
+/// The location of the files. Every file is intact after a power cut (`DurableFile`), and accessible to the
+/// daemon's user only.
 ///
 ///     STATE_DIRECTORY/applications/UID/ID   how application ID of user UID has ended (`KeptApplication`), as a record
 ///     STATE_DIRECTORY/states/UID/ID         what it has saved, byte by byte
@@ -51,7 +52,7 @@ struct KeptFiles: Sendable {
         ApplicationID(name.hasPrefix("@") ? "." + name.dropFirst() : name)
     }
 
-    // MARK: One file. Waits for the disk.
+    // MARK: One file. These functions wait for the disk.
 
     /// nil: the application is forgotten.
     func write(_ record: [UInt8]?, of kept: KeptID) throws(KernelFailure) {
@@ -91,15 +92,15 @@ struct KeptFiles: Sendable {
 
     // MARK: All of them
 
-    /// What an earlier daemon has kept, and which parts of it are not used.
+    /// The data that an earlier daemon has kept, and the parts of it that are not used.
     struct Found: Sendable {
         var applications: [KeptID: KeptApplication] = [:]
         /// The reasons, with the paths.
         var complaints: [String] = []
     }
 
-    /// Waits for the disk. Only for a daemon that has the name on the bus, because it removes what a killed writer has
-    /// left.
+    /// Waits for the disk. Only for a daemon that has the name on the bus, because it removes files that a
+    /// killed writer has left.
     func load(boot: String, now: UInt64) -> Found {
         var found = Found()
         for (kept, path) in files(in: "\(directory)/applications", &found.complaints) {

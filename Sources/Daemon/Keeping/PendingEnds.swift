@@ -1,8 +1,8 @@
 import AppStateContract
 import LifeCycle
 
-/// How applications ended, as far as it is not yet on the disk. A daemon that is killed before then leaves it to the
-/// next one.
+/// The ends of applications that are not yet on the disk. A daemon that is killed before they are leaves them
+/// to the next one.
 struct PendingEnds {
     struct End {
         let exit: KeptApplication.Exit
@@ -11,7 +11,8 @@ struct PendingEnds {
     }
 
     /// The most ends of one user: a user who starts and ends programs faster than the disk writes must not make the
-    /// daemon rewrite an ever longer file. Of any further end, the next daemon knows only that it has happened.
+    /// daemon rewrite an ever longer file. About any further end, the next daemon knows only that it has
+    /// happened.
     private static let mostPerUser = 64
 
     private(set) var ends: [KeptID: [End]] = [:]

@@ -1,6 +1,6 @@
 import Linux
 
-/// What a client wants saved.
+/// The content that a client saves.
 enum SavedContent: Sendable {
     case bytes([UInt8])
     case memory(SharedMemory)

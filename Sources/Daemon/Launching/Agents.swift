@@ -11,14 +11,15 @@ final class Agents {
     private let journal: Journal
     /// The newest agent is last.
     private var agents: [Agent] = []
-    /// The calls that each connection has not answered in time. The bus counts them among ours until the connection
-    /// answers or leaves, and takes 128 in all: dbus-daemon(1), "max_replies_per_connection".
+    /// The calls that each connection has not answered in time. The bus counts them as our pending calls
+    /// until the connection answers or leaves, and allows 128 in all: dbus-daemon(1),
+    /// "max_replies_per_connection".
     private var unanswered: [ConnectionName: Unanswered] = [:]
 
-    /// How many calls to the agents of each user wait for their answer.
+    /// The number of pending calls to the agents of each user.
     private var underWay: [UInt32: Int] = [:]
 
-    /// Counts a call for as long as it waits, however that ends.
+    /// Counts a call for as long as it is pending, no matter how it ends.
     private final class Ticket {
         private let returned: () -> Void
 
@@ -41,14 +42,14 @@ final class Agents {
     private static let mostPerUser = 16
     /// The most calls that all agents of a user may leave unanswered.
     private static let mostUnanswered = 4
-    /// The most calls to all agents of a user that wait for their answer.
+    /// The most pending calls to all agents of a user.
     private static let mostUnderWay = 32
 
     /// The activation of a bus name may take this long, and so may a busy display.
     static let patience: UInt64 = 30_000_000
-    /// The longest part of an agent's message that is passed on.
+    /// The longest part of an agent's message that is forwarded.
     private static let longestRefusal = 256
-    /// How long the end of a process waits for its exit status.
+    /// How long the report of a process's end waits for its exit status.
     static let patienceWithExits: UInt64 = 1_000_000
 
     init(bus: Bus, share: WorkShare, journal: Journal) {
@@ -57,9 +58,9 @@ final class Agents {
         self.journal = journal
     }
 
-    /// The newest agent of a user's session is asked, as long as it exists. A restarted agent may register before the
-    /// bus has announced that the old one left, and an agent that stays only briefly does not displace the older one
-    /// for good.
+    /// The daemon uses the newest agent of a user's session, as long as it exists. A restarted agent may
+    /// register before the bus has announced that the old one left, and an agent that stays only briefly does
+    /// not replace the older one for good.
     func register(_ connection: Connection, for session: SessionKey) {
         agents.removeAll { $0.connection == connection.name }
         agents.append(Agent(connection: connection.name, user: connection.user, session: session))
@@ -75,7 +76,7 @@ final class Agents {
         unanswered[name] = nil
     }
 
-    /// A connection has answered a call after we had ceased to wait.
+    /// A connection has answered a call after we stopped waiting.
     func haveAnsweredLate(_ name: ConnectionName) {
         guard let count = unanswered[name]?.count else { return }
         unanswered[name]?.count = count - 1
@@ -128,9 +129,9 @@ final class Agents {
     private func haveAnswer(
         from agent: ConnectionName, of user: UInt32, _ error: MethodError?, _ size: Int, isLate: Bool
     ) {
-        // libsystemd reads the whole text of an error before anybody else sees it.
+        // libsystemd reads the whole text of an error before our code sees it.
         share.charge(handingOn: size, to: user, at: Clock.monotonicMicroseconds)
-        // Earlier, the bus has answered, because the agent has left.
+        // If the error came before that, the bus has answered, because the agent has left.
         if isLate, error?.isNoReply == true {
             unanswered[agent, default: Unanswered(user: user)].count += 1
         }
@@ -150,7 +151,8 @@ final class Agents {
             destination: agent, path: BusNames.agentPath, interface: BusNames.agent, member: method.rawValue)
     }
 
-    /// An agent's refusal under the daemon's own error names: the agent is a client, and does not speak for the daemon.
+    /// An agent's error under the daemon's own error names: the agent is a client, and its errors are not the
+    /// daemon's.
     static func refusal(_ error: MethodError) -> MethodError {
         var message = String.UnicodeScalarView()
         message.append(

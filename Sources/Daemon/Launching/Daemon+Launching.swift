@@ -4,13 +4,14 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Launching: the session agent starts the program and holds it at its gate, the daemon registers the process and then
-/// lets it go on. So the process is an application before its first instruction.
+/// Launching: the session agent starts the program and holds it at its gate, and the daemon registers the
+/// process and then lets it proceed. The process is therefore an application before its program's first
+/// instruction.
 extension Daemon {
-    /// Starts an application, or shows the running one.
+    /// Starts an application, or brings the running one to the front.
     ///
     /// - Parameters:
-    ///   - session: the session whose agent is asked.
+    ///   - session: the session whose agent is called.
     ///   - answer: gets the application, once.
     func launch(
         _ id: ApplicationID, of user: UInt32, in session: SessionKey, _ wish: Wish,
@@ -91,7 +92,7 @@ extension Daemon {
         }
     }
 
-    /// Lets the program run. The caller of the launch is answered when it does.
+    /// Lets the program run. The caller of the launch gets its answer when the program runs.
     private func openGate(
         of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
     ) {
@@ -118,7 +119,7 @@ extension Daemon {
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         if let error = reply.error { return .failure(Agents.refusal(error)) }
         do {
-            // Checked before a descriptor is taken, which nothing would close.
+            // Checked before a descriptor is taken, because nothing would close it after an error.
             guard reply.signature == "thbs" else {
                 throw MethodError(
                     .failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
@@ -142,8 +143,8 @@ extension Daemon {
         }
     }
 
-    /// Registers what the agent has started. A process that the session bus has started may have registered itself by
-    /// now. In that case it is the application.
+    /// Registers the process that the agent has started. A process that the session bus has started may
+    /// already have registered itself. In that case it is the application.
     private func enrollLaunched(
         _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish, isHeld: Bool,
         _ launch: Registered.Launch
@@ -152,7 +153,8 @@ extension Daemon {
         guard subject.owner.isWholly(user) else {
             throw MethodError(.accessDenied, "Process \(process.pid) does not belong to user \(user)")
         }
-        // A process that does not wait was started by the session bus, which has had it open the URLs.
+        // A process that does not wait was started by the session bus, and has already been asked to open the
+        // URLs.
         var rest = wish
         if !isHeld { rest.urls = [] }
         if let known = machine.application(of: process) {
@@ -174,9 +176,9 @@ extension Daemon {
         return try enroll(registration, subject, given, launch)
     }
 
-    // MARK: Showing
+    // MARK: Bringing to the front
 
-    /// Shows a running application, and delivers what it is shown for.
+    /// Brings a running application to the front, and delivers the items for which this was requested.
     func present(_ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer) {
         let number = application.number
         do throws(MethodError) {
@@ -217,7 +219,8 @@ extension Daemon {
                     try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
                 } _: { reply in
                     answered()
-                    // A window that is not raised is no failure: not every desktop lets every client do that.
+                    // A window that is not raised is not a failure, because not every desktop lets every
+                    // client do that.
                     guard let error = reply.error, !hasDelegate, !wish.urls.isEmpty else {
                         return answer(.success(number))
                     }
@@ -229,16 +232,16 @@ extension Daemon {
         }
     }
 
-    /// The application that resulted from a launch. If the program takes no part, this may be what the program has
-    /// started. nil: it has ended.
+    /// The application that resulted from a launch. If the program does not register itself, this may be a
+    /// process that the program has started. nil: it has ended.
     private func launched(as application: Application) -> Application? {
         let own = machine.applications[application.number]
         if own?.delegate != nil { return own }
         return running(application.id, of: application.user, in: application.session) ?? own
     }
 
-    /// A program that has no delegate is given URLs by its own means. These wait for a process that does not run, and
-    /// some of them kill it then.
+    /// A program without a delegate gets URLs by its own means. These would wait for the suspended process,
+    /// and some of them kill it after a while.
     private func checkIsNotHeld(_ application: Application) throws(MethodError) {
         guard application.allHolds.contains(where: { [.request, .signal].contains($0.reason) }) else {
             return
@@ -249,7 +252,7 @@ extension Daemon {
         )
     }
 
-    /// Starts an application again that was ended because memory was short.
+    /// Restarts an application that was ended because memory was short.
     func relaunch(_ relaunch: Relaunch) {
         var wish = Wish()
         wish.launchMode = .background
@@ -263,10 +266,10 @@ extension Daemon {
 
     // MARK: Its end
 
-    /// Asks how a process has ended about which the kernel says nothing.
+    /// Asks the agent how a process has ended if the kernel does not report it.
     func askExit(of process: ProcessID, _ answer: @escaping (ExitStatus) -> Void) {
-        // The reason is known for a process that is being ended, and ending the next one may have to wait for this
-        // answer.
+        // For a process that is being ended, the reason is already known, and the next end must not wait for
+        // this answer.
         guard let application = machine.application(of: process), !application.isTerminating,
             let launch = table[application.number]?.launch
         else { return answer(.unknown) }

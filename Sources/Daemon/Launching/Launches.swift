@@ -2,7 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 
-/// The launches that are under way, and the calls that wait for session agents.
+/// The launches in progress, and the calls that wait for session agents.
 final class Launches {
     /// One application of one user is started only once at a time.
     struct Key: Hashable {
@@ -14,7 +14,7 @@ final class Launches {
 
     private struct Launch {
         var slot: Slot?
-        /// Callers that asked for the same launch meanwhile.
+        /// Callers that requested the same launch in the meantime.
         var waiting: [(MethodError?) -> Void] = []
     }
 
@@ -59,17 +59,17 @@ final class Launches {
 
     // MARK: Launches
 
-    /// If a launch of the same application is under way, calls `again` when it has ended, with the failure if there was
-    /// one.
+    /// If a launch of the same application is in progress, calls `again` when it has ended, with the failure
+    /// if there was one.
     ///
-    /// - Returns: whether one is under way.
+    /// - Returns: whether one is in progress.
     func wait(for key: Key, _ again: @escaping (MethodError?) -> Void) -> Bool {
         if launches[key] == nil { return false }
         launches[key]?.waiting.append(again)
         return true
     }
 
-    /// Begins a launch with the question that `ask` sends.
+    /// Begins a launch with the call that `ask` sends.
     func begin(_ key: Key, _ ask: () throws(MethodError) -> Slot) throws(MethodError) {
         guard launches.keys.count(where: { $0.user == key.user }) < Self.mostPerUser else {
             throw MethodError(
@@ -85,8 +85,8 @@ final class Launches {
         }
     }
 
-    /// Ends a launch. Waiting callers ask again, unless it has failed. A launch that failed because of its caller's own
-    /// arguments is no failure for the others.
+    /// Ends a launch. Waiting callers try again, unless it has failed. A launch that failed because of its
+    /// caller's own arguments does not count as failed for the others.
     func end(_ key: Key, _ failure: MethodError?) {
         let waiting = launches.removeValue(forKey: key)?.waiting ?? []
         let isOwn = failure?.name == ErrorName.invalidArgs.rawValue

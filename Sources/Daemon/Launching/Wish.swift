@@ -2,15 +2,15 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 
-/// What a caller wants an application to be started or shown for.
+/// The purpose for which a caller wants an application to be started or brought to the front.
 struct Wish {
     var urls: [String] = []
     var launchMode = LaunchMode.foreground
     var reason = LaunchReason.user
     var payload: [String: Variant] = [:]
-    /// The token by which the desktop knows that the user has asked; empty: there is none.
+    /// The token that proves the user's action to the desktop; empty: there is none.
     var activationToken = ""
-    /// The id of the application that asks, as determined by the daemon. nil: the caller is no application.
+    /// The id of the calling application, as determined by the daemon. nil: the caller is not an application.
     var source: ApplicationID?
     /// Whether the caller is sandboxed. Then nothing is started for it, and nothing reaches another application.
     var isConfined = false
@@ -46,7 +46,7 @@ struct Wish {
         try checkDeliveries()
     }
 
-    /// Checked before anything is done, because all of it may have to wait.
+    /// Checked before anything is done, because everything may have to wait.
     private func checkDeliveries() throws(MethodError) {
         let bytes = deliveries.reduce(0) { $0 + $1.waitingBytes }
         guard bytes <= Machine.waitingBytes else {
@@ -70,7 +70,7 @@ struct Wish {
         try checkDeliveries()
     }
 
-    /// What the application finds among its launch options.
+    /// The entries for the application's launch options.
     var launchOptions: [(String, Variant)] {
         var options: [(String, Variant)] = [(LaunchKey.reason.rawValue, .string(reason.rawValue))]
         if !urls.isEmpty { options.append((LaunchKey.urls.rawValue, .strings(urls))) }
@@ -82,8 +82,9 @@ struct Wish {
         return options
     }
 
-    /// What its delegate is sent in addition: the URLs, and the activity or the message that is the reason. The payload
-    /// of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and `payload` (a{sv}).
+    /// The additional items for its delegate: the URLs, and the activity or the message that is the reason.
+    /// The payload of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and
+    /// `payload` (a{sv}).
     var deliveries: [Announcement] {
         var found: [Announcement] = []
         if !urls.isEmpty {
@@ -114,7 +115,7 @@ struct Wish {
         return entries
     }
 
-    /// The wish that launch options were made of.
+    /// The purpose that corresponds to launch options.
     init(_ launchOptions: [(String, Variant)]) {
         for (key, value) in launchOptions {
             switch (LaunchKey(rawValue: key), value) {
@@ -140,7 +141,7 @@ extension Variant {
         .dictionary(Dictionary(entries, uniquingKeysWith: { first, _ in first }))
     }
 
-    /// A dictionary as fields, which the life cycle keeps without knowing what they mean.
+    /// A dictionary as fields, which the life cycle stores without interpreting them.
     static func fields(of entries: [String: Variant]) -> [String] { Variant.dictionary(entries).texts ?? [] }
 
     /// The dictionary that `fields(of:)` was given.

@@ -1,8 +1,8 @@
 import AppStateBus
 import LifeCycle
 
-/// Work that no call waits for. Each kind is done in pieces, and all of it together takes no longer than the calls that
-/// come meanwhile.
+/// Work for which no call waits. Each kind is done in pieces, and all of it together takes no more time than
+/// the calls that arrive meanwhile.
 ///
 /// Without this, each call would wait for one piece of every kind of work. If no calls come, the next piece follows at
 /// once.
@@ -24,10 +24,11 @@ final class Background {
         timer = try loop.timer { [weak self] in self?.next() }
     }
 
-    /// Notes that a call has come: work gives way to the calls behind it.
+    /// Notes that a call has arrived: work yields to the calls behind it.
     func noteCall() { lastCall = now() }
 
-    /// Has one piece of work done, at once or when its turn comes. An owner that is already waiting keeps its place.
+    /// Schedules one piece of work, at once or when its turn comes. An owner that is already waiting keeps
+    /// its place.
     func run(_ owner: AnyObject, _ work: @escaping () -> Void) {
         let owner = ObjectIdentifier(owner)
         if line.isEmpty, isFree { return perform(work) }

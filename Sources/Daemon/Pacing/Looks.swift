@@ -2,19 +2,21 @@ import AppStateBus
 import LifeCycle
 import Linux
 
-/// Examines what users can create without limit (processes, open files, locks, sockets) on another thread.
+/// Examines objects that users can create without limit (processes, open files, locks, sockets) on another
+/// thread. One such examination is called a look.
 ///
-/// One look is under way at a time. The users whose processes are examined take turns, so that one user's expensive
-/// looks do not keep others waiting, and the processor time of a look is charged to its user's share. Each subject has
-/// at most one look that has not begun: callers that ask meanwhile get its answer.
+/// There is one look at a time. The users whose processes are examined take turns, so that one user's
+/// expensive looks do not keep others waiting, and the processor time of a look is charged to its user's
+/// share. Each subject has at most one look that has not begun; callers that request it again share its
+/// answer.
 final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
-    /// Why there is no finding.
+    /// Why there is no result.
     struct NotLooked: Error, Equatable, CustomStringConvertible {
         let description: String
 
-        static var tooLate: NotLooked { NotLooked(description: "could not be looked at in time") }
+        static var tooLate: NotLooked { NotLooked(description: "could not be examined in time") }
         static var hasEnded: NotLooked { NotLooked(description: "has ended") }
-        static var isClosed: NotLooked { NotLooked(description: "could not be looked at: the daemon ends") }
+        static var isClosed: NotLooked { NotLooked(description: "could not be examined: the daemon ends") }
     }
 
     typealias Answer = Result<Finding, NotLooked>
@@ -64,7 +66,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         shareTimer = try loop.timer { [weak self] in self?.begin() }
     }
 
-    /// Asks for a look. `answer` is called once, later or at once.
+    /// Requests a look. `answer` is called once, later or at once.
     ///
     /// - Parameters:
     ///   - user: whose processes are examined.
@@ -80,7 +82,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         let until = overflow ? .max : sum
         let isNew = waiting[subject] == nil
         let look = waiting[subject] ?? Look(subject, user, makeJob)
-        // The last caller knows best what must be looked for.
+        // The last caller knows best what must be examined.
         look.makeJob = makeJob
         look.askers.append(Asker(until: until, answer: answer))
         waiting[subject] = look
@@ -126,7 +128,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
             switch worker.submit(look.subject, job) {
             case .accepted: underWay = look
             case .failed(let failure):
-                answer(look, .failure(NotLooked(description: "could not be looked at: \(failure)")))
+                answer(look, .failure(NotLooked(description: "could not be examined: \(failure)")))
             case .full:
                 preconditionFailure("two looks at a time")
             }

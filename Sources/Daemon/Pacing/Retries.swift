@@ -2,17 +2,17 @@ import AppStateBus
 import LifeCycle
 import Linux
 
-/// Waits for what the kernel completes a little later without notification: one timer makes it look again soon, then
-/// less and less often.
+/// Waits for operations that the kernel completes a little later without notification: one timer triggers
+/// checks, first at short and then at longer and longer intervals.
 ///
 /// Work whose amount a user decides is also done here, piece by piece: one look takes no longer than a turn. Users take
-/// turns, and in the long run the work for one user takes a bounded share of the time. What was begun first is finished
-/// first, so that few things are half done at a time.
+/// turns, and in the long run the work for one user takes a bounded share of the time. Work that was begun
+/// first is finished first, so that little work is half done at a time.
 final class Retries<Key: Hashable> {
     /// The outcome of one attempt.
     enum Outcome {
         case settled
-        /// There is more to do at once, but others have their turn first.
+        /// There is more to do immediately, but others get their turn first.
         case soon
         case later
     }
@@ -39,11 +39,11 @@ final class Retries<Key: Hashable> {
 
     /// The pause between the first look and the second: a stop takes some ten microseconds on an idle machine.
     private static var firstPause: Microseconds { 100 }
-    /// A busy machine takes milliseconds: for this long the looks are close together.
+    /// A busy machine takes milliseconds: for this long the checks follow each other closely.
     private static var eager: (span: Microseconds, pause: Microseconds) { (500_000, 5_000) }
-    /// A process in uninterruptible sleep may take forever: at most one look a second.
+    /// A process in uninterruptible sleep may take forever: at most one check a second.
     private static var longestPause: Microseconds { 1_000_000 }
-    /// The more entries there are, the less often each is looked at.
+    /// The more entries there are, the less often each is checked.
     private static var pauseForEach: Microseconds { 200 }
 
     private let loop: EventLoop
@@ -56,7 +56,7 @@ final class Retries<Key: Hashable> {
     private var lastSerial: UInt64 = 0
     private var lastTurn: UInt64 = 0
 
-    /// For work that a user can cause in quantity: it gives way, and is charged to the user's share.
+    /// For work that a user can cause in quantity: it yields to calls, and is charged to the user's share.
     convenience init(
         loop: EventLoop, now: @escaping () -> Microseconds, background: Background
     ) throws(BusFailure) {
@@ -167,7 +167,7 @@ final class Retries<Key: Hashable> {
     }
 }
 
-/// How long one event may keep the others waiting.
+/// How long one event may delay the others.
 final class Turn {
     /// A tenth of the 5 ms that no caller may be made to wait. The other costs of the event come on top, and a call
     /// that waits for a few such events takes some times as long as on a quiet daemon, not a hundred times.

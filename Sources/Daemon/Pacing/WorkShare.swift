@@ -1,19 +1,20 @@
 import LifeCycle
 
-/// How much of the daemon's time goes to each user, for that user's calls and for the work on that user's applications.
-/// In the long run it is a fifth, so that other users do not wait for one who never stops calling.
+/// Each user's share of the daemon's time, for that user's calls and for the work on that user's
+/// applications. In the long run the share is at most a fifth, so that other users do not wait for a user who
+/// never stops calling.
 final class WorkShare {
     private static let share: Microseconds = 5
     /// What one user's work may take at once: a starting desktop has much to report.
     static let allowance: Microseconds = 500_000
-    /// The most that one piece is charged: no user is to blame for a machine that was paused.
+    /// The most that is charged for one piece: no user is to blame for a machine that was paused.
     private static let mostCharged: Microseconds = 20_000
 
-    /// How fast the bus passes an answer on: dbus-daemon 1.14 was seen to take 2.3 ms for 1 MiB.
+    /// How fast the bus forwards an answer: dbus-daemon 1.14 was seen to take 2.3 ms for 1 MiB.
     private static let bytesPerMicrosecond = 512
-    /// The bus serves no other client meanwhile, and none of this can be put off. So it is charged as if it took twenty
-    /// times as long: a user's share is a fifth, and one in a hundred calls of other users may come behind a long
-    /// answer.
+    /// The bus serves no other client meanwhile, and this work cannot be postponed. It is therefore charged
+    /// as if it took twenty times as long: a user's share is a fifth, so at most one in a hundred calls of
+    /// other users waits behind a long answer.
     private static let weightOfBus = 20
 
     private var paces: [UInt32: Pace] = [:]
@@ -22,7 +23,7 @@ final class WorkShare {
     /// daemon.
     func due(of user: UInt32) -> Microseconds { user == 0 ? 0 : paces[user]?.due ?? 0 }
 
-    /// Whose turn it is in a line.
+    /// Whose turn it is in a queue.
     enum Place<Index> {
         case now(Index)
         /// No user in the line has a share left before this time.

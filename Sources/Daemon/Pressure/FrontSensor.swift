@@ -4,7 +4,7 @@ import Linux
 /// Checks whether the active application waits for its own pages, if it has a cgroup with a memory controller (§ 6).
 /// The files are opened when an event needs them, and closed after it.
 final class FrontSensor {
-    /// The application in front, and its own cgroup.
+    /// The active application, and its own cgroup.
     struct Front {
         let number: ApplicationNumber
         let cgroup: () -> Cgroup?
@@ -13,7 +13,7 @@ final class FrontSensor {
     private var number: ApplicationNumber?
     private var files: CgroupWorkingSet?
 
-    /// What is known about it; nil: no application is in front, or it has no such cgroup.
+    /// The figures about it; nil: no application is active, or it has no such cgroup.
     func read(_ front: Front?) -> FrontMemory? {
         guard let front else { return nil }
         if number != front.number {

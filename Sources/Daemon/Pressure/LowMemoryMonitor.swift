@@ -4,8 +4,8 @@ import Glibc
 import LifeCycle
 import Systemd
 
-/// org.freedesktop.LowMemoryMonitor, as low-memory-monitor serves it. GLib's GMemoryMonitor listens to it, so
-/// applications that know nothing of the daemon receive its levels.
+/// org.freedesktop.LowMemoryMonitor, as low-memory-monitor provides it. GLib's GMemoryMonitor listens to it,
+/// so applications that do not use the daemon receive its levels.
 final class LowMemoryMonitor {
     private static let name = "org.freedesktop.LowMemoryMonitor"
     private static let path = "/org/freedesktop/LowMemoryMonitor"
@@ -21,8 +21,8 @@ final class LowMemoryMonitor {
         self.journal = journal
     }
 
-    /// Takes the name if no process has it, or gives it back. This does not wait for an answer: calls that arrive
-    /// meanwhile would be read, and come before those that already wait.
+    /// Acquires the name if no process has it, or releases it. This does not wait for an answer, because
+    /// calls that arrive meanwhile would be read and overtake those that already wait.
     func configure(_ isWanted: Bool) {
         switch (isWanted, object) {
         case (true, nil): begin()
@@ -49,7 +49,7 @@ final class LowMemoryMonitor {
         question = nil
         hasName = failure == nil
         guard let failure else { return }
-        // Another process may serve it, or the bus's policy may reserve it for another process.
+        // Another process may provide it, or the bus's policy may reserve it for another process.
         journal.log(.info, "\(Self.name) is left to another service: \(failure)")
         forget()
     }

@@ -4,9 +4,10 @@ import Linux
 
 /// Remembers which processes the kernel's out-of-memory killer has chosen, until their end is known.
 ///
-/// The trace names the process, on any kind of machine. Where there is no trace, such an end is reported like any
-/// other. The kernel counts a kill, then sends SIGKILL, then writes to the trace (mm/oom_kill.c, `__oom_kill_process`):
-/// on a machine that has run short, the end may be seen well before the choice.
+/// The tracepoint reports the process, on any kind of machine. If there is no tracepoint, such an end is
+/// reported like any other. The kernel counts a kill, then sends SIGKILL, then writes to the trace
+/// (mm/oom_kill.c, `__oom_kill_process`): on a machine that has run short, the end may be seen well before
+/// the choice.
 final class OOMSensor {
     private let trace: OOMTrace
     private let counter: KernelKills?
@@ -24,7 +25,7 @@ final class OOMSensor {
         let answer: (Bool) -> Void
     }
 
-    /// Most of the chosen processes are no applications. If there are this many, the oldest are forgotten.
+    /// Most of the chosen processes are not applications. If there are this many, the oldest are forgotten.
     private static let most = 64
     /// In a flood records are lost, so the wait for one is limited.
     static let patience: Microseconds = 250_000

@@ -5,10 +5,10 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Has the kernel report when memory is short, and reads how much is left when it is asked to (§ 6).
+/// Makes the kernel report when memory is short, and reads how much is left on request (§ 6).
 ///
-/// While all is well there are only the triggers and the alarm: there is no timer, and no file is read before one of
-/// them fires.
+/// In normal operation there are only the triggers and the alarm. There is no timer, and no file is read
+/// before one of them fires.
 final class PressureSensor {
     private let loop: EventLoop
     private let proc: Proc
@@ -26,13 +26,14 @@ final class PressureSensor {
     private var users: Set<UInt32> = []
     private var alarm: FaultAlarm?
     private var alarmSources: [Source] = []
-    /// The bytes that may be taken before each of these sources is reported.
+    /// The bytes that may be allocated before each of these sources is reported.
     private var alarms: [PressureSource: UInt64] = [:]
-    /// What the alarm was armed with: the faults of one CPU, and the bytes that were left at that time.
+    /// The values with which the alarm was armed: the faults of one CPU, and the bytes that were left at that
+    /// time.
     private var armed: (faults: UInt64, available: UInt64)?
     private var bytesPerFault = PressureSensor.usualBytesPerFault
 
-    /// A fault takes a page of 4 KiB, and now and then more at once.
+    /// A fault allocates a page of 4 KiB, and sometimes more at once.
     private static let usualBytesPerFault: UInt64 = 16 << 10
     /// Huge pages are 2 MiB.
     private static let bytesPerFaults: ClosedRange<UInt64> = 4 << 10...2 << 20
@@ -74,7 +75,7 @@ final class PressureSensor {
         }
     }
 
-    /// Whose memory a source is about.
+    /// The memory to which a source refers.
     private enum Headroom {
         case machine
         case cgroup(CgroupMemory)
@@ -112,7 +113,7 @@ final class PressureSensor {
         }
     }
 
-    /// The alarm is deaf on a CPU that has come online since, so it is opened again.
+    /// The alarm does not cover a CPU that has come online since, so it is opened again.
     func renewAlarm() {
         guard alarm != nil else { return }
         alarmSources = []
@@ -137,7 +138,8 @@ final class PressureSensor {
                 armed = nil
                 return try alarm.disarm()
             }
-            // Each CPU counts for itself: all of them together may have taken this much before the first one fires.
+            // Each CPU counts separately: together they may have allocated this much before the first one
+            // fires.
             let share = bytes / bytesPerFault / UInt64(alarm.descriptors.count)
             let faults = max(share, Self.leastFaults)
             armed = (faults, available ?? 0)
@@ -149,7 +151,7 @@ final class PressureSensor {
 
     private func rang() {
         guard let alarm, alarm.take(), let armed else { return }
-        // At least this much was taken with that many faults, and the same is expected of the next ones.
+        // At least this much was allocated with that many faults, and the same is expected of the next ones.
         let taken = armed.available - min(armed.available, available ?? 0)
         let seen = min(
             max(taken / armed.faults, Self.bytesPerFaults.lowerBound), Self.bytesPerFaults.upperBound)
@@ -189,12 +191,12 @@ final class PressureSensor {
         do {
             report(.memorySampled(source, try read(entry, source)))
         } catch {
-            // The cgroup is gone, and with it the processes that wanted its memory.
+            // The cgroup is gone, and so are the processes that used its memory.
             lose(source, "\(error)")
         }
     }
 
-    /// The cgroups of the sources that are parts of the machine.
+    /// The cgroups of the sources that cover a part of the machine.
     var parts: [PressureSource: Cgroup] {
         guard let hierarchy else { return [:] }
         var parts: [PressureSource: Cgroup] = [:]

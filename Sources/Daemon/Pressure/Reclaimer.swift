@@ -5,7 +5,7 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Gets memory back: measures, pushes out and ends (§ 5). What may take long is done by workers.
+/// Frees memory: measures, pages out and ends applications (§ 5). Workers do the work that may take long.
 final class Reclaimer {
     private let proc: Proc
     private let journal: Journal
@@ -14,12 +14,13 @@ final class Reclaimer {
     private let report: (Fact) -> Void
     private let available: () -> UInt64?
     private let measurer: Worker<Job, Outcome>?
-    /// Does what waits for locks of the processes' own memory. A process that maps files of a dead file server may never
-    /// release them: then memory is no longer pushed out, but the measurements, without which nothing is ended, go on.
+    /// Does the work that waits for locks of the processes' address spaces. A process that maps files of a
+    /// dead file server may never release them. In that case memory is no longer paged out, but the
+    /// measurements, without which no application is ended, continue.
     private let evictor: Worker<Job, Outcome>?
     private var sources: [Source] = []
     private var ends: [ApplicationNumber: End] = [:]
-    /// As they were last measured.
+    /// The sizes as last measured.
     private var sizes: [ApplicationNumber: UInt64] = [:]
     private let turn: Turn
     private let table: ApplicationTable
@@ -72,7 +73,7 @@ final class Reclaimer {
         }
     }
 
-    // MARK: Looking
+    // MARK: Measuring
 
     /// - Parameter parts: cgroups for which the applications in them are reported as well.
     func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
@@ -107,7 +108,7 @@ final class Reclaimer {
         return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
     }
 
-    // MARK: Pushing out
+    // MARK: Paging out
 
     func pageOut(_ number: ApplicationNumber, _ extent: PageOutExtent) {
         guard let application = table[number], standings.stands(number) == true else {
@@ -147,13 +148,14 @@ final class Reclaimer {
 
     // MARK: Ending
 
-    /// The application is asked to end: from now on its end is measured.
+    /// The application is asked to exit: from now on its end is measured.
     func willEnd(_ application: Registered) {
         ends[application.number] = End(
             begin: now(), bytes: releasable(application), available: available())
     }
 
-    /// What its end would give back. If it has too many processes to be measured now, the last measurement counts.
+    /// The memory that its end would free. If it has too many processes to be measured now, the last
+    /// measurement counts.
     private func releasable(_ application: Registered) -> UInt64 {
         if let cgroup = Self.frozenCgroup(of: application) ?? ownCgroup(of: application),
             let bytes = try? cgroup.releasableMemory()
@@ -202,7 +204,7 @@ final class Reclaimer {
         }
     }
 
-    /// The application is gone: reports what came back, and how fast.
+    /// The application is gone: reports how much memory was freed, and how fast.
     func ended(_ application: Registered, _ reason: ExitReason) {
         guard let end = ends.removeValue(forKey: application.number), reason == .reclaimed else { return }
         let span = now() - end.begin
@@ -243,7 +245,7 @@ final class Reclaimer {
                 report(.pagedOut(number, bytes: bytes))
                 guard let application = table[number] else { continue }
                 let text =
-                    failure.map { "its memory was not pushed out: \($0)" } ?? "pushed out \(bytes >> 10) KiB"
+                    failure.map { "its memory was not paged out: \($0)" } ?? "paged out \(bytes >> 10) KiB"
                 journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])
             case (_, .pagedOut), (_, .released): break
             }

@@ -7,8 +7,9 @@ import Systemd
 /// `memory.low` than the cgroups above it have (Documentation/admin-guide/cgroup-v2.rst), and slices have none.
 ///
 /// Each slice above a protected application gets as much as one application, and is set back to 0 when the last such
-/// application is no longer protected. All slices get the same amount. A value that is neither 0 nor this amount is
-/// another program's, and is left alone. So only what the applications were given needs to be written down.
+/// application is no longer protected. All slices get the same amount. A value that is neither 0 nor this
+/// amount belongs to another program, and is left alone. Only the values of the applications therefore need
+/// to be recorded.
 final class SliceProtection {
     private let hierarchy: UnifiedHierarchy?
     private let journal: Journal
@@ -40,11 +41,11 @@ final class SliceProtection {
         for slice in directory.map(slices) ?? [] { set(slice, amount) }
     }
 
-    // MARK: What an earlier daemon has left
+    // MARK: Values of an earlier daemon
 
     private static let key = "slices"
 
-    /// What is written down about the slices above a cgroup, among the entries that restore an application's own
+    /// The record of the slices above a cgroup, among the entries that restore an application's original
     /// resources.
     ///
     ///     slices 131072 /sys/fs/cgroup/…     pages that each has, and the cgroup

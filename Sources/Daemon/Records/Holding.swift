@@ -1,8 +1,8 @@
 import LifeCycle
 import Linux
 
-/// What the daemon holds of one application's processes, as it is written down. It is enough to release all of them,
-/// and no other process, without information from anywhere else.
+/// The record of the processes that the daemon holds of one application. It is enough to release all of them,
+/// and no other process, without any other information.
 ///
 ///     freeze PATH INODE UID PID START      we froze this cgroup, or are about to: whose, and with which process
 ///     stop UID PID START [PID START]…      we stop this process and its descendants by signal; the others were stopped
@@ -45,7 +45,7 @@ struct Holding: Equatable {
 
     init() {}
 
-    /// What is held of the application now.
+    /// The present holds of the application.
     init(of application: Registered) {
         let suspender = application.suspender
         if suspender.isFreezeOurs, let cgroup = suspender.frozen {
@@ -59,7 +59,7 @@ struct Holding: Equatable {
         stopped = suspender.stoppedByUs.map { Stopped(process: $0, user: application.user) }
     }
 
-    /// What can be understood of a record. A line that cannot be understood does not affect the others.
+    /// The valid lines of a record. An invalid line does not affect the others.
     init(_ record: Record) {
         freeze =
             record.understood("freeze") { fields -> Freeze? in
@@ -117,7 +117,8 @@ struct Holding: Equatable {
         return lines
     }
 
-    /// Adds what another file says about the same application. Where both describe the same thing, this one counts.
+    /// Adds the content of another file about the same application. If both describe the same hold, this one
+    /// counts.
     func with(_ other: Holding) -> Holding {
         var both = self
         both.freeze = freeze ?? other.freeze
@@ -129,7 +130,7 @@ struct Holding: Equatable {
 }
 
 extension Holding.Freeze {
-    /// The cgroup, if it exists and is the one that was meant.
+    /// The cgroup, if it exists and is the recorded one.
     func cgroup(in hierarchy: UnifiedHierarchy) -> Cgroup? {
         guard let cgroup = Cgroup(path: path, in: hierarchy) else { return nil }
         guard let identifier else { return (try? cgroup.owner()) == user ? cgroup : nil }
@@ -138,8 +139,8 @@ extension Holding.Freeze {
 }
 
 extension Holding.Freeze {
-    /// The cgroup of a process, or its application's unit, if it belongs to the process's user and is frozen. Whether
-    /// the daemon froze it is no longer recorded anywhere.
+    /// The cgroup of a process, or its application's unit, if it belongs to the process's user and is frozen.
+    /// No record says any longer whether the daemon froze it.
     static func found(of main: ProcessIdentity, user: UInt32, proc: Proc, in hierarchy: UnifiedHierarchy)
         -> Self?
     {
@@ -154,7 +155,7 @@ extension Holding.Freeze {
     }
 }
 
-// MARK: Letting go
+// MARK: Releasing
 
 extension Holding {
     /// The result of a release.
@@ -162,7 +163,7 @@ extension Holding {
         var thawed: Cgroup?
         var continued = 0
         var failures: [KernelFailure] = []
-        /// Its cgroup could not be thawed, or not be looked for: one of the failures.
+        /// Its cgroup could not be thawed or searched for: one of the failures.
         var mayBeFrozen = false
 
         /// In words; nil if there was nothing to release.
@@ -174,9 +175,9 @@ extension Holding {
         }
     }
 
-    /// The processes that have our SIGSTOP. A daemon that was killed while it stopped an application has not written
-    /// down which processes it had reached: these are all that are stopped now and were not before. A process that was
-    /// registered since does not belong to this application.
+    /// The processes that have our SIGSTOP. A daemon that was killed while it stopped an application has not
+    /// recorded which processes it had already stopped: these are all that are stopped now and were not
+    /// stopped before. A process that was registered since does not belong to this application.
     func stoppedProcesses(proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> [ProcessIdentity] {
         let known = stopped.map(\.process).filter { $0 == stop?.main || !isForeign($0) }
         guard let stop else { return known }
@@ -185,8 +186,9 @@ extension Holding {
         return known + members.filter { !others.contains($0) }
     }
 
-    /// Thaws and continues what is held, if it still exists and is the same. A cgroup is identified by its number, a
-    /// process by its start time. Only what is frozen or stopped is touched.
+    /// Thaws and continues the held cgroups and processes, if they still exist and are the same. A cgroup is
+    /// identified by its number, a process by its start time. Only those that are frozen or stopped are
+    /// affected.
     func release(
         proc: Proc, hierarchy: UnifiedHierarchy?, sparing: ProcessIdentity?,
         isForeign: (ProcessIdentity) -> Bool

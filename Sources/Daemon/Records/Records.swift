@@ -1,8 +1,8 @@
 import LifeCycle
 import Linux
 
-/// What the next daemon must know about each application. It is written down before it has any effect, and forgotten
-/// when nothing is left to be done (§ 5).
+/// The data about each application that the next daemon needs. It is recorded before it has any effect, and
+/// deleted when nothing is left to be done (§ 5).
 final class Records {
     private let state: RuntimeState?
     private let core: Core
@@ -11,7 +11,7 @@ final class Records {
     /// Applications whose record could not be written, and when to try again.
     private var unwritten: Set<ApplicationNumber> = []
     private var rewriteAt: Microseconds = 0
-    /// Applications whose record has changed in a way that no client was notified of, and when it is to be written.
+    /// Applications whose record has changed without a notification of clients, and when it will be written.
     private var delayed: Set<ApplicationNumber> = []
     private var delayedUntil: Microseconds = 0
 
@@ -21,7 +21,7 @@ final class Records {
     /// A starting desktop reports hundreds of windows, and a record contains all windows of its application.
     private static let longestDelay: Microseconds = 20_000
 
-    /// - Parameter state: nil: nothing is written down.
+    /// - Parameter state: nil: nothing is recorded.
     init(state: RuntimeState?, core: Core, table: ApplicationTable, now: @escaping () -> Microseconds) {
         self.state = state
         self.core = core
@@ -31,9 +31,9 @@ final class Records {
 
     // MARK: Applications
 
-    /// Writes down what the life cycle has changed. Returns what could not be written down, and why.
+    /// Records the changes of the life cycle. Returns the records that could not be written, and why.
     ///
-    /// - Parameter isLazy: no client is notified of it, so it may be written a little later.
+    /// - Parameter isLazy: no client is notified of the change, so it may be written a little later.
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
         let touched = core.machine.takeTouched()
         guard let state else { return [:] }
@@ -65,24 +65,25 @@ final class Records {
         return failure
     }
 
-    /// Whether the next daemon knows what the daemon holds, or is about to hold, of an application.
+    /// Whether the next daemon would know which processes of an application this daemon holds or is about to
+    /// hold.
     func haveHolding(of application: Registered) -> Bool {
         state?.hasRecorded(application.number, Holding(of: application)) ?? true
     }
 
-    /// Writes down, a little later, what the life cycle does not know.
+    /// Records, a little later, data that the life cycle does not know.
     func rewrite(_ number: ApplicationNumber) {
         guard state != nil else { return }
         if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
         delayed.insert(number)
     }
 
-    /// Writes down what was put off, or only the first few records if the loop goes on.
+    /// Writes the postponed records, or only the first few if the loop continues.
     func writeDelayed(atMost most: Int = .max) {
         for number in delayed.prefix(most) { _ = write(number) }
     }
 
-    /// Writes down what is due by now.
+    /// Writes the records that are due.
     func writeDue() {
         if !unwritten.isEmpty, now() >= rewriteAt {
             for number in unwritten.prefix(Self.rewrittenAtOnce) where write(number) != nil { break }
@@ -95,7 +96,7 @@ final class Records {
         [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
     }
 
-    /// All applications but the `owed` have their resources back, and the daemon ends.
+    /// The resources of all applications except the `owed` are restored, and the daemon ends.
     func writeAllWithoutResources(except owed: Set<ApplicationNumber>) {
         for application in table.all {
             if !owed.contains(application.number) {
@@ -108,8 +109,7 @@ final class Records {
 
     // MARK: Resources
 
-    /// Writes down what restores the resources that an application had of its own. Returns false if it could not be
-    /// written.
+    /// Records the values that restore an application's original resources. Returns false if this failed.
     func writeResources(of application: Registered, _ entries: [String]) -> Bool {
         let owner = RuntimeState.Owner(main: application.process, user: application.user)
         guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
@@ -119,17 +119,17 @@ final class Records {
 
     // MARK: Removed applications
 
-    /// From now on it is no application, even if the daemon is killed. All that the next daemon finds of it is what is
-    /// held, and what must be given back.
+    /// From now on it is not an application, even if the daemon is killed. The next daemon finds only its
+    /// holds, and the resources that must be restored.
     func leave(_ number: ApplicationNumber) {
         unwritten.remove(number)
         delayed.remove(number)
         if let application = table[number] { state?.leave(number, Holding(of: application)) }
     }
 
-    /// No process of a removed application is held or to be killed any longer.
+    /// No process of a removed application is held, or must be killed, any longer.
     func haveLetGo(_ number: ApplicationNumber) { state?.removeHolds(number) }
 
-    /// A removed application has its resources back.
+    /// The resources of a removed application are restored.
     func haveGivenBack(_ number: ApplicationNumber) { state?.removeResources(number) }
 }

@@ -4,7 +4,7 @@ import Linux
 public import Systemd
 
 extension RuntimeState.Found {
-    /// Thaws and continues what is held, and returns the result.
+    /// Thaws and continues the held cgroups and processes, and returns the result.
     func release(
         proc: Proc, sparing: ProcessIdentity? = nil, isForeign: (ProcessIdentity) -> Bool
     ) -> Holding.Outcome {
@@ -13,7 +13,7 @@ extension RuntimeState.Found {
         var held = holding
         if let hierarchy { held.freeze = freeze(proc: proc, in: hierarchy) }
         var outcome = held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
-        // Where there are no cgroups, none is frozen.
+        // If there are no cgroups, none is frozen.
         if case .failure(let failure) = found, failure.errno != ENODEV, held.freeze != nil || mayHoldMore {
             outcome.failures.append(failure)
             outcome.mayBeFrozen = true
@@ -21,17 +21,17 @@ extension RuntimeState.Found {
         return outcome
     }
 
-    /// What is frozen of it, as far as that is recorded, or can be found where the records are damaged.
+    /// The frozen cgroups of the application, as recorded, or as found if the records are damaged.
     private func freeze(proc: Proc, in hierarchy: UnifiedHierarchy) -> Holding.Freeze? {
         if let freeze = holding.freeze { return freeze }
         guard mayHoldMore, let owner else { return nil }
         return .found(of: owner.main, user: owner.user, proc: proc, in: hierarchy)
     }
 
-    /// Thaws what `release` could not thaw. Throws if that is still not possible.
+    /// Thaws the cgroup that `release` could not thaw. Throws if that is still not possible.
     ///
     /// - Parameter isTaken: whether a cgroup is frozen for another application by now.
-    /// - Returns: the cgroup that was thawed; nil: there is nothing to thaw any more.
+    /// - Returns: the cgroup that was thawed; nil: there is no longer a cgroup to thaw.
     func thaw(proc: Proc, isTaken: (Cgroup) -> Bool) throws(KernelFailure) -> Cgroup? {
         let hierarchy = try UnifiedHierarchy.find(proc: proc)
         guard let cgroup = freeze(proc: proc, in: hierarchy)?.cgroup(in: hierarchy), !isTaken(cgroup) else {
@@ -47,12 +47,12 @@ extension RuntimeState.Found {
         }
     }
 
-    /// What was given to its processes and cgroups, and what they had before.
+    /// The values that were set for its processes and cgroups, and their original values.
     func left(in state: RuntimeState) -> RuntimeState.LeftResources {
         resources ?? state.resources(of: name)
     }
 
-    /// Gives its living processes back what they had. Returns what is worth a line.
+    /// Restores the original values of its living processes. Returns the messages to log.
     func giveBack(
         _ left: RuntimeState.LeftResources, proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ResourceLedger.Note] {
@@ -64,8 +64,9 @@ extension RuntimeState.Found {
     }
 }
 
-/// `appstated --release`: releases what was left behind by a daemon that cannot be started again. It needs neither a
-/// bus nor that daemon's configuration. The applications stay registered for the next daemon, without a hold.
+/// `appstated --release`: releases the applications that a daemon left suspended if the daemon cannot be
+/// started again. It needs neither a bus nor that daemon's configuration. The applications stay registered
+/// for the next daemon, without a hold.
 public enum Release {
     /// - Returns: the exit status: 1 if something could not be released.
     public static func run(runtimeDirectory: String, journal: Journal) -> Int32 {
@@ -84,7 +85,7 @@ public enum Release {
         let proc = Proc()
         let found = state.found()
         let boot = (try? proc.bootID()) ?? ""
-        // A process that is no application any more may belong to another application.
+        // A process that is no longer an application may belong to another application.
         let mains = Set(found.lazy.filter { !$0.isRemoved }.compactMap { $0.owner?.main })
         let slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
         var status: Int32 = 0
@@ -107,7 +108,7 @@ public enum Release {
 }
 
 extension RuntimeState {
-    /// What the next daemon must know about a released application: everything except its holds.
+    /// The data about a released application that the next daemon needs: everything except its holds.
     fileprivate func noteReleased(_ entry: Found) {
         guard entry.damage == nil, let number = entry.number, let former = entry.application?.record else {
             return remove(named: entry.name)

@@ -5,8 +5,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Takes up what a killed daemon left: the same applications at the same paths, in the same states, with the same
-/// holds. What cannot be taken up is resumed (§ 5).
+/// Takes over the applications of a killed daemon: at the same paths, in the same states, with the same
+/// holds. Applications that cannot be taken over are resumed (§ 5).
 extension Daemon {
     /// - Parameter stored: the pidfds that the service manager kept.
     func restore(
@@ -24,7 +24,7 @@ extension Daemon {
         var replaced: [(entry: RuntimeState.Found, successor: ApplicationNumber)] = []
         let successors = Self.successors(found)
         for entry in found {
-            // What was recorded before the last boot has no processes any more.
+            // Records from before the last boot have no processes any longer.
             if let before = entry.boot, !boot.isEmpty, before != boot {
                 state.remove(named: entry.name)
                 continue
@@ -52,7 +52,7 @@ extension Daemon {
             }
         }
         core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
-        // The end of each extent is known only now.
+        // The limit of each extent is known only now.
         for (number, entry) in adopted {
             guard let application = table[number] else { continue }
             let holding = entry.heldFurther
@@ -96,8 +96,8 @@ extension Daemon {
         return processes.contains { (try? proc.isDying($0)) == true }
     }
 
-    /// Finds what others have stopped, continued, frozen or thawed since the previous daemon was killed. All of it is
-    /// known before the first call is answered: no caller waits for the loop yet.
+    /// Finds stops, continuations, freezes and thaws by others since the previous daemon was killed. All of
+    /// this is known before the first call is answered, because no caller waits for the loop yet.
     func lookAgain(at restored: [ApplicationNumber]) {
         guard !restored.isEmpty else { return }
         for number in restored { sensor.look(at: number) }
@@ -114,7 +114,8 @@ extension Daemon {
         guard try takeUp(process, &kept) else { return nil }
         do {
             let number = try core.machine.restore(record)
-            // An application that was launched, or was known before it entered its sandbox, is still known.
+            // An application that was launched, or that could be found by its id before it entered its
+            // sandbox, can still be found.
             application.isKnownByID =
                 application.isKept || application.launch != nil || isKnown(process.pid, by: application.id)
             if let kept = application.kept { _ = keeper?.begin(kept) }
@@ -181,7 +182,8 @@ extension Daemon {
         _ = state.writeResources(successor, owner, left.entries)
     }
 
-    /// Uses the pidfd that the service manager kept, if it did; otherwise opens one and compares the start time.
+    /// Uses the pidfd that the service manager kept, if there is one; otherwise opens one and compares the
+    /// start time.
     private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) throws(KernelFailure) {
         if let kept, let descriptor = try? PidFD(adopting: Descriptor(owning: kept)),
             (try? descriptor.pid()) == process.pid
@@ -196,9 +198,9 @@ extension Daemon {
         (try? connections.connection(named: name)) != nil
     }
 
-    /// Makes sure that nothing stays stopped for a forgotten reason, or keeps less than it had of its own.
+    /// Ensures that no process stays stopped for a forgotten reason, or keeps changed resources.
     ///
-    /// - Parameter why: why it cannot be taken up; nil: it has ended.
+    /// - Parameter why: why it cannot be taken over; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
         for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
             journal.log(.notice, "resources of application \(entry.name) of the previous daemon: \(note)")
@@ -216,7 +218,7 @@ extension Daemon {
                 + (done.map { ", " + $0 } ?? ""))
     }
 
-    /// Releases its processes and forgets it. Returns what that took; nil: nothing was held.
+    /// Releases its processes and forgets it. Returns a description of the release; nil: nothing was held.
     @discardableResult
     private func release(
         _ entry: RuntimeState.Found, _ state: RuntimeState, sparingMain: Bool = false

@@ -2,39 +2,40 @@ import LifeCycle
 import Linux
 
 extension RuntimeState {
-    /// The owner of processes that must be let go, or given something back.
+    /// The owner of processes that must be released, or whose resources must be restored.
     struct Owner {
         let main: ProcessIdentity
         let user: UInt32
     }
 
-    /// What gives an application's processes their resources back.
+    /// The values that restore the resources of an application's processes.
     struct LeftResources {
         var boot: String?
         var owner: Owner?
         var entries: [String] = []
     }
 
-    /// What was found about one application at startup.
+    /// The records about one application that were found at startup.
     struct Found {
         let name: String
         /// nil for a name that is not a number, and so was not written by the daemon.
         let number: ApplicationNumber?
         var application: RecordFile.Reading?
         var holds: RecordFile.Reading?
-        /// Read if there is no record of the application, or if nothing else says whose it is.
+        /// Read only if there is no record of the application, or if no other file identifies its owner.
         var resources: LeftResources?
 
-        /// Whether it had been removed, so that it only remains to let its processes go and give back what they had.
+        /// Whether it had been removed, so that only its processes must be released and their resources
+        /// restored.
         var isRemoved: Bool { application == nil }
 
-        /// What to let go, as far as either file says.
+        /// The holds to release, according to either file.
         var holding: Holding {
             let told = Holding(holds?.record ?? Record())
             return told.with(Holding(application?.record ?? Record()))
         }
 
-        /// What is still held of an application that is taken up: its own record says whether, and how.
+        /// The holds of an application that is taken over: its own record says whether it is held, and how.
         var heldFurther: Holding {
             let record = application?.record ?? Record()
             var holding = Holding(record)
@@ -70,7 +71,7 @@ extension RuntimeState {
             return resources?.owner
         }
 
-        /// Why no application can be made of it; nil if nothing is wrong with it.
+        /// Why it cannot be restored as an application; nil if there is no error.
         var damage: String? {
             guard let application else { return "there is no record of it" }
             if let damage = application.damage { return damage }

@@ -4,8 +4,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// What must survive this daemon, in files of records (`RecordFile`), each written whole or not at all. A hold is
-/// written there before it is enforced, and stays there until it is lifted (§ 5).
+/// The data that must survive this daemon, in files of records (`RecordFile`), each written atomically. A
+/// hold is recorded there before it is enforced, and stays there until it is lifted (§ 5).
 ///
 ///     RUNTIME_DIRECTORY/holds/N          what is frozen or stopped of application N: for as long as it is
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N: for as long as it is registered
@@ -15,9 +15,9 @@ import Systemd
 ///     RUNTIME_DIRECTORY/ends             how applications ended, until that is on the disk
 ///     RUNTIME_DIRECTORY/focus            processes that have the focus and are not registered
 ///
-/// Each of the first three says whose the processes are and which boot it is from. About the held processes, the second
-/// says only how they are held: it is written with each fact, and there may be thousands of them. Whatever happens to
-/// one file, the others are enough.
+/// Each of the first three identifies the owner of the processes and the boot. About the held processes, the
+/// second says only how they are held: it is written with each fact, and there may be thousands of them.
+/// Whatever happens to one file, the others are enough.
 final class RuntimeState {
     private let directory: String
     private let journal: Journal
@@ -29,7 +29,7 @@ final class RuntimeState {
     private var origin: [Record.Line] = []
     private var lock: Descriptor?
 
-    /// What a file of `holds` says, and what the application's own file says about it, encoded once.
+    /// The content of a file in `holds`, and the part of the application's own file about it, encoded once.
     private struct WrittenHolds {
         let holding: Holding
         let brief: RecordFile.Lines
@@ -45,14 +45,14 @@ final class RuntimeState {
         guard let directory, !directory.isEmpty else { return nil }
         self.directory = Self.first(of: directory)
         self.journal = journal
-        // If these cannot be made, nothing can be written, and so no process is stopped.
+        // If these cannot be created, nothing can be written, and so no process is stopped.
         for directory in [applications, holds, resources] {
             attempt { () throws(KernelFailure) in try WholeFile.makeDirectory(directory) }
         }
     }
 
-    /// Keeps the directory for as long as this value lives, shared with other daemons or alone (flock(2)); false:
-    /// another process has it.
+    /// Locks the directory for the lifetime of this value, shared or exclusively (flock(2)); false: another
+    /// process has the lock.
     func lock(alone: Bool) -> Bool {
         let file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard file >= 0 else { return true }
@@ -77,11 +77,11 @@ final class RuntimeState {
 
     // MARK: Writing
 
-    /// Sets the origin of everything that is written from now on.
+    /// Sets the boot and the bus that everything refers to that is written from now on.
     func begin(bus: String, boot: String) { origin = [Record.Line("boot", boot), Record.Line("bus", bus)] }
 
-    /// Writes an application down, if what is known about it has changed. What is held comes first, in a file of its
-    /// own.
+    /// Writes the record of an application, if it has changed. The holds are written first, in a separate
+    /// file.
     ///
     /// - Returns: why it could not be written; nil: it is written now.
     func write(_ number: ApplicationNumber, _ record: Record, _ holding: Holding) -> KernelFailure? {
@@ -110,8 +110,8 @@ final class RuntimeState {
         }
     }
 
-    /// Writes down what is held, unless that is already written. Returns what the application's own file says about it;
-    /// nil: nothing is held, and the file is removed once the other one says so.
+    /// Records the holds, unless they are already recorded. Returns the part about them for the application's
+    /// own file; nil: nothing is held, and the file is removed once the other one says so.
     private func writeHolds(
         _ number: ApplicationNumber, _ holding: Holding
     ) throws(KernelFailure) -> RecordFile.Lines? {
@@ -138,8 +138,8 @@ final class RuntimeState {
         return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
     }
 
-    /// Writes down what gives an application's processes back what they had; if there is nothing, no file is left.
-    /// Returns whether it is written now.
+    /// Records the values that restore the resources of an application's processes; if there are none, no
+    /// file is left. Returns whether they are recorded now.
     func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) -> Bool {
         guard !entries.isEmpty else {
             removeResources(number)
@@ -153,7 +153,7 @@ final class RuntimeState {
         }
     }
 
-    /// An application was removed: the next daemon knows what to let go and what to give back, and no more.
+    /// An application was removed: the next daemon knows only what it must release and restore.
     func leave(_ number: ApplicationNumber, _ holding: Holding) {
         attempt { () throws(KernelFailure) in _ = try writeHolds(number, holding) }
         written[number] = nil
@@ -165,7 +165,7 @@ final class RuntimeState {
         attempt { () throws(KernelFailure) in try removeHoldsFile(number) }
     }
 
-    /// All its processes have back what they had.
+    /// The resources of all its processes are restored.
     func removeResources(_ number: ApplicationNumber) {
         attempt { () throws(KernelFailure) in try WholeFile.remove(resourcesPath(number)) }
     }
@@ -185,7 +185,7 @@ final class RuntimeState {
         }
     }
 
-    /// No object path is ever given twice, whichever daemon gives it.
+    /// No object path is ever assigned twice, no matter which daemon assigns it.
     func noteLastNumber(_ number: UInt32) {
         guard number != lastNumber else { return }
         attempt { () throws(KernelFailure) in
@@ -195,7 +195,7 @@ final class RuntimeState {
         }
     }
 
-    /// Writes down the focus of processes that are not registered, if it has changed.
+    /// Records the focus of processes that are not registered, if it has changed.
     func writeFocus(_ record: Record) {
         let bytes = RecordFile.bytes(Record(origin + record.lines))
         guard writtenFocus != bytes else { return }
@@ -205,12 +205,12 @@ final class RuntimeState {
         }
     }
 
-    /// Writes down which applications' saved state must be removed.
+    /// Records the applications whose saved state must be removed.
     func writeDrops(_ drops: Set<KeptID>) {
         replace("drops", with: Record(drops.map { Record.Line("drop", $0.fields) }))
     }
 
-    /// Writes down how applications ended.
+    /// Records how applications ended.
     func writeEnds(_ ends: PendingEnds) {
         replace("ends", with: ends.record)
     }
@@ -234,7 +234,7 @@ final class RuntimeState {
         }
     }
 
-    /// Logged once: a full disk is no reason to fill the journal as well.
+    /// Logged once, because a full disk is not a reason to fill the journal as well.
     private func complain(_ failure: KernelFailure) {
         if !hasFailed {
             journal.log(
@@ -247,7 +247,7 @@ final class RuntimeState {
 
     // MARK: Reading
 
-    /// nil if it is no longer known.
+    /// nil if it is not known.
     func lastGivenNumber() -> UInt32? {
         guard let bytes = try? WholeFile.read(directory + "/numbers") else { return nil }
         return RecordFile.read(bytes).record.understood("last") { $0.number() as UInt32? }.first
@@ -290,7 +290,7 @@ final class RuntimeState {
             entries: reading.record.understood("resource") { $0.text() })
     }
 
-    /// All applications about which something was written down, in the order of their numbers.
+    /// All applications that have a record, in the order of their numbers.
     func found() -> [Found] {
         var found: [String: Found] = [:]
         for (name, reading) in readings(in: applications) {

@@ -4,8 +4,8 @@ import LifeCycle
 /// The processes that keep the machine from sleep, shutdown or idleness: logind's `ListInhibitors`.
 final class Inhibitors {
     struct Inhibitor: Sendable, Equatable {
-        /// The process that asked for it. An inhibitor may outlive that process, so the number may be another user's by
-        /// now.
+        /// The process that requested it. An inhibitor may outlive that process, so the number may belong to
+        /// another user's process by now.
         let pid: Int32
         let user: UInt32
         /// As logind writes it: `sleep:idle`.
@@ -18,7 +18,7 @@ final class Inhibitors {
     private var question: Slot?
     private var last: (list: [Inhibitor], time: Microseconds)?
 
-    /// How long an answer counts: many applications may be examined together.
+    /// How long an answer is valid, because many applications may be examined together.
     private static let validity: Microseconds = 1_000_000
     /// A logind that takes longer counts as having no inhibitors.
     private static let patience: Microseconds = 1_000_000

@@ -6,13 +6,14 @@ import Systemd
 /// Which sessions are in front, and which are locked: logind's `Active` and `LockedHint` of the sessions that contain
 /// applications or reporters.
 ///
-/// A session counts as in front until logind has reported otherwise. The last report holds while logind reports nothing
-/// new: while it hangs, or is being restarted, for which it has `patience`. Without logind, every session is in front.
+/// A session counts as being in front until logind has reported otherwise. The last report remains valid
+/// while logind reports nothing new: while it hangs, or is being restarted, for at most `patience`. Without
+/// logind, every session is in front.
 final class SessionSensor {
     private final class Watched {
         /// nil until logind has named it.
         var path: String?
-        /// The question under way.
+        /// The pending query.
         var question: Slot?
         var isActive = true
         var isLocked = false
@@ -23,9 +24,9 @@ final class SessionSensor {
     private let logind: BusPeer
     private let journal: Journal
     private let report: (Fact) -> Void
-    /// Whether there is anything in the session that matters.
+    /// Whether the session contains an application or a reporter.
     private let isOfConcern: (SessionKey) -> Bool
-    /// Called when there is a session more or less, or another logind.
+    /// Called when a session has been added or removed, or when logind was restarted.
     var listChanged: () -> Void = {}
     private let now: () -> Microseconds
     private var watched: [String: Watched] = [:]
@@ -46,7 +47,7 @@ final class SessionSensor {
         absence = try loop.timer { [weak self] in self?.giveUp() }
     }
 
-    /// Watches logind. A session is watched once it is attended to.
+    /// Watches logind. A session is watched once it contains something.
     func start() throws(BusFailure) {
         logind.onOwnerChange { [weak self] in self?.ownerChanged() }
         try logind.onSignal(Logind.rule("SessionNew")) { [weak self] in self?.appeared($0) }
@@ -57,7 +58,7 @@ final class SessionSensor {
         ) { [weak self] in self?.changed($0) }
     }
 
-    /// There is something in this session: what logind says about it is reported from now on.
+    /// This session contains something, so logind's reports about it are passed on from now on.
     func attend(to key: SessionKey) {
         guard case .login(let id) = key, watched[id] == nil else { return }
         watched[id] = Watched()
@@ -76,7 +77,7 @@ final class SessionSensor {
         for id in watched.keys.sorted() { ask(about: id) }
     }
 
-    /// No process is left that could say that a session is not in front.
+    /// No process is left that could report that a session is not in front.
     private func giveUp() {
         for (id, session) in watched.sorted(by: { $0.key < $1.key }) {
             session.isActive = true
@@ -85,7 +86,7 @@ final class SessionSensor {
         }
     }
 
-    /// Asks for the path first, then for the properties. A question that is under way is asked again.
+    /// Queries the path first, then the properties. A pending query is repeated.
     private func ask(about id: String) {
         watched[id]?.path = nil
         question(about: id, Logind.path, Logind.manager, "GetSession", id) { sensor, session, reply throws in

@@ -2,7 +2,7 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// What `Looks` can be asked about.
+/// The subjects of `Looks`.
 enum LookSubject: Hashable, Sendable {
     case objections(ApplicationNumber, LookMoment)
     case unread(ApplicationNumber)
@@ -13,9 +13,9 @@ enum LookSubject: Hashable, Sendable {
 enum LookMoment: Hashable, Sendable {
     /// Before a stop.
     case before
-    /// The same, a moment after the first: it is known what the application has transferred meanwhile.
+    /// The same, a moment after the first look, to measure what the application has transferred meanwhile.
     case measuring
-    /// Afterwards. Kinds of work are not examined, because nothing works.
+    /// After a stop. Kinds of work are not examined, because no process works.
     case standing
 }
 
@@ -27,21 +27,21 @@ enum LookFinding: Sendable {
     case locks(LockRound)
 }
 
-/// What a look at an application's processes finds against a suspension that was not requested.
+/// The objections that a look at an application's processes finds to a suspension that was not requested.
 struct Objections: Sendable {
     /// In words; empty: nothing.
     var reasons: [String] = []
     /// The processes that were examined.
     var pids: Set<Int32> = []
-    /// How much they have worked so far; empty if it is known how much they work, or if that does not matter.
+    /// How much they have worked so far; empty if the rate is already known or does not matter.
     var sample = WorkSample()
 }
 
-/// How much an application has worked so far. Two samples tell how much it works.
+/// How much an application has worked so far. Two samples give the rate.
 struct WorkSample: Sendable {
     /// Empty if transfers do not count, or if there were none a moment ago.
     var traffic = NetworkTraffic()
-    /// nil if it does not count that it computes.
+    /// nil if its use of the processor does not count.
     var processorTime: ProcessorTime?
 
     var isEmpty: Bool { traffic.isEmpty && processorTime == nil }
@@ -56,7 +56,7 @@ struct Work: Sendable {
     var inhibitors: [Inhibitors.Inhibitor] = []
     /// Whether it was needed a short while ago, so that it counts whether it computes.
     var isAnswering = false
-    /// The sample of an earlier look, since which the work is measured.
+    /// The sample of an earlier look, relative to which the work is measured.
     var earlier: WorkSample?
 }
 
@@ -124,8 +124,8 @@ struct ExtentLook: Sendable {
         }
     }
 
-    /// An application that was needed works on it while it uses a tenth of a processor: one that opens a file uses
-    /// most of one, and one that waits next to nothing.
+    /// An application that was needed counts as working while it uses a tenth of a processor: an application
+    /// that opens a file uses most of a processor, and one that waits uses almost nothing.
     private static let answeringProcessors = 0.1
 
     private func sample(_ work: Work, of pids: [Int32], _ budget: inout LookBudget) -> WorkSample {
@@ -143,7 +143,7 @@ struct ExtentLook: Sendable {
             && (try? proc.status(inhibitor.pid).owner.isWholly(inhibitor.user)) == true
     }
 
-    /// True also if that cannot be determined.
+    /// Also true if this cannot be determined.
     func hasUnread() -> Bool {
         var budget = LookBudget()
         let members = members { budget.rest() }

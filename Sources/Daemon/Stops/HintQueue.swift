@@ -4,7 +4,7 @@ import Linux
 
 /// How often something may happen: a number of times at once, and after that once in each interval.
 struct Pace {
-    /// The time up to which everything done so far is paid for.
+    /// The time up to which everything done so far is accounted for.
     private var paid: Microseconds = 0
     /// How much may be owed.
     let credit: Microseconds
@@ -21,19 +21,19 @@ struct Pace {
     func isSettled(at now: Microseconds) -> Bool { paid <= now }
 }
 
-/// Hints about applications that wait for a look: at most one for each application, in fair order.
+/// Hints about applications that wait for a check: at most one for each application, in fair order.
 ///
-/// A user can send their own processes any number of signals. So an application with hint after hint is looked at less
-/// often, and the looks at one user's applications take a bounded share of the time. What another user does changes
-/// neither.
+/// A user can send their own processes any number of signals. An application with hint after hint is
+/// therefore checked less often, and the checks of one user's applications take a bounded share of the time.
+/// Other users' actions affect neither.
 struct HintQueue {
     enum Hint {
         case signal(StopTrace.Hint)
         /// A cgroup was frozen or thawed.
         case freeze
 
-        /// Whether a look for this hint finds all that a look for the earlier one would. An earlier SIGSTOP outlasts
-        /// another stop signal, because only SIGSTOP cannot be ignored.
+        /// Whether a check for this hint finds everything that a check for the earlier one would find. An
+        /// earlier SIGSTOP outlasts another stop signal, because only SIGSTOP cannot be ignored.
         func overtakes(_ earlier: Hint) -> Bool {
             switch (self, earlier) {
             case (.signal, .freeze): true
@@ -66,7 +66,7 @@ struct HintQueue {
                 if isEmpty {
                     (waiting, next) = ([], 0)
                 } else if 2 * next > waiting.count {
-                    // In a flood the line may never be empty.
+                    // In a flood the queue may never be empty.
                     waiting.removeFirst(next)
                     next = 0
                 }
@@ -79,9 +79,9 @@ struct HintQueue {
     private var users: [ApplicationNumber: UInt32] = [:]
     private var paces: [ApplicationNumber: Pace] = [:]
     private(set) var lines: [UInt32: Line] = [:]
-    /// Users with a line, in the order of their turns.
+    /// Users with a queue, in the order of their turns.
     private var turns: [UInt32] = []
-    /// Applications that were looked at too often to be in a line now.
+    /// Applications that were checked too often to be in a queue now.
     private var later: [ApplicationNumber: Microseconds] = [:]
 
     var isEmpty: Bool { hints.isEmpty }
@@ -129,7 +129,7 @@ struct HintQueue {
             passed += 1
             guard line.pace.due <= now else { continue }
             while let number = line.take() {
-                // An application that was forgotten meanwhile has no hint any more.
+                // An application that was removed in the meantime no longer has a hint.
                 guard let hint = hints.removeValue(forKey: number) else { continue }
                 lines[user] = line
                 users[number] = nil

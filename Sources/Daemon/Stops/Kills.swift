@@ -27,7 +27,7 @@ final class Kills {
     }
 
     private enum Means {
-        /// The processes that are already stopped are being looked for: they are not ours to continue.
+        /// The processes that are already stopped are being searched for, because we must not continue them.
         case searching(StoppedSearch)
         /// It is being stopped first.
         case stopped(StoppedExtent)
@@ -53,8 +53,8 @@ final class Kills {
     }
 
     /// Begins to stop an application, and kills it once it is stopped, or when patience is over. If it is stopped as a
-    /// whole already, it needs no stop and cannot fork, so it is killed at once. So is an application whose stop could
-    /// not be written down beforehand.
+    /// whole already, it needs no stop and cannot fork, so it is killed at once. An application whose stop
+    /// could not be recorded beforehand is also killed at once.
     ///
     /// - Parameter completion: gets the processes that were killed.
     func kill(
@@ -126,7 +126,8 @@ final class Kills {
     /// Whether any process of it is still to be killed.
     func isUnderWay(_ number: ApplicationNumber) -> Bool { underWay[number] != nil }
 
-    /// Kills now what is known of it: all of it is stopped, patience is over, or its main process has ended.
+    /// Kills its known processes now: all of them are stopped, patience is over, or its main process has
+    /// ended.
     func finish(_ number: ApplicationNumber) {
         guard let user = underWay[number]?.application.user, !isFinished(number, budget) else {
             return retries.cancel(number)
@@ -137,7 +138,7 @@ final class Kills {
         }
     }
 
-    /// Kills everything that was to be killed, however long it takes: the daemon ends.
+    /// Kills everything that must still be killed, no matter how long it takes, because the daemon ends.
     func finishAll() {
         for (number, kill) in underWay {
             if case .stopped(let extent) = kill.means {

@@ -3,7 +3,7 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Notices that a process waits for a file lock that a suspended application holds (§ 2).
+/// Detects that a process waits for a file lock that a suspended application holds (§ 2).
 ///
 /// With the kernel's help there is a hint for every wait that begins, while any application is watched. Without it,
 /// /proc/locks is read again and again, between 50 ms and 1 s apart.
@@ -21,7 +21,7 @@ final class LockSensor {
     private var rounds: [UInt32: Round] = [:]
     private var lastToken: UInt64 = 0
     private var trace: LockTrace?
-    /// The kernel does not give hints. It is asked only once.
+    /// The kernel does not provide hints. This is tried only once.
     private var isRefused = false
     private var sources: [Source] = []
     private var timer: Timer?
@@ -50,7 +50,7 @@ final class LockSensor {
     /// The pause between two looks at one user's applications, as a multiple of what the last one took.
     private static let restFactor: Microseconds = 10
 
-    /// - Parameter found: gets what is wrong, in words; from then on the application is no longer watched.
+    /// - Parameter found: gets a description of the wait; from then on the application is no longer watched.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds,
         looks: Looks<LookSubject, LookFinding>, handed: HandedOver,
@@ -85,7 +85,7 @@ final class LockSensor {
         timer?.disarm()
     }
 
-    /// The trace is deaf on a CPU that has come online since, so it is opened again.
+    /// The trace does not cover a CPU that has come online since, so it is opened again.
     func renew() {
         guard trace != nil else { return }
         sources = []
@@ -118,7 +118,8 @@ final class LockSensor {
         }
     }
 
-    /// The hints stay in the rings until the next look: full rings cause no wake-ups, however many hints come.
+    /// The hints stay in the ring buffers until the next look: full buffers cause no wake-ups, no matter how
+    /// many hints arrive.
     private func hinted() {
         guard !watched.isEmpty else { return drain() }
         wantAll()
@@ -157,7 +158,7 @@ final class LockSensor {
             if round.isWanted {
                 next = min(next, round.notBefore)
             } else if trace == nil {
-                // There are no hints that say when.
+                // Without hints, there is no notification of a new wait.
                 next = min(next, max(now + pause, round.notBefore))
             }
         }

@@ -3,8 +3,8 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// Examines from another thread what speaks against a suspension that was not requested, and reports what it has found
-/// (§ 2). It decides nothing.
+/// Examines, on another thread, the objections to a suspension that was not requested, and reports them (§
+/// 2). It decides nothing.
 final class ObjectionSensor {
     typealias Answer = Looks<LookSubject, LookFinding>.Answer
 
@@ -48,10 +48,10 @@ final class ObjectionSensor {
         }
     }
 
-    /// The kernel's events are deaf on some CPU.
+    /// The kernel's events do not cover some CPU.
     func renewEvents() { locks.renew() }
 
-    /// There are no more looks: the daemon ends.
+    /// There are no more looks, because the daemon ends.
     func close() {
         awaited = [:]
         pauses = [:]
@@ -77,7 +77,7 @@ final class ObjectionSensor {
     ///
     /// - Parameters:
     ///   - stands: all of its processes were stopped.
-    ///   - clear: called before it is reported that nothing speaks against it.
+    ///   - clear: called before the report that there is no objection.
     func check(_ application: Registered, stands: Bool, clear: @escaping () -> Void) {
         check(application, stands ? .standing : .before, since: nil, clear)
     }
@@ -124,14 +124,14 @@ final class ObjectionSensor {
         return true
     }
 
-    /// The application is let go, or is no application any more: no look at it is needed.
+    /// The application is released or no longer registered, so no look at it is needed.
     func forget(_ number: ApplicationNumber) {
         awaited[number] = nil
         pauses[number] = nil
         locks.unwatch(number)
     }
 
-    /// What a look at its processes finds.
+    /// The result of a look at its processes.
     ///
     /// - Parameter earlier: the traffic of an earlier look, for `measuring`.
     func look(
@@ -163,10 +163,11 @@ final class ObjectionSensor {
             }, answer: answer)
     }
 
-    /// Determines which kinds of work count, in the present state.
+    /// Determines which kinds of work count, in the current state.
     private func specify(_ work: inout Work, of number: ApplicationNumber) {
         work.networkRate = core.machine.settings.networkRate
-        // What was stopped until now does not work: bytes that the kernel accepts for it are no work of its own.
+        // An application that was stopped until now does not work: bytes that the kernel accepts for it are
+        // not its own work.
         guard let known = core.application(number), !known.isStopped else { return }
         work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
         work.isAnswering = known.isAnswering(at: now())
@@ -194,7 +195,7 @@ final class ObjectionSensor {
         }
     }
 
-    /// Why policy must not stop it. What could not be examined is not stopped.
+    /// Why policy must not stop it. An application that could not be examined is not stopped.
     private static func objection(in answer: Answer) -> String? {
         switch answer {
         case .success(.objections(let found)): found.reasons.first

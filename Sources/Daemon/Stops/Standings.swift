@@ -3,8 +3,8 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// The standing of the main processes of applications, and the freeze behind it. This is read in one place, from the
-/// kernel alone.
+/// Whether and how the main processes of applications are stopped, and the freezes behind this. It is read in
+/// one place, from the kernel only.
 ///
 /// `cgroup.events` reports that a cgroup freezes or thaws, whatever has caused it.
 final class Standings {
@@ -29,7 +29,7 @@ final class Standings {
     private let core: Core
     private let table: ApplicationTable
     private var watched: [ApplicationNumber: Watched] = [:]
-    /// Called after the kernel has reported a freeze or thaw; `standing` says what holds now.
+    /// Called after the kernel has reported a freeze or thaw; `standing` returns the present situation.
     var freezeChanged: (ApplicationNumber) -> Void = { _ in }
 
     init(loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, core: Core, table: ApplicationTable) {
@@ -40,16 +40,16 @@ final class Standings {
         self.table = table
     }
 
-    // MARK: How it stands
+    // MARK: Standings
 
     /// The standing of an application's main process; nil: it has ended.
     func standing(of number: ApplicationNumber) -> Standing? {
         guard let process = table[number]?.process else { return nil }
         let isStopped = core.application(number)?.isStopped == true
         let freeze = freeze(of: number, isStanding: isStopped)
-        // Just after a thaw the process sleeps until it takes the signals that have waited.
+        // Just after a thaw the process sleeps until it takes the pending signals.
         let standing = proc.standing(of: process, asleep: isStopped, freeze: freeze)
-        // This is our own earlier signal, beneath our freeze.
+        // This is our own earlier signal, underneath our freeze.
         if standing != nil, freeze?.isOurs == true, table[number]?.suspender.holds(process) == true {
             return Standing(signal: .none, freeze: freeze)
         }
@@ -72,7 +72,7 @@ final class Standings {
 
     func unwatch(_ number: ApplicationNumber) { watched[number] = nil }
 
-    /// The process may have been moved. What cannot be watched now is tried again at the next look.
+    /// The process may have been moved. A cgroup that cannot be watched now is tried again at the next check.
     @discardableResult
     private func follow(_ number: ApplicationNumber) -> Watched? {
         guard let entry = watched[number], let process = table[number]?.process, let hierarchy else {
@@ -82,7 +82,8 @@ final class Standings {
         do throws(KernelFailure) {
             here = try Cgroup.of(process.pid, in: hierarchy, proc: proc)
         } catch {
-            // For example for want of descriptors: what was known holds until something else is found.
+            // For example because of a lack of descriptors: the earlier information stays valid until
+            // something else is found.
             if error.isNoSuchProcess || error.isNoSuchCgroup { entry.forget() }
             return entry
         }
@@ -104,15 +105,16 @@ final class Standings {
         try? loop.watch(events.descriptor, for: .priority) { [weak self] _ in self?.read(number, events) }
     }
 
-    /// The nearest cgroup around the process, up to the application's unit, that was told to freeze. A freeze of an
-    /// ancestor is no hold: it may be for the machine's sleep (§ 2).
+    /// The nearest cgroup around the process, up to the application's unit, that was ordered to freeze. A
+    /// freeze of an ancestor is not a hold, because it may be for the machine's sleep (§ 2).
     func toldCgroup(of number: ApplicationNumber) -> Cgroup? { follow(number).flatMap(toldCgroup) }
 
-    /// Whether none of its processes can fork, because a freeze covers all of them. Any process of its user may tell a
-    /// cgroup around the main process to freeze; the freeze need not be complete, and children may be elsewhere.
+    /// Whether none of its processes can fork, because a freeze covers all of them. Any process of its user
+    /// may order a cgroup around the main process to freeze; the freeze need not be complete, and children
+    /// may be elsewhere.
     func isFrozenAsWhole(_ application: Registered, within budget: Budget) -> Bool {
         let suspender = application.suspender
-        // A daemon that was killed had written down its freeze, but may not have carried it out.
+        // A daemon that was killed had recorded its freeze, but may not have carried it out.
         if suspender.isFreezeOurs, (try? suspender.frozen?.wantsFrozen()) == true { return true }
         guard let told = toldCgroup(of: application.number), (try? told.isFrozen()) == true,
             let own = table.ownCgroup(of: application, within: budget)

@@ -4,21 +4,21 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// Finds stops and continuations that others made, by signal or by freezing. It decides when an application is looked
-/// at, and reports what is found.
+/// Finds stops and continuations by others, by signal or by freezing. It decides when an application is
+/// checked, and reports the result.
 ///
 /// With the kernel's help there is a hint for every job-control signal that the kernel generates (StopTrace), and for
-/// each freeze of a cgroup. A look confirms each hint, because a stop is complete a little after its signal is
-/// generated. Without the trace, the registered processes are looked at again and again, between 50 ms and 1 s apart.
+/// each freeze of a cgroup. A check confirms each hint, because a stop is complete a little after its signal
+/// is generated. Without the trace, the registered processes are checked at intervals of 50 ms to 1 s.
 ///
-/// A process that policy has suspended is needed when another process asks it to end, because it cannot end before it
-/// runs.
+/// A process that policy has suspended is needed when another process asks it to exit, because it cannot exit
+/// before it runs.
 ///
-/// Any user can send signals without end, to any loop of this kind. So a burst of hints is taken from the kernel at
-/// intervals (`wakeUps`), several hints about one application cause one look (HintQueue), threads of unknown processes
-/// are looked up within limits, and all looks are made in slices, with the loop's other events in between. What is lost
-/// in a flood is found by a walk over all registered processes, also in slices, which comes less and less often while
-/// the flood lasts.
+/// Any user can send any number of signals and so keep a loop of this kind busy. Therefore a burst of hints
+/// is read from the kernel at intervals (`wakeUps`), several hints about one application cause one check
+/// (HintQueue), threads of unknown processes are looked up within limits, and all checks are made in slices,
+/// with the loop's other events in between. Stops whose hints are lost in a flood are found by a walk over
+/// all registered processes, also in slices, which is repeated less and less often while the flood lasts.
 final class StopSensor {
     /// The pause between two looks without a trace, shortly after something changed.
     static let shortestPoll: Microseconds = 50_000
@@ -44,7 +44,7 @@ final class StopSensor {
     /// Called when `detection` has changed.
     var detectionChanged: () -> Void = {}
 
-    /// How long looks may keep the loop, and how long other events then have it to themselves.
+    /// How long checks may occupy the loop, and how long other events then have it to themselves.
     private static let slice: Microseconds = 300
     private static let rest: Microseconds = 700
     /// A burst wakes the daemon this many times, and then once in each interval.
@@ -66,7 +66,7 @@ final class StopSensor {
     private var restUntil: Microseconds = 0
     private var queue = HintQueue()
     private var walk = Walk()
-    /// What was done, for tests.
+    /// Counters, for tests.
     private(set) var counts = Counts()
 
     struct Counts: Equatable {
@@ -79,13 +79,13 @@ final class StopSensor {
 
     /// A walk over all registered processes.
     private struct Walk {
-        /// The applications that are still to be looked at.
+        /// The applications that must still be checked.
         var left: [ApplicationNumber] = []
         var isRunning = false
-        /// Another walk is to follow, or the first one is to begin.
+        /// Another walk must follow, or the first one must begin.
         var isWanted = false
         var hasChanged = false
-        /// How long its looks have taken.
+        /// How long its checks have taken.
         var work: Microseconds = 0
         var end: Microseconds = 0
         /// The pause between its end and the next walk, because of lost hints.
@@ -127,7 +127,7 @@ final class StopSensor {
         pollTimer?.disarm()
     }
 
-    /// Whether the trace has gone deaf on some CPU, for example after the machine has slept.
+    /// Whether the trace no longer covers some CPU, for example after the machine has slept.
     var isDeaf: Bool { trace.map { !$0.isWhole() } ?? false }
 
     /// Opens the trace again, or polls from now on.
@@ -171,14 +171,14 @@ final class StopSensor {
         if watched.isEmpty { pollTimer?.disarm() }
     }
 
-    /// Looks at every registered process, in slices: after lost records, and if there is no trace.
+    /// Checks every registered process, in slices: after lost records, and if there is no trace.
     func rescan() {
         walk.isWanted = true
         walk.lull = 0
         work()
     }
 
-    /// Looks at one registered process; returns whether that found something else than was known.
+    /// Checks one registered process; returns whether the result differs from what was known.
     @discardableResult
     func look(at number: ApplicationNumber) -> Bool {
         guard watched[number] != nil, let application = core.application(number),
@@ -204,7 +204,7 @@ final class StopSensor {
         work()
     }
 
-    /// Takes the records that the kernel has. If they come too often, the next ones are taken after a while.
+    /// Reads the kernel's records. If they come too often, the next ones are read after a while.
     private func drain() {
         guard let trace else { return }
         counts.drains += 1
@@ -235,7 +235,7 @@ final class StopSensor {
         work()
     }
 
-    /// What one drain has found.
+    /// The result of one read of the records.
     private struct Burst {
         var isEmpty = true
         var hints: [(number: ApplicationNumber, hint: StopTrace.Hint)] = []
@@ -243,7 +243,7 @@ final class StopSensor {
         var targets: [Int32: ApplicationNumber?] = [:]
         var lookups: [Int32: Int] = [:]
         var lookupCount = 0
-        /// There were more threads than are looked up.
+        /// There were more threads than may be looked up.
         var isIncomplete = false
     }
 
@@ -297,14 +297,14 @@ final class StopSensor {
             look(at: number)
             return
         }
-        // This hint may have overtaken the hint of a SIGCONT, and the process may ignore this signal.
+        // This hint may have overtaken the hint about a SIGCONT, and the process may ignore this signal.
         if hint.signal != SIGSTOP { look(at: number) }
         if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
             waitForStop(number, hint.signal, by: "pid \(hint.sender)")
         }
     }
 
-    /// Reported once: after that, no hold is left that gives way.
+    /// Reported once, because after that no hold is left that a demand could lift.
     private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: Int32?) {
         guard core.application(number)?.isHeldByDecision == true else { return }
         let name = Self.names[signal] ?? "signal \(signal)"
@@ -315,7 +315,7 @@ final class StopSensor {
         SIGTERM: "SIGTERM", SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT",
     ]
 
-    /// Looks for a signal that asks the application to end and for which no hint came.
+    /// Checks for a signal that asks the application to exit and for which no hint came.
     private func lookForDemand(of number: ApplicationNumber) {
         guard let application = core.application(number), application.isHeldByDecision, application.isStopped,
             let process = watched[number],
@@ -324,9 +324,9 @@ final class StopSensor {
         reportDemand(for: number, signal, by: nil)
     }
 
-    // MARK: Looks, in slices
+    // MARK: Checks, in slices
 
-    /// Makes looks for the length of a slice; the rest follow when other events have had their turns.
+    /// Makes checks for the length of a slice; the rest follow when other events have had their turns.
     private func work() {
         var now = now()
         guard now >= restUntil else {
@@ -346,7 +346,8 @@ final class StopSensor {
         while now < end, let number = walk.left.popLast() {
             guard let user = core.application(number)?.user else { continue }
             if queue.isOverdrawn(user, at: now) {
-                // Other users must not wait for a user whose applications are stopped and continued without end.
+                // Other users must not wait for a user whose applications are stopped and continued all the
+                // time.
                 walk.isWanted = true
                 continue
             }
@@ -412,7 +413,7 @@ final class StopSensor {
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
         else {
-            // No later look reports what this one has read.
+            // No later check reports what this one has read.
             if let news = application.news(standing) { core.report(news) }
             return false
         }

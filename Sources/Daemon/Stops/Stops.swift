@@ -17,7 +17,7 @@ final class Stops {
     private let standings: Standings
     private let sensor: StopSensor
     private let objections: ObjectionSensor
-    /// For what is under way: a stop, or a release.
+    /// For work in progress: a stop, or a release.
     private let retries: Retries<ApplicationNumber>
     private let continuations: Retries<ApplicationNumber>
     private let verifications: Retries<ApplicationNumber>
@@ -25,18 +25,18 @@ final class Stops {
     private let kills: Kills
     /// A quarter of the descriptors that the daemon may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
-    /// The orders that are under way. A later order replaces an earlier one.
+    /// The orders in progress. A later order replaces an earlier one.
     private var orders: [ApplicationNumber: Order] = [:]
     private let now: () -> Microseconds
     /// Frozen applications whose verification has not begun.
     private var unverified: Set<ApplicationNumber> = []
-    /// Applications that the daemon has stopped, and that may no longer be stopped.
+    /// Applications that the daemon has stopped, and that may have been continued since.
     private var held: Set<ApplicationNumber> = []
     private var verification: Timer?
-    /// Applications that are being let go, piece by piece.
+    /// Applications that are being released, piece by piece.
     private var releases: [ApplicationNumber: Release] = [:]
-    /// Applications that are let go if they outlive the SIGKILL that is under way. Until then none of their processes
-    /// may fork.
+    /// Applications that are released if they outlive the SIGKILL in progress. Until then none of their
+    /// processes may fork.
     private var deferred: [ApplicationNumber: Release] = [:]
     /// Stops by others that are being lifted, piece by piece.
     private var continuing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
@@ -44,12 +44,12 @@ final class Stops {
     /// A cgroup that is not frozen by then is thawed and tried again later (§ 5).
     private static let longestFreeze: Microseconds = 500_000
 
-    /// The delay before a verification: a look at two hundred processes takes milliseconds of a processor that others
-    /// wait for.
+    /// The delay before a verification: examining two hundred processes takes milliseconds of a processor for
+    /// which others wait.
     private static let verificationLag: Microseconds = 5_000
 
     private enum Order {
-        /// Other applications are let go first.
+        /// Other applications are released first.
         case waiting
         /// It is being stopped.
         case stopping
@@ -57,11 +57,11 @@ final class Stops {
 
     private struct Release {
         enum Purpose {
-            /// It was requested: its main process is continued, whatever has stopped it.
+            /// It was requested: its main process is continued, no matter what has stopped it.
             case resumption
             /// The stop was given up, or cannot be kept.
             case surrender
-            /// It is no application any more.
+            /// It is no longer an application.
             case removal
         }
 
@@ -100,7 +100,7 @@ final class Stops {
         verification = try loop.timer { [weak self] in self?.verify() }
     }
 
-    /// What may still be done within this event.
+    /// The work that may still be done within this event.
     private var turn: Budget { turns.budget }
 
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
@@ -114,8 +114,8 @@ final class Stops {
         standings.watch(number)
         held = held.filter { table[$0]?.suspender.holdsAnybody == true || orders[$0] != nil }
         takeOver(application)
-        // Until now the process was in another application's extent, and may have been frozen with it: that
-        // application's cgroup is judged again.
+        // Until now the process was in another application's extent, and may have been frozen with it, so
+        // that application's cgroup is examined again.
         guard !held.isEmpty, let hierarchy,
             let cgroup = try? Cgroup.of(application.process.pid, in: hierarchy, proc: proc)
         else { return }
@@ -133,7 +133,7 @@ final class Stops {
                 suspender.handOver(application.process, to: application.suspender)
             else { continue }
             held.insert(number)
-            // In this order: at every moment each of them is in a record.
+            // This order ensures that each of them is in a record at every moment.
             _ = records.write(number)
             _ = records.write(other)
         }
@@ -150,18 +150,18 @@ final class Stops {
 
     // MARK: Orders
 
-    /// Chooses how it will be stopped, which is written down before it is done.
+    /// Chooses how it will be stopped; this is recorded before it is done.
     func prepare(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         application.suspender.prepare(within: turn, isForeign: table.isForeign)
     }
 
-    /// A stop that could not be written down is not carried out.
+    /// A stop that could not be recorded is not carried out.
     func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
         core.report(.stopFailed(number, "it could not be recorded: \(failure)"))
     }
 
-    /// Checks whether anything speaks against its stop.
+    /// Checks for objections to its stop.
     func check(_ number: ApplicationNumber, stands: Bool) {
         guard let application = table[number] else { return }
         objections.check(application, stands: stands) { [weak self] in
@@ -171,7 +171,7 @@ final class Stops {
 
     func stop(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        // What a look from before this stop finds no longer counts.
+        // The result of a look from before this stop no longer counts.
         objections.forget(number)
         held.insert(number)
         retries.cancel(number)
@@ -187,20 +187,21 @@ final class Stops {
     }
 
     /// A process that a removed application of the same user still holds may belong to this one now, and would be held
-    /// twice. A process that is still to be continued would be taken for one that another holder wants stopped.
+    /// twice. A process that must still be continued would be mistaken for one that another holder wants
+    /// stopped.
     private func isAwaitingReleases(_ application: Registered) -> Bool {
         continuing[application.number] != nil || holdsOthers(application)
             || removals.contains { $0.application.user == application.user }
     }
 
-    /// The process was moved: what the daemon froze is another application's now, or no application's. It is thawed
-    /// first.
+    /// The process was moved: the cgroup that the daemon froze now belongs to another application, or to
+    /// none. It is thawed first.
     private func holdsOthers(_ application: Registered) -> Bool {
         if application.suspender.holdsOthersOnly { application.suspender.release() }
         return application.suspender.holdsOthersOnly
     }
 
-    /// What is still to be let go of removed applications.
+    /// The processes of removed applications that must still be released.
     private var removals: some Sequence<Release> {
         [releases, deferred].lazy.flatMap(\.values).filter { $0.purpose == .removal }
     }
@@ -237,7 +238,7 @@ final class Stops {
         }
     }
 
-    /// Whether there is nothing more to do for this stop. In that case, what follows has been begun.
+    /// Whether this stop needs no more work. In that case, the next step has been begun.
     private func isComplete(_ number: ApplicationNumber, _ progress: Suspender.Progress) -> Bool {
         guard let application = table[number] else { return true }
         switch progress {
@@ -261,19 +262,21 @@ final class Stops {
             guard application.suspender.isOutOfReach, let failure = application.suspender.failures.last else {
                 return false
             }
-            // Its main process is out of the daemon's reach, which waiting will not change.
+            // The daemon cannot stop its main process, and waiting will not change that.
             core.report(.stopFailed(number, failure.description))
             return true
         }
     }
 
-    /// All of it is stopped. Another process may have frozen it meanwhile, or its cgroup may no longer be its own.
+    /// The whole application is stopped. Another process may have frozen it meanwhile, or its cgroup may no
+    /// longer be its own.
     private func haveStopped(_ number: ApplicationNumber) {
         sensor.look(at: number)
         verifySoon(number)
     }
 
-    /// Not before the processes that the announcement wakes have had their turn: what is stopped changes no more.
+    /// Not before the processes that the announcement wakes have run: a stopped application no longer
+    /// changes.
     private func verifySoon(_ number: ApplicationNumber) {
         if unverified.isEmpty { verification?.arm(at: now() + Self.verificationLag) }
         unverified.insert(number)
@@ -291,7 +294,7 @@ final class Stops {
 
     /// A thaw makes the life cycle order the stop again, this time by signal.
     private func verify(_ number: ApplicationNumber) -> Retries<ApplicationNumber>.Outcome {
-        // A dying process is in no cgroup any more. What is under way is verified once it is stopped.
+        // A dying process is no longer in a cgroup. A stop in progress is verified once it is complete.
         guard let application = table[number], let known = core.application(number),
             known.stop.enforcement == .stopped, !known.isTerminating,
             orders[number] == nil, releases[number] == nil,
@@ -320,7 +323,7 @@ final class Stops {
         core.report(.stopFailed(number, why))
     }
 
-    /// Lets it run if something waits to be read by it, or if that cannot be determined.
+    /// Lets it run if it has something to read, or if that cannot be determined.
     func breathe(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         objections.lookForUnread(application) { [weak self] isUnread in
@@ -329,7 +332,7 @@ final class Stops {
         }
     }
 
-    /// Completes everything that was begun, however long it takes: the daemon ends.
+    /// Completes everything that was begun, no matter how long it takes, because the daemon ends.
     func finish() {
         for number in continuing.keys { _ = goOn(continuing: number, .unlimited) }
         kills.finishAll()
@@ -342,7 +345,7 @@ final class Stops {
         release(number, .resumption, sparingMain)
     }
 
-    /// Continues what the daemon has stopped of it, unless another holder wants it stopped.
+    /// Continues the processes that the daemon has stopped, unless another holder wants them stopped.
     func letGo(_ number: ApplicationNumber, sparingMain: Bool) {
         release(number, .surrender, sparingMain)
     }
@@ -353,8 +356,8 @@ final class Stops {
         release(Release(application: application, purpose: purpose, sparingMain: sparingMain))
     }
 
-    /// Lets it go, piece by piece, and reports that it runs. This replaces a stop that is under way. A cgroup that
-    /// cannot be thawed just now, for example for want of descriptors, is thawed once that is possible.
+    /// Releases it, piece by piece, and reports that it runs. This replaces a stop in progress. A cgroup that
+    /// cannot be thawed now, for example because of a lack of descriptors, is thawed once that is possible.
     private func release(_ release: Release) {
         let number = release.application.number
         retries.cancel(number)
@@ -370,7 +373,7 @@ final class Stops {
             let outcome = goOn(releasing: number, turn)
             guard outcome == .settled else { return outcome }
             haveReleased(release)
-            // The report may be no news, but the record still has what was held.
+            // The report may contain nothing new, but the record still has the holds.
             records.rewrite(number)
             return .settled
         }
@@ -399,7 +402,7 @@ final class Stops {
                 if stop?.isSignalledByOthers == false { reportResumed(application) }
                 return
             }
-            // A holder that was seen since wants it stopped, and that is not the daemon's to end.
+            // A holder that was seen since wants it stopped, and the daemon must not end that stop.
             if stop?.others != nil { return reportResumed(application) }
             // It may have been stopped before by a holder whose stop has been removed from the records since. If it was
             // given up, another holder's freeze stays.
@@ -422,10 +425,10 @@ final class Stops {
         removals.contains { $0.application.suspender.holds(process) }
     }
 
-    /// All of its processes have SIGKILL, except those that were out of reach.
+    /// All of its processes have got SIGKILL, except those that the daemon may not signal.
     func haveKilled(_ number: ApplicationNumber) {
         if let release = deferred.removeValue(forKey: number) { self.release(release) }
-        // A process that was out of reach lives on.
+        // A process that the daemon may not signal keeps running.
         records.rewrite(number)
         noteLetGo(number)
     }
@@ -467,12 +470,12 @@ final class Stops {
         }
         continuing[number] = nil
         for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
-        // It is wanted stopped by now: if it runs for a moment, no other process has continued it.
+        // By now it must be stopped: if it runs for a moment, no other process has continued it.
         if orders[number] != .waiting { reportResumed(application) }
         return .settled
     }
 
-    /// A freeze that also holds others is not this application's to lift.
+    /// A freeze that also holds other applications must not be lifted for this one.
     private func thawOthers(within own: Cgroup, _ application: Registered) {
         for _ in 0..<Standings.mostLevels {
             guard let cgroup = anothersFreeze(of: application), cgroup.isWithin(own) else { return }
@@ -501,7 +504,7 @@ final class Stops {
         retries.cancel(number)
         orders[number] = nil
         let former = releases.removeValue(forKey: number) ?? deferred.removeValue(forKey: number)
-        // Processes of it that live on must not stay stopped without a hold.
+        // Its surviving processes must not stay stopped without a hold.
         let release = Release(
             application: application, purpose: .removal, sparingMain: former?.sparingMain ?? false)
         guard kills.isUnderWay(number) else { return self.release(release) }
@@ -510,22 +513,22 @@ final class Stops {
         kills.finish(number)
     }
 
-    /// The application's cgroup, if another process has told it to freeze.
+    /// The application's cgroup, if another process has ordered it to freeze.
     private func anothersFreeze(of application: Registered) -> Cgroup? {
         application.suspender.isFreezeOurs ? nil : standings.toldCgroup(of: application.number)
     }
 
     private func continueMain(_ application: Registered) {
-        // The process may have ended, or belong to another user: then it is not ours to continue.
+        // The process may have ended, or belong to another user. In that case we must not continue it.
         try? Extent.signal(SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
     }
 
-    /// Reports what was let go, and the standing of its main process after that. SIGCONT wakes a process before kill(2)
-    /// returns, so a process that is still stopped was stopped again.
+    /// Reports the release, and the standing of its main process after it. SIGCONT wakes a process before
+    /// kill(2) returns, so a process that is still stopped was stopped again.
     private func reportResumed(_ application: Registered) {
         let number = application.number
         guard let standing = standings.standing(of: number) else { return }
-        // While something is under way, a stop that is seen may be the daemon's own.
+        // While an order is in progress, an observed stop may be the daemon's own.
         let isDone =
             releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
         core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
@@ -562,7 +565,7 @@ final class Stops {
 
     // MARK: After another daemon
 
-    /// Takes up what an earlier daemon had stopped, or was about to stop.
+    /// Takes over the stops that an earlier daemon had made, or was about to make.
     func adopt(_ application: Registered, _ holding: Holding) {
         held.insert(application.number)
         // Both, if a stop with the freezer had begun in the middle of a release by signal.
@@ -581,7 +584,8 @@ final class Stops {
         standings.standing(of: number).map { $0.signal != .none } ?? true
     }
 
-    /// Lets go what no hold requires: the previous daemon had dropped its hold, and ended before it could act on that.
+    /// Releases processes that no hold requires to be stopped: the previous daemon had dropped its hold, and
+    /// ended before it could act on that.
     func releaseUnheld(_ number: ApplicationNumber) {
         guard let known = core.application(number), known.holds.isEmpty, known.stop.enforcement == .none,
             table[number]?.suspender.holdsAnybody == true

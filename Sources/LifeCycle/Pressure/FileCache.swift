@@ -1,6 +1,6 @@
 /// Pages of files in memory, as the kernel counts them for the machine or for one cgroup; all in bytes.
 public struct FileCache: Equatable, Sendable {
-    /// What is in memory now: `Active(file)` and `Inactive(file)`.
+    /// The pages in memory now: `Active(file)` and `Inactive(file)`.
     public var cached: UInt64
     /// Evicted from memory since the machine, or the cgroup, started.
     public var evicted: UInt64
@@ -43,7 +43,7 @@ public struct FileChurn: Equatable, Sendable {
     /// The same for the active application alone, if it is known.
     public private(set) var front: Front?
 
-    /// What is known about the active application's own pages.
+    /// The figures about the active application's own pages, if known.
     public struct Front: Equatable, Sendable {
         public var refaulting = 0.0
         public var waiting = 0.0
@@ -61,7 +61,7 @@ public struct FileChurn: Equatable, Sendable {
         self.front = front
     }
 
-    /// Takes in what happened between two looks, `span` seconds apart.
+    /// Adds the changes between two samples, `span` seconds apart.
     mutating func take(_ before: MemorySample, _ after: MemorySample, span: Double) {
         guard span > 0, let old = before.files, let new = after.files else { return }
         let share = span / (span + 0.5)
@@ -73,7 +73,7 @@ public struct FileChurn: Equatable, Sendable {
             front = nil
             return
         }
-        // Another application is in front: its counts begin with this look.
+        // Another application is active now: its counts begin with this sample.
         guard let then = before.front, then.number == now.number else {
             front = Front()
             return

@@ -1,15 +1,15 @@
 public import AppStateContract
 
-/// § 6: warn, push out, end; each step only while the pressure lasts.
+/// § 6: warn, page out, end; each step only while the pressure lasts.
 extension Machine {
     /// The value of `MemoryPressure`.
     public var memoryPressure: MemoryPressure { pressure.level }
 
-    /// What the end of an application would free, if an event has had it measured.
+    /// The memory that the end of an application would free, if it was measured in an event.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
-    /// The active application that a source concerns; nil: there is none, or there are several, each in a session of
-    /// its own.
+    /// The active application that a source concerns; nil: there is none, or there are several, each in its
+    /// own session.
     public func front(of source: PressureSource) -> ApplicationNumber? {
         var found: ApplicationNumber?
         for application in applications.values
@@ -20,8 +20,8 @@ extension Machine {
         return found
     }
 
-    /// `Mode=observe`: how many bytes the end of this application would have given back, if the present memory event
-    /// would have ended it; nil otherwise.
+    /// `Mode=observe`: the bytes that the end of this application would have freed, if the present memory
+    /// event would have ended it; nil otherwise.
     public func wouldBeReclaimed(_ number: ApplicationNumber) -> UInt64? {
         settings.mode == .observe ? pressure.promised[number] : nil
     }
@@ -32,12 +32,11 @@ extension Machine {
             !application.isLaunching
         else { return nil }
         switch application.state {
-        // An application that is being continued already runs, as far as we know, and so does one that is being
-        // drained.
+        // An application that is being continued or drained may already run.
         case .suspended
         where application.isStopped && application.stop.enforcement != .continuing
             && !application.stop.breath.isUnderWay
-            // A window that policy has left visible must not disappear.
+            // A visible window of an application that policy has suspended must not disappear.
             && (application.windowLevel == .hidden || !application.isHeldByDecision):
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
@@ -55,7 +54,7 @@ extension Machine {
         for source in sources {
             let gauge = kept[source] ?? PressureGauge()
             pressure.gauges[source] = gauge
-            // A watcher that starts anew has lost its alarm.
+            // A watcher that has been restarted has lost its alarm.
             if !gauge.isEpisodeOpen { step.effects.append(.sampleMemory(source)) }
         }
         for (source, gauge) in kept where pressure.gauges[source] == nil && gauge.level == .critical {
@@ -133,7 +132,7 @@ extension Machine {
         update(number, .pressure) { $0.termination = nil }
     }
 
-    /// An application that was being ended lives on.
+    /// An application that was being ended keeps running.
     mutating func calledOff(_ number: ApplicationNumber) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
@@ -161,7 +160,7 @@ extension Machine {
             pressure.pagedOut[number] = nil
             pressure.promised[number] = nil
             pressure.excluded.remove(number)
-            // This also holds for a victim that was no longer waited for: its memory has come free only now.
+            // This also applies to a victim that was no longer awaited: its memory has become free only now.
             forgetChurn()
         }
         guard pressure.victim?.number == number else { return }
@@ -189,8 +188,8 @@ extension Machine {
         }
     }
 
-    /// An end that began in the background is called off if the application must not be ended any more. In front, it
-    /// never may.
+    /// An end that began in the background is cancelled if the application must no longer be ended. A
+    /// foreground application must never be ended.
     mutating func decideReclaim(_ next: inout Application) {
         guard next.termination?.verdict == .reclaimed, next.termination?.dueKill != nil,
             let why = objectionToReclaim(next)
@@ -203,14 +202,14 @@ extension Machine {
         if application.state == .active || application.state == .inactive {
             return "it has come to the front"
         }
-        if !application.reclaimable { return "it is not reclaimable any more" }
+        if !application.reclaimable { return "it is no longer reclaimable" }
         return settings.mode == .observe ? "the configuration says observe" : nil
     }
 
     // MARK: The levels
 
-    /// A source is no longer critical: what its event has cost, and which applications were spared in it, is counted
-    /// anew. Below twice the critical amount an event may stay open for days.
+    /// A source is no longer critical: the numbers of ended and spared applications start again. Below twice
+    /// the critical amount an event may stay open for days.
     private mutating func relax(_ source: PressureSource) {
         pressure.kills[source] = nil
         pressure.exhausted.remove(source)
@@ -231,7 +230,7 @@ extension Machine {
     private mutating func warn(_ source: PressureSource, _ level: MemoryPressure) {
         // What another source has already announced is not announced again.
         let others = pressure.gauges.filter { $0.key != source && $0.value.level >= level }.keys
-        // One user's slice does not concern every user.
+        // The pressure in one user's slice does not concern every user.
         if source.user == nil, !others.contains(where: { $0.user == nil }) {
             step.effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
         }
@@ -242,7 +241,7 @@ extension Machine {
         makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .pressure, warning: level))
     }
 
-    /// Applications that could do nothing about it are not warned.
+    /// Applications that could not react are not warned.
     mutating func warn(_ number: ApplicationNumber, _ level: MemoryPressure) {
         guard let application = applications[number], application.isReachable,
             application.state != .suspended, application.state != .notRunning

@@ -1,14 +1,14 @@
 import AppStateContract
 
-/// § 6: which applications give memory back, and when.
+/// § 6: which applications are ended or paged out, and when.
 extension Machine {
-    /// Only these applications give back what a source is short of.
+    /// Only the end of these applications frees memory that a source is short of.
     private func isPayer(_ application: Application, of source: PressureSource) -> Bool {
         source.concerns(application)
             && (!source.isPart || pressure.members[source]?.contains(application.number) == true)
     }
 
-    /// Pushes out a few applications at a time: ends and measurements wait behind them.
+    /// Pages out a few applications at a time, because ends and measurements wait behind them.
     mutating func pageOut() {
         guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
         let gauges = pressure.gauges.filter { $0.value.level > .normal }
@@ -41,13 +41,13 @@ extension Machine {
         guard pressure.victim == nil,
             pressure.measuringSince.map({ step.now - $0 > Pressure.measureWait }) ?? true
         else { return }
-        // Promised memory has not been given back.
+        // The expected memory has not been freed.
         if settings.mode == .enforce { pressure.promised = [:] }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
                 at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
                 hasCheaper: pressure.awaitsPageOuts(step.now), settings.pressure)
-            // A cgroup that has not been looked into has no known members yet.
+            // A cgroup that has not been measured has no known members yet.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
             let victim = victim(of: source)
             if victim.map({ $0.rank == .background || $0.isUnsaved }) ?? true, source.user == nil {
@@ -57,7 +57,7 @@ extension Machine {
             guard let victim, let payer = applications[victim.number],
                 end(victim, for: source)
             else { continue }
-            // One stall ends one application, however many sources have reported it.
+            // One stall ends one application, no matter how many sources have reported it.
             for other in pressure.gauges.keys where isPayer(payer, of: other) {
                 pressure.gauges[other]?.relieved()
             }
@@ -90,7 +90,8 @@ extension Machine {
         return ReclaimPolicy.first(of: candidates, usage: usage)
     }
 
-    /// Whether it is ended or, in `observe`, would be. False if the source has cost as many applications as it may.
+    /// Whether it is ended or, in `observe`, would be. False if the source has reached its limit of ended
+    /// applications.
     private mutating func end(_ victim: ReclaimPolicy.Candidate, for source: PressureSource) -> Bool {
         let number = victim.number
         guard settings.mode == .enforce else {

@@ -14,30 +14,31 @@ struct Pressure: Equatable, Sendable {
     var gauges: [PressureSource: PressureGauge] = [:]
     var level = MemoryPressure.normal
     var levelChangedAt: Microseconds?
-    /// What the end of each application would free, as last measured.
+    /// The memory that the end of each application would free, as last measured.
     var sizes: [ApplicationNumber: UInt64] = [:]
     var victim: Victim?
-    /// The applications in the cgroup of each source that is a part of the machine, as last measured.
+    /// The applications in the cgroup of each source that covers a part of the machine, as last measured.
     var members: [PressureSource: Set<ApplicationNumber>] = [:]
     /// No candidates for the rest of the event: they were spared, or killed without success.
     var excluded: Set<ApplicationNumber> = []
-    /// Applications whose memory was pushed out, and since when they were suspended at that time.
+    /// Applications whose memory was paged out, and the time since which they were suspended then.
     var pagedOut: [ApplicationNumber: Microseconds] = [:]
-    /// Applications whose memory is being pushed out.
+    /// Applications whose memory is being paged out.
     var beingPagedOut: Set<ApplicationNumber> = []
-    /// Bytes freed by the page-outs that have finished since none was under way.
+    /// The bytes freed by the finished page-outs of the present batch.
     var broughtByPageOut: UInt64 = 0
-    /// Until then, no application is ended for pages in use as long as page-outs are under way.
+    /// Until then, no application is ended for thrashing as long as page-outs are in progress.
     var pageOutsWaitedUntil: Microseconds?
-    /// How many applications each source has cost: ends for one user's slice do not count for the other sources.
+    /// The number of applications that were ended for each source: ends for one user's slice do not count for
+    /// the other sources.
     var kills: [PressureSource: Int] = [:]
-    /// `Mode=observe`: what the ends that were announced would have freed.
+    /// `Mode=observe`: the memory that the announced ends would have freed.
     var promised: [ApplicationNumber: UInt64] = [:]
     /// Sources, of more than one user, for which no suspended application is left.
     var exhausted: Set<PressureSource> = []
-    /// When sizes are to be measured again.
+    /// When sizes must be measured again.
     var measureAt: Microseconds?
-    /// Since when the first sizes of the event are being measured: without them no application is chosen.
+    /// Since when the first sizes of the event are being measured. Without them no application is chosen.
     var measuringSince: Microseconds?
 
     /// While an event lasts, sizes are measured this often.
@@ -47,23 +48,23 @@ struct Pressure: Equatable, Sendable {
     /// Smaller applications are not worth a page-out: Android compacts above 12 MB resident.
     static let leastPageOut: UInt64 = 12 << 20
 
-    /// The least result whose effect is worth waiting for: less is used up in a moment.
+    /// The smallest result whose effect is worth waiting for. Less is used up in a moment.
     static let noticeablePageOut: UInt64 = 4 << 20
     /// Page-outs are awaited no longer than this.
     static let pageOutWait: Microseconds = 500_000
 
-    /// The most page-outs under way at a time: ends and measurements wait behind them.
+    /// The most page-outs at a time, because ends and measurements wait behind them.
     static let mostPageOuts = 4
 
-    /// Whether an application was ended in this event for the memory that a source is about. What a cgroup gives back
-    /// below its own limit counts for no other source.
+    /// Whether an application was ended in this event for the memory of a source. Memory that is freed below
+    /// a cgroup's own limit does not count for other sources.
     func hasEnded(for source: PressureSource) -> Bool {
         kills.contains { kill in
             kill.value > 0 && (kill.key == source || gauges[kill.key]?.sample?.isLimited == false)
         }
     }
 
-    /// Whether memory may still come free without ending an application.
+    /// Whether memory may still become free without ending an application.
     func awaitsPageOuts(_ now: Microseconds) -> Bool {
         !beingPagedOut.isEmpty && pageOutsWaitedUntil.map { now < $0 } ?? false
     }
@@ -85,7 +86,7 @@ struct Pressure: Equatable, Sendable {
         return levelChangedAt + PressureGauge.rest
     }
 
-    /// Memory is no longer short: what was remembered about the event is forgotten.
+    /// Memory is no longer short: forgets the data about the event.
     mutating func close() {
         excluded = []
         kills = [:]

@@ -2,22 +2,23 @@ public import AppStateContract
 
 /// The level of one source.
 ///
-/// A PSI trigger opens an *episode*. Only while an episode is open is memory sampled, more often as it falls. PSI alone
-/// is too late: after the first trigger a growing application uses up the page cache quietly, and everything stalls at
-/// once when it is gone (§ 6). Where there is little page cache to use up, nothing stalls before all of it is gone. So
-/// an episode also opens when the kernel reports that memory was taken and a look finds it near the line. The episode
-/// ends when neither has indicated a shortage for a while.
+/// A PSI trigger opens an *episode*. Only while an episode is open is memory sampled, more often as it falls.
+/// PSI alone is too late: after the first trigger a growing application uses up the page cache without
+/// stalls, and everything stalls at once when the cache is gone (§ 6). If there is little page cache, nothing
+/// stalls before all of it is gone. An episode therefore also opens when the kernel reports that memory was
+/// allocated and a check finds little memory left. The episode ends when neither has indicated a shortage for
+/// a while.
 ///
 /// The level rises to `critical` at once. Every other change comes at least `rest` after the previous one, and the
 /// level falls only after `rest` without a reason to stay, so that it does not flap.
 public struct PressureGauge: Equatable, Sendable {
     /// The level in force.
     public private(set) var level = MemoryPressure.normal
-    /// When `sampled` is wanted next; nil: no episode is open, or a sample is on its way.
+    /// When `sampled` is due next; nil: no episode is open, or a sample is on its way.
     public private(set) var nextSample: Microseconds?
     fileprivate var episode: Episode?
     private var changedAt: Microseconds?
-    /// What the last look at memory found, while no episode is open.
+    /// The result of the last check of memory, while no episode is open.
     private var lastLook: Look?
 
     private struct Look: Equatable, Sendable {
@@ -25,16 +26,17 @@ public struct PressureGauge: Equatable, Sendable {
         var time: Microseconds
     }
 
-    /// The least time between two changes of the level, and the least calm before it falls.
+    /// The least time between two changes of the level, and the least time of calm before it falls.
     static let rest: Microseconds = 2_000_000
     /// Memory has recovered at twice the critical amount, and is no longer critical at a quarter more than that amount.
     private static let recovered = 8
     private static let relieved = 5
-    /// Memory has not recovered if, at the pace at which it falls, it would be critical this soon.
+    /// Memory has not recovered if, at its present rate of decrease, it would be critical this soon.
     private static let foresight = 10.0
-    /// Seconds. Before the first end of an event it is not known how long one takes on a machine that may be slow.
+    /// Seconds. Before the first end in an event it is unknown how long an end takes on this machine, which
+    /// may be slow.
     private static let firstHaste = 3.0
-    /// After that, an end is known to take some tenths of a second, and to free what was measured.
+    /// After that, an end is known to take some tenths of a second, and to free the measured amount.
     private static let haste = 0.75
     private static let longestPause: Microseconds = 100_000
     private static let shortestPause: Microseconds = 5_000
@@ -56,7 +58,7 @@ public struct PressureGauge: Equatable, Sendable {
         /// A trigger that has not been answered yet.
         var owesAnswer = false
         var sample: MemorySample?
-        /// Something was given back since the sample, so it no longer shows what is needed.
+        /// Memory was freed since the sample, so the sample no longer shows what is needed.
         var isOutOfDate = false
         var sampledAt: Microseconds = 0
         /// Bytes a second; negative: available memory rises.
@@ -90,8 +92,8 @@ public struct PressureGauge: Equatable, Sendable {
         nextSample = now
     }
 
-    /// Takes a look at memory while no episode is open. Returns how many bytes may be taken before the next look; nil:
-    /// an episode is open from now on.
+    /// Checks memory while no episode is open. Returns how many bytes may be allocated before the next check;
+    /// nil: an episode is open from now on.
     mutating func looked(at sample: MemorySample, at now: Microseconds, _ settings: PressureSettings)
         -> UInt64?
     {
@@ -111,7 +113,7 @@ public struct PressureGauge: Equatable, Sendable {
             nextSample = now
             return nil
         }
-        // Half of the distance, each time: a few looks while memory falls, none while it does not.
+        // Half of the distance each time: a few checks while memory falls, none while it does not.
         let half = (sample.available - critical) / 2
         // File pages are being evicted, and it soon shows which of them are read back.
         let isEvicting = open.churn.evicting > 0 && ThrashingPolicy.isShort(sample, critical)
@@ -126,13 +128,13 @@ public struct PressureGauge: Equatable, Sendable {
         if nextSample != nil { nextSample = now }
     }
 
-    /// Something has changed that makes a look worthwhile: an application has ended.
+    /// Something has changed that makes a check worthwhile: an application has ended.
     mutating func sampleNow(_ now: Microseconds) {
         if episode != nil { nextSample = now }
         episode?.isOutOfDate = true
     }
 
-    /// Takes a sample: decides the level, and when to look again.
+    /// Processes a sample: decides the level, and when to check again.
     mutating func sampled(_ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) {
         guard var open = episode else { return }
         open.take(sample, at: now)
@@ -161,21 +163,21 @@ public struct PressureGauge: Equatable, Sendable {
         }
     }
 
-    /// Whether file pages may be what is left to give: an episode is open, there is no swap, and so little is left that
-    /// the pages in use are next.
+    /// Whether only file pages can be paged out: an episode is open, there is no swap, and so little memory
+    /// is left that the pages in use are next.
     func wantsFilePages(_ settings: PressureSettings) -> Bool {
         guard level > .normal, let sample = episode?.sample, sample.swapTotal == 0 else { return false }
         return ThrashingPolicy.isShort(sample, settings.criticalAvailable.bytes(of: sample.total))
     }
 
-    /// Whether an application must give memory back now: memory is critical, and a process already waits for it or will
-    /// in a moment, or three fifths of the critical amount are gone. Low memory alone is no reason, nor is a stall
-    /// alone: any user can stall in a cgroup that they throttle themselves.
+    /// Whether an application must be ended now: memory is critical, and a process already waits for it or
+    /// will in a moment, or three fifths of the critical amount are gone. Low memory alone is not a reason,
+    /// and neither is a stall alone: any user can cause a stall in a cgroup that they throttle themselves.
     ///
     /// - Parameters:
-    ///   - promised: bytes that count as given back already.
-    ///   - hasEnded: an application has given memory back in this event.
-    ///   - hasCheaper: memory can come free without ending an application.
+    /// - promised: bytes that already count as freed.
+    /// - hasEnded: an application was ended in this event.
+    /// - hasCheaper: memory can become free without ending an application.
     func wantsRelief(
         at now: Microseconds, promised: UInt64, hasEnded: Bool, hasCheaper: Bool = false,
         _ settings: PressureSettings
@@ -195,18 +197,18 @@ public struct PressureGauge: Equatable, Sendable {
         guard episode.owesRelief, let stalledAt = episode.stalledAt,
             now - stalledAt <= settings.critical.window
         else { return false }
-        // A cgroup stalls because of its own limit, however much is calculated to be left.
+        // A cgroup stalls because of its own limit, no matter how much is calculated to be left.
         return sample.isLimited || sample.isSwapUsedUp || left < Self.ample(critical, of: sample.total)
     }
 
-    /// An application is giving memory back.
+    /// An application is being ended.
     mutating func relieved() {
         episode?.owesRelief = false
         episode?.owesAnswer = false
         forgetChurn()
     }
 
-    /// There is more room: what was read back until now does not show what will be needed.
+    /// There is more room, so the pages read back until now do not show what will be needed.
     mutating func forgetChurn() { episode?.churn = FileChurn() }
 
     private func hasRested(_ now: Microseconds) -> Bool { changedAt.map { now - $0 >= Self.rest } ?? true }
@@ -252,7 +254,7 @@ public struct PressureGauge: Equatable, Sendable {
 
     private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
         guard let sample = episode.sample else { return 0 }
-        // Pages in use may be next; that shows within some tenths of a second.
+        // Pages in use may be evicted next; this shows within some tenths of a second.
         if episode.churn.evicting >= ThrashingPolicy.leastChurn, ThrashingPolicy.isShort(sample, critical) {
             return Self.pauseInNeed
         }
@@ -280,10 +282,10 @@ extension PressureGauge.Episode {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
             let pace = (Double(before.available) - Double(sample.available)) / span
-            // Memory is taken in bursts, so older values weigh less: half of them is forgotten in 500 ms. Memory that
-            // an end has given back does not show the pace at which others take memory.
+            // Memory is taken in bursts, so older values weigh less: half of them is forgotten in 500 ms.
+            // Memory that an end has freed does not show the rate at which others allocate memory.
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
-            // Nor do the pages that were evicted until then show anything.
+            // The pages that were evicted until then do not show it either.
             if !isOutOfDate { churn.take(before, sample, span: span) }
         }
         self.sample = sample

@@ -1,6 +1,6 @@
 /// `[Pressure]`: when memory counts as short, and how far the daemon may go (§ 6).
 public struct PressureSettings: Equatable, Sendable {
-    /// What a PSI trigger waits for (Documentation/accounting/psi.rst of the kernel).
+    /// The condition of a PSI trigger (Documentation/accounting/psi.rst of the kernel).
     public struct Trigger: Equatable, Sendable {
         public enum Kind: String, Sendable, CaseIterable {
             /// At least one task waits for memory.
@@ -28,8 +28,8 @@ public struct PressureSettings: Equatable, Sendable {
         /// A share of all memory, in hundredths of a per cent; at most 512 MiB (§ 6).
         case share(UInt32)
 
-        /// The amount in bytes if there are `total` bytes: never more than half of them. Otherwise a typing error could
-        /// make an idle machine short of memory.
+        /// The amount in bytes if there are `total` bytes: never more than half of them. Otherwise a typing
+        /// error could make memory count as short on an idle machine.
         public func bytes(of total: UInt64) -> UInt64 {
             switch self {
             case .bytes(let bytes): return min(bytes, total / 2)
@@ -51,13 +51,14 @@ public struct PressureSettings: Equatable, Sendable {
     public var thrashingLimit: UInt32? = 1_000
     /// PSI files to watch; empty: the machine's and, if it has one, each user slice's.
     public var sources: [String] = []
-    /// How long a killed application may take to be gone before the next one is considered. lmkd waits 100 ms.
+    /// How long the daemon waits for a killed application to be gone before it considers the next one. lmkd
+    /// waits 100 ms.
     public var killWait: Microseconds = 250_000
     /// The time between `WillTerminate` and SIGKILL of a background application.
     public var terminateGrace: Microseconds = 1_000_000
-    /// The most applications that one source may cost in one event.
+    /// The most applications that may be ended for one source in one event.
     public var killsPerEvent = 16
-    /// Whether to serve org.freedesktop.LowMemoryMonitor, if no other process does.
+    /// Whether to provide org.freedesktop.LowMemoryMonitor, if no other process does.
     public var servesLowMemoryMonitor = true
 
     public init() {}

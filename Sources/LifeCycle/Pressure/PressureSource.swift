@@ -1,11 +1,11 @@
-/// A PSI file that is watched, and the memory that it is about.
+/// A PSI file that is watched, and the memory to which it refers.
 public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
     /// The PSI file.
     public let path: String
     /// Only this user's applications are concerned; nil: all.
     public let user: UInt32?
-    /// It is about a cgroup that is neither the machine nor the whole slice of a user: memory is taken only from
-    /// applications that were found in it.
+    /// It refers to a cgroup that is neither the machine nor the whole slice of a user: only applications
+    /// that were found in it are ended.
     public let isPart: Bool
 
     public init(path: String, user: UInt32? = nil, isPart: Bool = false) {
@@ -27,13 +27,13 @@ public struct MemorySample: Equatable, Sendable {
     public var total: UInt64
     public var swapTotal: UInt64
     public var swapFree: UInt64
-    /// Free pages that CPUs keep for themselves. MemAvailable leaves them out, and memory that an end has just given
-    /// back stays there for a while.
+    /// Free pages on the per-CPU lists. MemAvailable does not include them, and memory that an end has just
+    /// freed stays there for a while.
     public var perCPU: UInt64
     /// Whether it is the headroom of a cgroup below its own limit, not the machine's.
     public var isLimited: Bool
-    /// Microseconds in which some process waited for memory, according to the source's PSI file, since that began to
-    /// count.
+    /// Microseconds in which some process waited for memory, according to the source's PSI file, since the
+    /// file began to count.
     public var waited: UInt64
     /// The machine's file pages; nil: not known, or the sample is of a cgroup below its own limit.
     public var files: FileCache?

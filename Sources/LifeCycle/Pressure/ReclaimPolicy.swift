@@ -8,11 +8,11 @@ import AppStateContract
 /// | `stopped`: suspended, because another process stopped it or a client requested that | the same | the same |
 /// | `background`: in the background, `automatic`, without a task, a mode or another exemption; notified before | the same | bytes × time in the background |
 ///
-/// This order holds first among applications without unsaved changes. Those with unsaved changes follow only when none
-/// of the former is left.
+/// This order applies first to applications without unsaved changes. Those with unsaved changes follow only
+/// when none of the former is left.
 ///
-/// An application is no candidate if `reclaimable` is false, or if it is launching, being ended, active, inactive, or
-/// was spared or stuck in this event.
+/// An application is not a candidate if `reclaimable` is false, if it is launching, being ended, active or
+/// inactive, or if it was spared or stuck in this event.
 public enum ReclaimPolicy {
     /// How near its end an application is.
     public enum Rank: Int, Comparable, Sendable, CaseIterable {
@@ -23,16 +23,16 @@ public enum ReclaimPolicy {
         public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
     }
 
-    /// What the policy knows about an application.
+    /// The data about an application that the policy uses.
     public struct Candidate: Equatable, Sendable {
         public var number: ApplicationNumber
         public var user: UInt32
         public var rank: Rank
-        /// Its end would lose something.
+        /// Its end would lose unsaved data.
         public var isUnsaved: Bool
         /// How long it has been suspended, or in the background.
         public var age: Microseconds
-        /// What its end would free; 0: not known.
+        /// The memory that its end would free; 0: not known.
         public var bytes: UInt64
 
         public init(
@@ -53,7 +53,7 @@ public enum ReclaimPolicy {
 
     /// The application to end first; nil: none.
     ///
-    /// - Parameter usage: what the applications of each user hold, in bytes, whatever their state.
+    /// - Parameter usage: the memory of each user's applications, in bytes, regardless of their state.
     public static func first(of candidates: [Candidate], usage: [UInt32: UInt64]) -> Candidate? {
         // An equal share is the same for all users, so the user furthest above it is the one who holds most.
         candidates.min { left, right in

@@ -9,8 +9,8 @@ public struct Relaunch: Equatable, Sendable {
     func isSame(as other: Relaunch) -> Bool { id == other.id && user == other.user }
 }
 
-/// Applications that were ended because memory was short and are to be started again, one after the other: what all of
-/// them need at once would end them again.
+/// Applications that were ended because memory was short and will be started again, one after the other. If
+/// all of them were started at once, they would be ended again.
 struct Relaunches: Equatable, Sendable {
     private var waiting: [Relaunch] = []
     private var begun: [(relaunch: Relaunch, at: Microseconds)] = []
@@ -18,7 +18,8 @@ struct Relaunches: Equatable, Sendable {
 
     /// How long memory is watched before the next one is started.
     static let pause: Microseconds = 10_000_000
-    /// An application that is ended this often within an hour does not fit on this machine.
+    /// An application that is ended this often within an hour is not started again: this machine has too
+    /// little memory for it.
     static let mostInAnHour = 3
     private static let hour: Microseconds = 3_600_000_000
     private static let most = 64
@@ -44,7 +45,7 @@ struct Relaunches: Equatable, Sendable {
     /// When the next one may be started; nil: none waits.
     var nextDue: Microseconds? { waiting.isEmpty ? nil : earliest }
 
-    /// The application that is started now; nil: it is not time yet.
+    /// The application that must be started now; nil: it is not yet time.
     mutating func takeDue(at now: Microseconds) -> Relaunch? {
         guard !waiting.isEmpty, now >= earliest else { return nil }
         earliest = now.advanced(saturatingBy: Self.pause)
@@ -56,7 +57,7 @@ struct Relaunches: Equatable, Sendable {
 }
 
 extension Machine {
-    /// An application was ended because memory was short, and is to be started again.
+    /// An application was ended because memory was short, and will be started again.
     mutating func noteReclaimed(_ application: Application) {
         guard application.rule?.relaunchReclaimed == true else { return }
         let relaunch = Relaunch(id: application.id, user: application.user, session: application.session)
@@ -65,7 +66,8 @@ extension Machine {
         }
     }
 
-    /// Starts one when memory is no longer short at all: what is started now must not be ended next.
+    /// Starts one when memory is no longer short at all, because the started application must not be ended
+    /// next.
     mutating func relaunchReclaimed() {
         guard isMemoryAmple, let relaunch = relaunches.takeDue(at: step.now) else { return }
         step.effects.append(.relaunch(relaunch))

@@ -1,32 +1,32 @@
-/// Whether the application in front is losing pages that it uses (§ 6): one pure function.
+/// Whether the active application is losing pages that it uses (§ 6): one pure function.
 ///
-/// The kernel counts every page of a file as available. If all of them are in use, it takes them all the same:
-/// processes that need memory must search for them, and processes that used them must read them back. That is
-/// *thrashing*:
+/// The kernel counts every page of a file as available. It evicts these pages even if they are in use:
+/// processes that need memory must search for them, and processes that used them must read them back. This is
+/// called *thrashing*:
 ///
 /// | | `CriticalAvailable` | pages of files taken | read back | who waits |
 /// | --- | --- | --- | --- | --- |
 /// | pages in use are read back | less than 4 times is left | much | much | |
 /// | pages in use are searched for others | less than twice is left | much | | any process, 7 % of the time: the kernel's own search counts (`kswapd`) |
 ///
-/// In both cases the active application waits 1 % of the time, if that is known.
+/// In both cases the active application must also wait 1 % of the time, if this is known.
 ///
 /// *Much* is `ThrashingLimit` of the file cache within a second. Android's lmkd compares the same two
-/// (`thrashing_limit`). If the active application has a cgroup with a memory controller, what is read back, and the
-/// file cache that it is compared with, are its own.
+/// (`thrashing_limit`). If the active application has a cgroup with a memory controller, its own refaults are
+/// compared with its own file cache.
 ///
-/// Reading a large file once takes pages and reads none back. Reading back what was lost before, with memory free
-/// again, takes none. A program that uses more than the machine has thrashes even with much memory left, and ending
-/// another application does not help it.
+/// Reading a large file once evicts pages and reads none back. Reading lost pages back when memory is free
+/// again evicts none. A program that uses more than the machine has thrashes even with much memory left, and
+/// ending another application does not help it.
 public enum ThrashingPolicy {
     /// Multiples of `CriticalAvailable`.
     static let roomToReadBack: UInt64 = 4
     static let roomToSearch: UInt64 = 2
-    /// The share of the time that the application in front waits.
+    /// The share of the time that the active application waits.
     static let frontWaiting = 0.01
     /// As in the default of the trigger `Warning`, which is lmkd's.
     static let waitingToSearch = 0.07
-    /// Less than this is never much, however small the cache: bytes a second.
+    /// Less than this never counts as much, no matter how small the cache is: bytes a second.
     static let leastChurn = 1_048_576.0
 
     /// - Parameters:

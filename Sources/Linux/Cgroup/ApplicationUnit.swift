@@ -7,12 +7,12 @@
 /// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the
 ///   desktop entry is `SNAP_APP`; for a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
 ///
-/// A name that follows no rule is still a unit, but its application is not guessed.
+/// A name that follows none of these rules is still a unit, but its application is not guessed.
 public struct ApplicationUnit: Hashable, Sendable {
     /// Its cgroup: the path from the root of the hierarchy to the unit.
     public let path: String
     /// The id of the application's desktop entry, at most 255 bytes without control characters and `/`; nil if the name
-    /// holds none. The process that starts a unit names it: this is a name, not an identity.
+    /// holds none. The process that starts a unit chooses the name: it is a name, not an identity.
     public let application: String?
 
     /// The outermost application's unit of a path: an application may make cgroups of its own below its unit, and may
@@ -41,7 +41,7 @@ public struct ApplicationUnit: Hashable, Sendable {
     private static let service = ".service"
     private static let ownLauncher = "appstate"
 
-    /// The name without its type; nil if it is no application's unit.
+    /// The name without its type; nil if it is not an application's unit.
     private static func body(of name: String) -> String? {
         guard name.hasBytes(prefix: app) || name.hasBytes(prefix: snap) else { return nil }
         for type in [scope, service] where name.hasBytes(suffix: type) {

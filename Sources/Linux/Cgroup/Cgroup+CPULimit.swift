@@ -2,7 +2,8 @@ import Glibc
 
 extension Cgroup {
     /// Removes the limit of processor time (`cpu.max`), so that its processes die quickly. Removes only its own limit,
-    /// not those of the cgroups above, which hold others. The limit is not restored: dying processes need none.
+    /// not those of the cgroups above, which hold others. The limit is not restored, because dying processes
+    /// do not need it.
     ///
     /// Does nothing if there is no limit, or no cpu controller.
     public func liftCPULimit() throws(KernelFailure) {

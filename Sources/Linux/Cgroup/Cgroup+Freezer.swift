@@ -6,8 +6,8 @@ extension Cgroup {
     public struct Events: Equatable, Sendable {
         /// Whether it or a cgroup below holds a living process.
         public let isPopulated: Bool
-        /// Whether it is frozen, whoever asked for it: by the file of this cgroup or of one above it. Cgroups below it
-        /// may not be frozen yet: see `unfrozenDescendants()`.
+        /// Whether it is frozen, no matter by which process: by the file of this cgroup or of one above it.
+        /// Cgroups below it may not be frozen yet: see `unfrozenDescendants()`.
         public let isFrozen: Bool
     }
 
@@ -16,12 +16,12 @@ extension Cgroup {
         try readOnce("cgroup.events") { Events(parsing: $0.rest) }
     }
 
-    /// Whether it is frozen now, whoever asked for it.
+    /// Whether it is frozen now, no matter by which process.
     public func isFrozen() throws(KernelFailure) -> Bool {
         try events().isFrozen
     }
 
-    /// The cgroups below it that are not frozen yet. To be called when the cgroup itself is frozen.
+    /// The cgroups below it that are not frozen yet. Must be called when the cgroup itself is frozen.
     ///
     /// For a cgroup that has both processes of its own and cgroups below, the kernel reports `frozen 1` once its own
     /// processes are frozen or once all below are, whichever is first (kernel/cgroup/freezer.c, `cgroup_update_frozen`,
@@ -39,18 +39,19 @@ extension Cgroup {
         return found
     }
 
-    /// Whether its own `cgroup.freeze` asks for a freeze. The kernel does not report who wrote it.
+    /// Whether its own `cgroup.freeze` requests a freeze. The kernel does not report which process wrote it.
     public func wantsFrozen() throws(KernelFailure) -> Bool {
         try readOnce("cgroup.freeze") { $0.unsigned().map { $0 != 0 } }
     }
 
-    /// Asks the kernel to freeze everything in it and below. That takes effect a moment later: read `events()` once
-    /// now, then wait with `CgroupEvents`. Processes that join later are frozen, too; SIGKILL still works.
+    /// Makes the kernel freeze all processes in it and below. This takes effect a moment later: read
+    /// `events()` once now, then wait with `CgroupEvents`. Processes that join later are frozen, too; SIGKILL
+    /// still works.
     public func freeze() throws(KernelFailure) {
         try write("1", to: "cgroup.freeze")
     }
 
-    /// Withdraws that. While a cgroup above it is frozen, it stays frozen.
+    /// Withdraws the request to freeze. While a cgroup above it is frozen, it stays frozen.
     public func thaw() throws(KernelFailure) {
         try write("0", to: "cgroup.freeze")
     }

@@ -17,11 +17,11 @@ extension Cgroup {
         /// Each after the one that contains it.
         public internal(set) var cgroups: [Cgroup] = []
         /// Whether some are missing: there are more than `Cgroup.mostDescendants`, or one has a name that is not UTF-8,
-        /// so that we could overlook what is in it.
+        /// so that we could miss processes in it.
         public internal(set) var isPartial = false
     }
 
-    /// At most this many cgroups below an application's are looked at; with more, it is stopped by signal.
+    /// At most this many cgroups below an application's are examined; with more, it is stopped by signal.
     public static let mostDescendants = 128
 
     /// All cgroups below it, from the directories. A cgroup that vanishes meanwhile is skipped.
@@ -68,7 +68,7 @@ extension Cgroup {
         try members().processes
     }
 
-    /// Whether there are more threads than these in it and below, as far as it can be looked at.
+    /// Whether there are more threads than these in it and below, as far as it can be examined.
     public func hasMoreThreads(than limit: Int) throws(KernelFailure) -> Bool {
         var count = 0
         for cgroup in try [self] + descendants().cgroups {
@@ -134,7 +134,8 @@ extension Cgroup {
             guard let name, found.cgroups.count < Cgroup.mostDescendants,
                 let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)
             else {
-                // A user who makes one such name can make fifty thousand: the others are not looked for.
+                // A user who creates one such name can create fifty thousand, so the others are not searched
+                // for.
                 found.isPartial = true
                 return
             }

@@ -21,10 +21,10 @@ extension Cgroup {
     /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own below its
     /// unit, and may name them as it likes.
     public var applicationUnit: Cgroup? {
-        // Once over the path: a user may nest cgroups as deep as a path is long.
+        // One pass over the path: a user may nest cgroups as deep as the length of a path allows.
         for component in path.utf8.split(separator: Self.slash)
         where Self.isApplicationUnit(String(Substring(component))) {
-            // The outermost comes first. What the mount does not show is nil.
+            // The outermost comes first. A cgroup that the mount does not show is nil.
             if let unit = Cgroup(path: String(Substring(path.utf8[..<component.endIndex])), in: hierarchy) {
                 return unit
             }
@@ -32,7 +32,7 @@ extension Cgroup {
         return nil
     }
 
-    /// What the cgroup is for: some units hold more than one application by their nature.
+    /// The purpose of the cgroup: some units contain more than one application by design.
     var purpose: Purpose {
         let unit = Self.unitName(name)
         if isRoot { return .root }
@@ -42,7 +42,7 @@ extension Cgroup {
         return .any
     }
 
-    /// What a cgroup is for, as far as its name tells.
+    /// The purpose of a cgroup, as far as its name indicates it.
     enum Purpose: Equatable {
         /// The root of the hierarchy.
         case root

@@ -2,8 +2,9 @@ import Glibc
 
 /// A control group by its place in the unified hierarchy (cgroups(7)); nothing is opened or made here.
 ///
-/// This is a place, not an identity: when a cgroup is removed, another may be made there. `identifier()` tells the two
-/// apart. Only the owner can do that, in cgroups that are the owner's anyway.
+/// This is a place, not an identity: when a cgroup is removed, another may be created there. `identifier()`
+/// distinguishes the two. Only the owner can replace a cgroup, in a hierarchy that belongs to the owner
+/// anyway.
 public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     /// The path from the root of the hierarchy, as in `/proc/PID/cgroup`: `/` or `/a/b`.
     public let path: String
@@ -41,7 +42,7 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
         guard let cgroup = Cgroup(path: path, in: hierarchy) else {
             throw KernelFailure(operation: operation, subject: subject, errno: EXDEV)
         }
-        // A living cgroup may have been given such a name.
+        // A living cgroup may have such a name.
         if path.hasBytes(suffix: " (deleted)"), !Files.exists(cgroup.directory) {
             throw KernelFailure(operation: operation, subject: subject, errno: ENOENT)
         }

@@ -8,7 +8,7 @@
 ///
 /// Every process in the application's own unit belongs to it, orphaned or not, for example a crash handler whose
 /// parents have ended. The unit is the application's own unless its process descends from another process in the unit:
-/// a program that is started in a terminal is no reason to freeze the terminal.
+/// a program that is started in a terminal is not a reason to freeze the terminal.
 public enum CgroupExtent {
     /// Whether a cgroup represents an application.
     public enum Answer: Equatable, Sendable {
@@ -25,7 +25,7 @@ public enum CgroupExtent {
         case rootCgroup
         /// It is the scope of a whole session (§ 2).
         case sessionScope(String)
-        /// It is a service manager's own cgroup, or a slice, and no application's unit (§ 5).
+        /// It is a service manager's own cgroup, or a slice, and not an application's unit (§ 5).
         case notApplicationUnit(String)
         /// Its directory belongs to another user than the application (§ 2).
         case directoryOf(UInt32, not: UInt32)
@@ -33,8 +33,8 @@ public enum CgroupExtent {
         case holdsDaemon(Cgroup)
         /// The registered process is not in it, or is gone.
         case mainOutside(ProcessIdentity)
-        /// It has more processes or cgroups than are looked at (`ExtentWalk.mostProcesses`), or a cgroup that we cannot
-        /// name.
+        /// It has more processes or cgroups than are examined (`ExtentWalk.mostProcesses`), or a cgroup whose
+        /// name we cannot represent.
         case seenInPart
         /// It holds processes that we cannot see, in other PID namespaces (§ 2).
         case unseenProcesses(Int)
@@ -49,9 +49,9 @@ public enum CgroupExtent {
         case stranger(ProcessIdentity, parent: Int32, session: Int32)
     }
 
-    /// Judges a snapshot. `main` is the registered process and `uid` its application's user; `daemon` is the cgroup of
-    /// this process, if it is in one; `isForeign` says whether a process is an application of its own, and is not
-    /// called for `main`.
+    /// Evaluates a snapshot. `main` is the registered process and `uid` its application's user; `daemon` is
+    /// the cgroup of this process, if it is in one; `isForeign` says whether a process is an application of
+    /// its own, and is not called for `main`.
     public static func judge(
         _ snapshot: CgroupSnapshot, main: ProcessIdentity, owner uid: UInt32, daemon: Cgroup?,
         isForeign: (ProcessIdentity) -> Bool
@@ -86,7 +86,7 @@ public enum CgroupExtent {
         return .own(remainder: snapshot.outside)
     }
 
-    /// Why the cgroup cannot represent an application, whatever is in it; nil if it may.
+    /// Why the cgroup cannot represent an application, regardless of its processes; nil if it may.
     static func reasonOfPlace(
         _ cgroup: Cgroup, _ directoryOwner: UInt32, _ uid: UInt32, _ daemon: Cgroup?
     ) -> Reason? {
@@ -112,7 +112,7 @@ extension CgroupExtent.Reason: CustomStringConvertible {
         case .directoryOf(let owner, let uid): "it belongs to uid \(owner), the application to uid \(uid)"
         case .holdsDaemon(let cgroup): "appstated itself is in it, in \(cgroup)"
         case .mainOutside(let main): "process \(main) is not in it"
-        case .seenInPart: "not all of it can be looked at"
+        case .seenInPart: "not all of it can be examined"
         case .unseenProcesses(let count):
             "\(count) of its processes cannot be seen from this PID namespace"
         case .otherOwner(let process, let owner, let uid):
@@ -154,7 +154,7 @@ private struct Lines {
 
     init(_ snapshot: CgroupSnapshot, main: ProcessIdentity) {
         self.main = main
-        // A process that left the cgroup in the middle of the look may be in both lists.
+        // A process that left the cgroup during the examination may be in both lists.
         processes = Dictionary(
             (snapshot.members + snapshot.forebears).map { ($0.identity.pid, $0) },
             uniquingKeysWith: { first, _ in first })

@@ -1,14 +1,14 @@
 import Glibc
 
-/// The facts that `CgroupExtent` judges: a cgroup, the processes in it, and how they descend.
+/// The facts that `CgroupExtent` evaluates: a cgroup, the processes in it, and their ancestry.
 public struct CgroupSnapshot: Equatable, Sendable {
-    /// One process, as one look found it.
+    /// One process, as one examination found it.
     public struct Process: Equatable, Sendable {
         /// Its id and start time.
         public let identity: ProcessIdentity
         /// Its parent's id.
         public let parent: Int32
-        /// Its session (setsid(2)). It does not count in the judgement, but shows where an orphan comes from.
+        /// Its session (setsid(2)). It is not used in the evaluation, but shows where an orphan comes from.
         public let session: Int32
         /// Its four user ids.
         public let owner: Proc.Owner
@@ -33,8 +33,8 @@ public struct CgroupSnapshot: Equatable, Sendable {
 /// A `CgroupSnapshot` that is built piece by piece: of the cgroup, and of the extent of the application that begins
 /// with `main`.
 ///
-/// This is one look: a process that forks or moves meanwhile may be missing. What is frozen changes no more, so look
-/// and judge again once the cgroup is frozen, and thaw it if the second answer is no.
+/// This is one examination: a process that forks or moves meanwhile may be missing. A frozen cgroup no longer
+/// changes, so examine and evaluate it again once it is frozen, and thaw it if the second result is negative.
 struct CgroupLook {
     let cgroup: Cgroup
     private let main: ProcessIdentity
@@ -48,9 +48,9 @@ struct CgroupLook {
     /// A session is some ten processes deep. An application that a user starts at the end of a chain of thousands is
     /// stopped by signal.
     private static let mostForebears = 256
-    /// The next forebear, in the middle of a line of descent.
+    /// The next ancestor, in the middle of a line of ancestors.
     private var above: Int32?
-    /// How far each of the three loops has come.
+    /// The position of each of the three loops.
     private var next = (member: 0, line: 0, process: 0)
 
     init(at cgroup: Cgroup, main: ProcessIdentity) {
@@ -59,7 +59,8 @@ struct CgroupLook {
         walk = ExtentWalk(from: main)
     }
 
-    /// Continues; nil: the budget is spent. Throws what `Cgroup.members()` throws, and `EMFILE` and the like.
+    /// Continues; nil: the budget is spent. Throws the errors of `Cgroup.members()`, and errors such as
+    /// `EMFILE`.
     mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
     ) throws(KernelFailure) -> CgroupSnapshot? {
@@ -118,7 +119,7 @@ struct CgroupLook {
     }
 }
 
-/// Looks at processes, each once.
+/// Examines processes, each once.
 private struct Look {
     private(set) var seen: Set<Int32> = []
 
@@ -148,7 +149,7 @@ private struct Look {
             guard try proc.identity(of: process.pid) == process else { return false }
             return !place.isWithin(cgroup)
         } catch {
-            // Its cgroup is gone with all that lived in it: the process is a zombie.
+            // Its cgroup is gone with all its processes, so the process is a zombie.
             if error.isNoSuchProcess || error.isNoSuchCgroup { return false }
             // A cgroup that we cannot reach is another one.
             if error.errno == EXDEV || error.errno == ENODATA { return true }

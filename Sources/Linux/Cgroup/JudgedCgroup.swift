@@ -1,4 +1,4 @@
-/// How many descriptors may be held only for speed: some must be left for what is needed.
+/// How many descriptors may be held only for speed, because enough must be left for other purposes.
 public final class DescriptorBudget {
     private var left: Int
 
@@ -16,15 +16,15 @@ public final class DescriptorBudget {
     fileprivate func giveBack(_ count: Int) { left += count }
 }
 
-/// A cgroup that was found to be an application's own, and the processes that were in it.
+/// A cgroup that was found to represent an application, and the processes that were in it.
 final class JudgedCgroup {
     let cgroup: Cgroup
     private let identifier: UInt64
     /// In ascending order of their ids, as the cgroup's processes are read.
     private let members: [ProcessIdentity]
     private let owner: UInt32
-    /// All members, or none. If the kernel reports a pidfd's user ids (Linux 6.13), that is ten times as fast as a look
-    /// at the process's directory in /proc.
+    /// All members, or none. If the kernel reports a pidfd's user ids (Linux 6.13), this is ten times as fast
+    /// as reading the process's directory in /proc.
     private var held: [HeldProcess] = []
     private let budget: DescriptorBudget
 
@@ -40,19 +40,19 @@ final class JudgedCgroup {
 
     deinit { letGo() }
 
-    /// Whether `other` was judged with the same processes in it.
+    /// Whether `other` was evaluated with the same processes in it.
     func hasMembers(of other: JudgedCgroup) -> Bool {
         identifier == other.identifier && members == other.members
     }
 
-    /// With more members than these, a quick look is not quick.
+    /// With more members than these, a quick check is not quick.
     private static let mostLookedAt = 512
     private static let mostHeld = 128
 
     /// Whether `isUnchanged` can answer.
     var isSmall: Bool { members.count <= Self.mostLookedAt }
 
-    /// Holds the members, so that the next look is quick; not to be called while a caller waits.
+    /// Holds the members, so that the next check is quick. Must not be called while a caller waits.
     func hold(proc: Proc) {
         guard held.isEmpty, members.count <= Self.mostHeld, budget.take(members.count) else { return }
         for member in members {
@@ -69,7 +69,8 @@ final class JudgedCgroup {
         held = []
     }
 
-    /// Whether no process has joined the cgroup since it was judged, and all are still wholly the owner's.
+    /// Whether no process has joined the cgroup since it was evaluated, and all still belong entirely to the
+    /// owner.
     func isUnchanged(main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> Bool {
         guard isSmall, (try? cgroup.identifier()) == identifier,
             (try? cgroup.owner()) == owner,

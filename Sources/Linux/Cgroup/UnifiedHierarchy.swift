@@ -15,8 +15,8 @@ public struct UnifiedHierarchy: Hashable, Sendable {
         self.top = top
     }
 
-    /// Looks once in `/proc/self/mountinfo` (proc_pid_mountinfo(5)) for a mount of `cgroup2`, and prefers one of the
-    /// whole hierarchy to one of a part. Throws `ENODEV` if there is none.
+    /// Searches `/proc/self/mountinfo` (proc_pid_mountinfo(5)) once for a mount of `cgroup2`, and prefers one
+    /// of the whole hierarchy to one of a part. Throws `ENODEV` if there is none.
     public static func find(proc: Proc = Proc()) throws(KernelFailure) -> UnifiedHierarchy {
         var found: UnifiedHierarchy?
         try Mount.forEach(proc: proc) { mount in

@@ -5,13 +5,13 @@ public struct BaseDirectories: Equatable, Sendable {
     /// For configuration, in order of precedence: `XDG_CONFIG_HOME`, then `XDG_CONFIG_DIRS`.
     public let configuration: [String]
 
-    /// Takes the given directories. A path that is not absolute is ignored, as the specification demands.
+    /// Uses the given directories. A path that is not absolute is ignored, as the specification requires.
     public init(data: [String], configuration: [String]) {
         self.data = data.filter { $0.hasBytes(prefix: "/") }
         self.configuration = configuration.filter { $0.hasBytes(prefix: "/") }
     }
 
-    /// Takes the directories of an environment.
+    /// Uses the directories of an environment.
     ///
     /// - Parameter environment: returns the value of a variable; nil: it is not set, or empty.
     public init(environment: (String) -> String? = { Environment[$0] }) {

@@ -1,6 +1,6 @@
 /// The lines of a file in the format of systemd.syntax(7).
 public struct ConfigurationFile: Sendable {
-    /// `Key=value` and its place; without the white space around the two.
+    /// `Key=value` and its place, without the surrounding white space.
     public struct Assignment: Equatable, Sendable {
         public let line: Int
         public let section: String
@@ -13,7 +13,7 @@ public struct ConfigurationFile: Sendable {
         public let file: String
         /// 0: the complaint is about the whole file.
         public let line: Int
-        /// Empty if the line is no assignment.
+        /// Empty if the line is not an assignment.
         public let key: String
         public let problem: String
 
@@ -40,7 +40,7 @@ public struct ConfigurationFile: Sendable {
         }
     }
 
-    /// Reads a text; lines that make no sense become complaints.
+    /// Reads a text; invalid lines become complaints.
     ///
     /// - Parameter name: the file's name, for complaints.
     public init(_ text: String, name: String) {
@@ -104,12 +104,12 @@ public struct ConfigurationFile: Sendable {
         complaints.append(Complaint(file: name, line: line, key: key.excerpt, problem: problem))
     }
 
-    /// Puts the values of the file into `target`.
+    /// Stores the values of the file in `target`.
     ///
     /// - Parameters:
-    ///   - defaults: what empty values restore.
+    ///   - defaults: the values that empty values restore.
     ///   - rows: the keys of a section; nil: there is no such section.
-    /// - Returns: what was rejected; its target stays as it was.
+    /// - Returns: the rejected lines; their targets stay unchanged.
     public func apply<Target>(
         to target: inout Target, defaults: Target, rows: (String) -> [ConfigurationRow<Target>]?
     ) -> [Complaint] {

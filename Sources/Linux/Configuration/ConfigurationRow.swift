@@ -1,8 +1,8 @@
-/// What one key of a configuration means: how its value is read, and where the value is stored.
+/// The meaning of one key of a configuration: how its value is read, and where the value is stored.
 public struct ConfigurationRow<Target> {
     /// The name of the key.
     public let key: String
-    /// Takes a value; the second argument has the defaults. Returns what is wrong with the value, if anything.
+    /// Sets a value; the second argument has the defaults. Returns the error in the value, if there is one.
     let take: (inout Target, Target, String) -> [String]
 
     private init<Value>(
@@ -17,7 +17,7 @@ public struct ConfigurationRow<Target> {
         }
     }
 
-    /// Takes the value back, as an empty one does.
+    /// Resets the value, as an empty value does.
     public func restore(in target: inout Target, from defaults: Target) { _ = take(&target, defaults, "") }
 
     /// A key with one value. An empty value restores the default.
@@ -34,9 +34,10 @@ public struct ConfigurationRow<Target> {
         self.init(key, path) { text, value in kind.take(text) { value = $0 } }
     }
 
-    /// A key with a list. systemd.syntax(7): it may be given in several lines; an empty line starts it anew.
+    /// A key with a list. systemd.syntax(7): it may be given in several lines; an empty value clears the
+    /// list.
     ///
-    /// - Parameter add: takes the words of one line; returns what is wrong with them.
+    /// - Parameter add: adds the words of one line; returns the error in them.
     public init<List>(
         _ key: String, list path: WritableKeyPath<Target, List>,
         add: @escaping ([String], inout List) -> [String]
@@ -53,7 +54,7 @@ public struct ConfigurationValue<Value> {
     private let wanted: String
 
     /// - Parameters:
-    ///   - wanted: the complaint about a text that is no such value: `is no number`.
+    ///   - wanted: the complaint about a text that is not such a value: `is not a number`.
     ///   - read: the value that a text means; nil: none.
     public init(_ wanted: String, read: @escaping (String) -> Value?) {
         self.wanted = wanted

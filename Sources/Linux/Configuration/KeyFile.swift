@@ -3,9 +3,9 @@ import Glibc
 /// A file of groups with keys and values, as the Desktop Entry Specification 1.5 describes it ("Basic format of the
 /// file").
 ///
-/// It is read byte by byte: bytes that are not UTF-8 are replaced in the value that holds them, and harm no other
-/// value. A line that does not follow the format is skipped. Two groups of one name, which no program should write, are
-/// one, and of two keys of one name the last counts, as in GLib.
+/// It is read byte by byte: bytes that are not UTF-8 are replaced in the value that contains them, and do not
+/// affect other values. A line that does not follow the format is skipped. As in GLib, two groups with the
+/// same name, which no program should write, are merged, and of two keys with the same name the last counts.
 public struct KeyFile: Sendable {
     /// The most bytes that are read of one file.
     public static let limit = 1 << 22
@@ -38,7 +38,8 @@ public struct KeyFile: Sendable {
         }
     }
 
-    /// Reads a regular file. A file that is longer than `limit` is refused: half of it would mean something else.
+    /// Reads a regular file. A file that is longer than `limit` is refused, because half of it could have a
+    /// different meaning.
     ///
     /// - Parameters:
     ///   - path: the file.

@@ -22,7 +22,7 @@ public enum TimeSpan {
         case infinity
     }
 
-    /// Parses a span; nil if the text is none, or does not fit 64 bits of microseconds.
+    /// Parses a span; nil if the text is not a span, or does not fit 64 bits of microseconds.
     public static func parse(_ text: String) -> Parsed? {
         var rest = Substring(text).drop { $0.isWhitespace }
         if rest == "infinity" { return .infinity }
@@ -48,7 +48,7 @@ public enum TimeSpan {
         return "\(microseconds / unit.microseconds)\(unit.name)"
     }
 
-    /// Takes one number with its unit off the front.
+    /// Removes one number with its unit from the front.
     private static func takePart(_ rest: inout Substring) -> UInt64? {
         let whole = rest.prefix { $0.isDecimalDigit }
         rest = rest.dropFirst(whole.count)

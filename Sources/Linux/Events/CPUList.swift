@@ -12,7 +12,8 @@ enum CPUList {
         return cpus
     }
 
-    /// Nil for text that is not such a list, or that goes beyond 8,192 CPUs, the most that Linux can be built for.
+    /// Nil for text that is not such a list, or that exceeds 8,192 CPUs, the most that Linux can be built
+    /// for.
     static func parse(_ text: String) -> [Int32]? {
         var found: [Int32] = []
         for part in text.split(whereSeparator: { $0 == "," || $0 == "\n" }) {

@@ -31,7 +31,7 @@ public final class ClockTimer {
         return true
     }
 
-    /// Takes the report, so that the next one can come.
+    /// Consumes the report, so that the next one can arrive.
     public func take() {
         var count: UInt64 = 0
         // ECANCELED: the clock was set.

@@ -1,13 +1,13 @@
 import CLinux
 
-/// Opens the descriptors that a process with fewer rights will use (`HandedOver`).
+/// Opens the descriptors that a process with fewer privileges will use (`HandedOver`).
 public enum HandOver {
     /// The machine's namespace, whatever namespace the service manager has put us in: PrivateNetwork= also applies to
     /// ExecStartPre=+.
     private static let machinesNetwork = "/proc/1/ns/net"
 
     /// Opens every descriptor that can be opened, passes each to `body` with its name, and closes it after that.
-    /// Returns the failures: the process with fewer rights does without those descriptors.
+    /// Returns the failures: the process with fewer privileges has to do without those descriptors.
     public static func open(_ body: (String, borrowing Descriptor) -> Void) -> [KernelFailure] {
         var failures: [KernelFailure] = []
         func attempt(_ open: () throws(KernelFailure) -> Void) {

@@ -1,10 +1,11 @@
 import Glibc
 
-/// Descriptors that a process with more rights opened for this process before it was started: perf events, which the
-/// kernel gives only to `CAP_PERFMON` (perf_event_open(2)), or only to `CAP_SYS_ADMIN` where
-/// `kernel.perf_event_paranoid` is 3; a socket that asks about the sockets of the machine's network namespace; and a
-/// socket that is notified of CPUs that come online. A process that has them needs neither capability. A descriptor
-/// that was not handed over is opened when it is needed, with the process's own rights.
+/// Descriptors that a process with more privileges opened for this process before it was started: perf
+/// events, which the kernel gives only to `CAP_PERFMON` (perf_event_open(2)), or only to `CAP_SYS_ADMIN`
+/// where `kernel.perf_event_paranoid` is 3; a socket for queries about the sockets of the machine's network
+/// namespace; and a socket that is notified of CPUs that come online. A process that has them needs neither
+/// capability. A descriptor that was not handed over is opened when it is needed, with the process's own
+/// privileges.
 ///
 /// They stay open for the life of the process. `HandOver` opens them.
 public struct HandedOver: Sendable {
@@ -56,7 +57,7 @@ public struct HandedOver: Sendable {
     /// The socket that is notified of CPUs.
     func uevents() throws(KernelFailure) -> Descriptor? { try duplicate(Self.cpus) }
 
-    /// The network namespace that `socket()` asks about.
+    /// The network namespace to which `socket()` refers.
     func networkNamespace() throws(KernelFailure) -> Descriptor? { try duplicate(Self.network) }
 
     /// A copy, because the caller may close it and ask for it again.

@@ -3,13 +3,14 @@ import Glibc
 /// Reports that a process begins to wait for a file lock, as the kernel sees it. Uses perf events on the tracepoints of
 /// fs/locks.c, one of each for every online CPU, filtered in the kernel.
 ///
-/// A hint only means: look at `FileLocks` now. It comes in the waiter's context, once the waiter is in the kernel's
-/// list and before it sleeps. A lock that is free causes no hint, nor does a request that does not wait (`LOCK_NB`,
-/// `F_SETLK`). A wait that continues after a signal, or behind another waiter that came first, causes another hint.
-/// Every process on the machine causes hints: look no more often than you can afford.
+/// A hint only means that `FileLocks` should be read now. It comes in the waiter's context, once the waiter
+/// is in the kernel's list and before it sleeps. A free lock causes no hint, and neither does a request that
+/// does not wait (`LOCK_NB`, `F_SETLK`). A wait that continues after a signal, or behind another waiter that
+/// came first, causes another hint. Every process on the machine causes hints, so limit how often you read
+/// the locks.
 ///
-/// Not seen: locks that a network or FUSE file system arbitrates itself, which `/proc/locks` does not show either, and
-/// waits on a CPU that comes online later.
+/// Not detected: locks that a network or FUSE file system arbitrates itself, which `/proc/locks` does not
+/// show either, and waits on a CPU that comes online later.
 public final class LockTrace {
     /// The tracepoint and its filter for each kind of wait.
     ///
@@ -31,8 +32,8 @@ public final class LockTrace {
     /// trace, `EACCES` or `EPERM` if we may not, otherwise the kernel's error. In these cases read `FileLocks` at
     /// intervals.
     ///
-    /// Pause the trace when no hint is of use: while it is on, each request for a file lock on the machine costs its
-    /// caller the filter. Closing the trace takes the kernel some 100 ms.
+    /// Pause the trace when no hints are needed: while it is on, each request for a file lock on the machine
+    /// costs its caller the time of the filter. Closing the trace takes the kernel some 100 ms.
     public static func open(
         tracefs root: String? = nil, handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> LockTrace {

@@ -130,7 +130,7 @@ final class PerfRing {
     var descriptor: Int32 { events[0].number }
 
     /// Turns the records on or off, which takes effect at once. Closing the ring does not: the kernel waits some 100 ms
-    /// until no task can be in its tracepoints any more (`tracepoint_synchronize_unregister`).
+    /// until no task can still be in its tracepoints (`tracepoint_synchronize_unregister`).
     func turn(on isOn: Bool) throws(KernelFailure) {
         for event in events { try event.turn(on: isOn) }
     }
@@ -153,7 +153,7 @@ final class PerfRing {
         return whole && head - tail <= UInt64(ring.count / 2)
     }
 
-    /// Gives the ring back to the kernel unread. Returns whether it held anything.
+    /// Discards the unread records. Returns whether there were any.
     func discard() -> Bool {
         let head = clinux_perf_head(mapping)
         guard head != clinux_perf_tail(mapping) else { return false }

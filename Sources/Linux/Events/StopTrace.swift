@@ -75,7 +75,7 @@ public final class StopTrace {
     }
 
     /// Whether the trace still covers every CPU that is online now. Has each CPU generate a SIGCONT to our own process.
-    /// Hints about other signals that arrive meanwhile are lost: scan the processes afterwards.
+    /// Hints about other signals that arrive meanwhile are lost, so scan the processes afterwards.
     public func isWhole() -> Bool {
         guard let online = try? CPUList.online(), online == cpus else { return false }
         // Enough for the most CPUs that Linux can be built for.
@@ -93,7 +93,7 @@ public final class StopTrace {
 
     /// Whether a SIGCONT to our own process appears in one of the rings.
     private func hearsItself(_ rings: [PerfRing]) throws(KernelFailure) -> Bool {
-        // A flood of other signals may crowd ours out.
+        // A flood of other signals may displace ours.
         for _ in 0..<8 {
             guard kill(getpid(), SIGCONT) == 0 else {
                 throw KernelFailure(operation: "self-test", subject: Self.proof, errno: errno)

@@ -33,12 +33,12 @@ public enum Extent {
 
 /// Sends one signal to every process of an extent, parents first; SIGKILL reaches the main process last. Each process
 /// is signalled through its pidfd, and only if all four of its user ids are `uid` at that moment. If they are not,
-/// `EPERM` is recorded, and its descendants are left alone too. A process that is gone is no failure. Works piece by
-/// piece.
+/// `EPERM` is recorded, and its descendants are left alone too. A process that is gone is not a failure.
+/// Works piece by piece.
 public final class SignalledExtent {
-    /// What could not be done, each failure once, and only the first of many of one kind (`FailureList`).
+    /// The failures, each once, and only the first of many of one kind (`FailureList`).
     public var failures: [KernelFailure] { list.failures }
-    /// The processes that were signalled, or are to be.
+    /// The processes that were signalled, or must be signalled.
     public var members: [ProcessIdentity] { held.map(\.identity) }
 
     private let proc: Proc
@@ -51,7 +51,7 @@ public final class SignalledExtent {
     private var outOfReach: Set<ProcessIdentity> = []
     private var next = 0
     private var offspring: Offspring?
-    /// Children that were found and are still to be held.
+    /// Children that were found and must still be held.
     private var born: ArraySlice<ProcessIdentity> = []
     private var knownBefore = 0
     /// Two walks that agree: one finds the set, the other finds no new process. An application that may fork meanwhile

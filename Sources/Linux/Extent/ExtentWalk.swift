@@ -3,8 +3,8 @@ struct Offspring {
     let parent: ProcessIdentity
     private enum Stage {
         case begin
-        /// Threads to look at, the place where the threads after them are listed, the list that is being read, and the
-        /// children found so far.
+        /// The threads to examine, the place where the threads after them are listed, the list that is being
+        /// read, and the children found so far.
         case threads(ArraySlice<Int32>, next: Int?, ChildList?, [Int32])
         case candidates(ArraySlice<Int32>)
     }
@@ -24,7 +24,7 @@ struct Offspring {
             case .begin:
                 stage = .threads([], next: 0, nil, [])
             case .threads(var threads, var next, var list, var children):
-                // So that the array is not copied for each piece.
+                // This prevents the array from being copied for each piece.
                 stage = .begin
                 var isSpent = false
                 var isListed = true
@@ -90,20 +90,20 @@ public struct ExtentWalk {
     private var known: Set<ProcessIdentity> = []
     private var next = 0
     private var offspring: Offspring?
-    /// Children of the process before `next` that are still to be looked at.
+    /// Children of the process before `next` that must still be examined.
     private var born: ArraySlice<ProcessIdentity> = []
     private var isDone = false
 
     private let limit: Int
 
-    /// Has looked at no process yet, and finds `limit` processes at most.
+    /// Has not examined any process yet, and finds at most `limit` processes.
     public init(from main: ProcessIdentity, limit: Int = ExtentWalk.mostProcesses) {
         self.main = main
         self.limit = limit
     }
 
-    /// Continues the walk; true: `found` is whole. A process that is registered or forks in between may be missing or
-    /// present.
+    /// Continues the walk; true: `found` is complete. A process that is registered or forks in between may be
+    /// missing or present.
     public mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
     ) -> Bool {

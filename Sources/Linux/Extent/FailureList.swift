@@ -1,8 +1,8 @@
-/// Summarizes what could not be done to many processes: the first failure of each kind, and whether there were others.
-/// Thousands of children fail for the same reason.
+/// Summarizes the failures of operations on many processes: the first failure of each kind, and whether there
+/// were others. Thousands of children may fail for the same reason.
 struct FailureList {
     private var entries: [(first: KernelFailure, hasOthers: Bool, isTold: Bool)] = []
-    /// More kinds of failures than one stop has.
+    /// The limit of kinds; one stop has fewer.
     private static let limit = 16
 
     /// Where there are several failures of one kind, the subject is that of the first, followed by "and others".

@@ -3,28 +3,28 @@ import Glibc
 /// Stops the processes of one application by signal: SIGSTOP through pidfds, parents first, repeated until the set is
 /// stable. Sends SIGCONT in the reverse order, only to the processes that it stopped.
 ///
-/// A process's children are not signalled before the process itself is stopped (`T`) with all its threads. A stopped
-/// process makes no more children, so the set closes from the top. And a process that waits in vfork(2) for its child
-/// to execute cannot stop while that child is stopped. Only a process that is not stopped after several calls is passed
-/// by.
+/// A process's children are not signalled before the process itself is stopped (`T`) with all its threads. A
+/// stopped process creates no more children, so the set is closed from the top down. In addition, a process
+/// that waits in vfork(2) for its child to execute cannot stop while that child is stopped. Only a process
+/// that is not stopped after several calls is skipped.
 public final class StoppedExtent {
-    /// How far the stopping has come.
+    /// The progress of the stop.
     public enum Progress: Equatable, Sendable {
-        /// The main process is `T`, every member is stopped, gone or out of our reach, and a further scan found no new
-        /// process.
+        /// The main process is `T`, every member is stopped, gone or inaccessible, and a further scan found
+        /// no new process.
         case complete
         /// Call `proceed` again shortly after: some process is not stopped yet.
         case pending
-        /// Call `proceed` again at once: there is more to do, or something was done.
+        /// Call `proceed` again at once: there is more to do, or the call made progress.
         case interrupted
     }
 
     /// The process that the extent begins with.
     public let main: ProcessIdentity
 
-    /// What could not be done since the extent was last begun, the first of each kind (`FailureList`). `EPERM`: the
+    /// The failures since the stop was last begun, the first of each kind (`FailureList`). `EPERM`: the
     /// user ids of a process are not all the owner's (it and its descendants are left alone). `E2BIG`: the extent has
-    /// more than `ExtentWalk.mostProcesses` processes. `EMFILE`: our descriptors do not suffice.
+    /// more than `ExtentWalk.mostProcesses` processes. `EMFILE`: we do not have enough descriptors.
     public var failures: [KernelFailure] { list.failures }
     private(set) var list = FailureList()
 
@@ -35,17 +35,18 @@ public final class StoppedExtent {
     private var known: Set<ProcessIdentity> = []
     private var call = 0
 
-    /// Members that are not stopped yet, or whose children were not looked at since; in the order of `held`.
+    /// Members that are not stopped yet, or whose children were not examined since; in the order of `held`.
     private var frontier: [Member] = []
     private var nextOfFrontier = 0
-    /// Members that were signalled and are not stopped yet. They are looked at again in the next call.
+    /// Members that were signalled and are not stopped yet. They are checked again in the next call.
     private var waiting: [Member] = []
-    /// How far the scan of all members has come, and whether it found a new process or a member that runs again.
+    /// The progress of the scan of all members, and whether it found a new process or a member that runs
+    /// again.
     private var scanned = 0
     private var isScanDirty = false
     private var hasProgressed = false
-    /// How often another process's SIGCONT took a stop of ours away before it took effect, since all members were
-    /// stopped.
+    /// How often another process's SIGCONT removed one of our stops before it took effect, since all members
+    /// were stopped.
     private var lostStops = 0
 
     private final class Member {
@@ -64,7 +65,7 @@ public final class StoppedExtent {
         var threads: ArraySlice<Int32>?
         /// Where the threads after those are listed; nil: there are no more.
         var nextThreads: Int?
-        /// Set while its children are being looked for, and while those that were found are still to be held.
+        /// Set while its children are being searched for, and while those that were found must still be held.
         var offspring: Offspring?
         var born: ArraySlice<ProcessIdentity> = []
         var hasLeft = false
@@ -100,19 +101,19 @@ public final class StoppedExtent {
     /// program.
     private static let leastPatience: UInt64 = 1_000_000
 
-    /// The result of one look at one member.
+    /// The result of one check of one member.
     private enum Step {
-        /// It is stopped, or as far as it will come; its children are next.
+        /// It is stopped, or will not get any further; its children are next.
         case settled
-        /// It was signalled: look again.
+        /// It was signalled: check it again.
         case changed
         /// It was signalled and is not stopped yet.
         case waiting
-        /// It has waited for so long that its children are stopped all the same.
+        /// It has taken so long that its children are stopped anyway.
         case stubborn
-        /// It has exited, or is not ours to stop, and is no longer a member.
+        /// It has exited, or we must not stop it, and it is no longer a member.
         case left
-        /// The budget is spent before all of its threads were looked at.
+        /// The budget was spent before all of its threads were examined.
         case interrupted
     }
 
@@ -123,14 +124,14 @@ public final class StoppedExtent {
         owner = uid
     }
 
-    /// The extent as far as it was found, parents first, without members that are gone or out of reach.
+    /// The extent as far as it was found, parents first, without members that are gone or inaccessible.
     public var members: [ProcessIdentity] { held.filter { !$0.hasLeft }.map(\.process.identity) }
 
-    /// The members that have our SIGSTOP, parents first. They are to be recorded, and to be continued.
+    /// The members that have our SIGSTOP, parents first. They must be recorded, and continued later.
     public var stoppedByUs: [ProcessIdentity] { held.filter(\.isHeldByUs).map(\.process.identity) }
 
     /// Whether another process continues a member as fast as it is stopped, as a terminal multiplexer does with the
-    /// programs in it. `proceed` would go on for ever.
+    /// programs in it. `proceed` would never finish.
     public var isContested: Bool { lostStops > Self.mostLostStops }
 
     /// After more than this many lost stops, we stop fighting (the life cycle contract, § 2).
@@ -145,8 +146,8 @@ public final class StoppedExtent {
     }
 
     /// Takes over members that an earlier value stopped (its `stoppedByUs`, in that order), to be continued by this
-    /// value. They include members that the signal has yet to stop. A process that is gone, or that runs on, is passed
-    /// over; a process that cannot be reached for another reason is in `failures`.
+    /// value. They include members that the signal has yet to stop. A process that is gone, or that runs, is
+    /// skipped; a process that cannot be reached for another reason is in `failures`.
     public func adopt(_ stopped: [ProcessIdentity]) {
         for identity in stopped where !known.contains(identity) && known.count < ExtentWalk.mostProcesses {
             do throws(KernelFailure) {
@@ -226,7 +227,7 @@ public final class StoppedExtent {
     /// Removes a member that is an application of its own from now on. It gets SIGCONT if this value stopped it. The
     /// members below it are handed to the other extent, which continues them later.
     ///
-    /// False: it was no member.
+    /// False: it was not a member.
     public func handOver(_ process: ProcessIdentity, to other: StoppedExtent) -> Bool {
         guard known.contains(process) else { return false }
         var line: Set = [process.pid]
@@ -256,17 +257,17 @@ public final class StoppedExtent {
         held.append(Member(member.process, below: member.parent, .stopped(byUs: true)))
     }
 
-    /// Sends SIGKILL to all members, the main process last, and forgets them all. After `complete` no process is left
-    /// behind, because no member can fork. A member that no longer wholly belongs to the owner, or that is an
-    /// application of its own by now, is continued instead if we had stopped it. False: the budget is spent, and the
-    /// remaining ones are still members.
+    /// Sends SIGKILL to all members, the main process last, and forgets them all. After `complete` no process
+    /// is missed, because no member can fork. A member that no longer wholly belongs to the owner, or that is
+    /// an application of its own by now, is continued instead if we had stopped it. False: the budget is
+    /// spent, and the remaining ones are still members.
     @discardableResult
     public func kill(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool = { _ in false }
     ) -> Bool {
         forgetWork()
         // The kernel continues the stopped members of a process group when the last member dies that had a parent
-        // outside of the group (setpgid(2), "orphaned process group"): they would go on forking.
+        // outside of the group (setpgid(2), "orphaned process group"): they would continue to fork.
         while let member = held.popLast() {
             known.remove(member.process.identity)
             guard !member.hasLeft else { continue }
@@ -307,7 +308,8 @@ public final class StoppedExtent {
             do throws(KernelFailure) {
                 try member.process.checkOwner(owner, proc: proc)
             } catch {
-                // If we cannot look, for want of descriptors, no process must stay stopped because of that.
+                // If we cannot check because of a lack of descriptors, no process must stay stopped for that
+                // reason.
                 if error.errno == EPERM { throw error }
             }
         }
@@ -320,7 +322,7 @@ public final class StoppedExtent {
         while nextOfFrontier < frontier.count {
             let member = frontier[nextOfFrontier]
             if !member.hasLeft {
-                // A member whose children are being taken up was looked at already.
+                // A member whose children are being added was already checked.
                 let step = member.isAmongChildren ? .settled : advance(member, budget, isForeign)
                 switch step {
                 case .settled, .stubborn:
@@ -343,8 +345,8 @@ public final class StoppedExtent {
         return true
     }
 
-    /// Looks at all members and their children once more; false: the budget is spent. Puts each process that is new,
-    /// and each member that runs again, into the frontier.
+    /// Checks all members and their children once more; false: the budget is spent. Puts each process that is
+    /// new, and each member that runs again, into the frontier.
     private func scan(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         if scanned == 0, held.first?.isAmongChildren != true {
             isScanDirty = false
@@ -382,7 +384,7 @@ public final class StoppedExtent {
     ) -> Step {
         let process = member.process
         guard !process.hasExited else { return forget(member) }
-        // It may have been registered between two pieces. If it had our signal, it was let go then.
+        // It may have been registered between two pieces. If it had our signal, it was released then.
         if case .found = member.phase, process.identity != main, isForeign(process.identity) {
             return forget(member)
         }
@@ -412,7 +414,7 @@ public final class StoppedExtent {
             member.phase = .stopped(byUs: false)
         case .signalled(_, _, let isAwaited):
             if isAwaited {
-                // From the first look at which the leading thread is stopped, no thread makes another.
+                // After the first check that finds the leading thread stopped, no thread creates another.
                 switch try threadsStand(of: member, budget) {
                 case true?: break
                 case false?: return try press(member, budget)
@@ -448,7 +450,7 @@ public final class StoppedExtent {
             try signal(member, isAwaited: true)
             return .changed
         }
-        // One signal is enough, unless another process's SIGCONT takes it away.
+        // One signal is enough, unless another process's SIGCONT removes it.
         if before < call, try hasLostStop(member, budget) {
             lostStops += 1
             try signal(member, isAwaited: isAwaited)
@@ -487,16 +489,16 @@ public final class StoppedExtent {
     private func fail(_ member: Member, _ failure: KernelFailure) -> Step {
         if failure.isNoSuchProcess { return forget(member) }
         list.add(failure)
-        // It stays known, so that later looks leave it and the processes below it alone.
+        // It stays known, so that later scans leave it and the processes below it alone.
         guard member.isOurs else { return .left }
-        // A member that has our signal is not forgotten because we could not look at it.
+        // A member that has our signal is not forgotten just because we could not check it.
         guard failure.errno == EPERM else { return .waiting }
-        // It executed a set-user-ID program between our look and our signal.
+        // It executed a set-user-ID program between our check and our signal.
         try? member.process.takeBack(SIGCONT)
         return .left
     }
 
-    /// Takes up the new children of a member; false: the budget is spent.
+    /// Adds the new children of a member; false: the budget is spent.
     private func holdChildren(
         of member: Member, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
     ) -> Bool {

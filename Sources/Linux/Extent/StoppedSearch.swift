@@ -1,4 +1,5 @@
-/// Finds, piece by piece, which of an application's processes are already stopped, whoever stopped them.
+/// Finds, piece by piece, which of an application's processes are already stopped, no matter by which
+/// process.
 public struct StoppedSearch {
     private var walk: ExtentWalk
     private var next = 0
@@ -13,7 +14,7 @@ public struct StoppedSearch {
     /// - Parameters:
     ///   - isForeign: whether a process is an application of its own; not called for the main process.
     ///   - isPassedOver: whether it does not matter that a process is stopped.
-    /// - Returns: true: all were looked at; false: the budget is spent.
+    /// - Returns: true: all were examined; false: the budget is spent.
     public mutating func proceed(
         _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool,
         isPassedOver: (ProcessIdentity) -> Bool

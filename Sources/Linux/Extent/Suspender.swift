@@ -1,20 +1,21 @@
 import Glibc
 
-/// Stops the processes of one application, and lets them go again: all at once with the freezer of the application's
-/// own cgroup, else one by one with signals.
+/// Stops the processes of one application, and releases them again: all at once with the freezer of the
+/// application's own cgroup, else one by one with signals.
 ///
-/// Chooses one of the two anew for each stop, as `CgroupExtent` judges at that moment. A cgroup that was judged before
-/// gets only a quick check: no process has joined it, and all still belong to the owner. Once it is frozen and the stop
-/// has been announced, it is judged in full (`verify`): a process that joined in between is let go.
+/// Chooses one of the two for each stop, according to `CgroupExtent` at that moment. A cgroup that was
+/// examined before gets only a quick check: no process has joined it, and all still belong to the owner. Once
+/// it is frozen and the stop has been announced, it is examined in full (`verify`): a process that joined in
+/// between is released.
 public final class Suspender {
-    /// How far a stop has come. While it is `pending`, also call `proceed` when `cgroup.events` has changed.
+    /// The progress of a stop. While it is `pending`, also call `proceed` when `cgroup.events` has changed.
     public typealias Progress = StoppedExtent.Progress
 
     /// Which cgroup represents the application.
     public enum OwnCgroup: Equatable {
         case none
         case found(Cgroup)
-        /// The budget is spent: ask again.
+        /// The budget is spent: call again.
         case interrupted
     }
 
@@ -28,17 +29,17 @@ public final class Suspender {
 
     /// The process that the application begins with.
     public let main: ProcessIdentity
-    /// What could not be done since the stop was begun, the first of each kind (`FailureList`).
+    /// The failures since the stop was begun, the first of each kind (`FailureList`).
     public var failures: [KernelFailure] { list.failures + (unrecorded.map { [$0] } ?? []) }
     private var list = FailureList()
     /// Why the freezer was not used for the present stop; nil if it was used, or if there is no cgroup.
     public private(set) var objection: String?
-    /// Processes that were already stopped when the stop by signal was prepared. They are not ours to continue.
+    /// Processes that were already stopped when the stop by signal was prepared. We must not continue them.
     public private(set) var standing: [ProcessIdentity] = []
 
     /// Called before the first action of a stop that was not prepared with one call of `prepare`, or that was begun
-    /// with the freezer and continues by signal: the caller must record what is held now. Returns the reason if it
-    /// could not, and then no process is frozen or signalled.
+    /// with the freezer and continues by signal: the caller must record the present holds. Returns the reason
+    /// if it could not, and then no process is frozen or signalled.
     public var fellBack: () -> KernelFailure? = { nil }
     /// Why the present stop could not be recorded, so that nothing was done; nil: it was recorded, or there is none.
     public private(set) var unrecorded: KernelFailure?
@@ -53,13 +54,13 @@ public final class Suspender {
     private var judged: JudgedCgroup?
     /// Whether the freezer was used, not only chosen.
     private var hasFrozen = false
-    /// What is in progress: a search for the application's own cgroup, a check that a frozen cgroup still is that, and
-    /// a search for processes that are stopped before the first signal.
+    /// The work in progress: a search for the application's own cgroup, a check that a frozen cgroup still
+    /// represents the application, and a search for processes that are stopped before the first signal.
     private var search: Search?
     private var verification: CgroupLook?
     private var stoppedSearch: StoppedSearch?
     private var hasBegun = false
-    /// When the freezer was chosen, and for how many microseconds the choice counts without another check.
+    /// When the freezer was chosen, and for how many microseconds the choice is valid without another check.
     private var chosenAt: UInt64 = 0
     private static let freshChoice: UInt64 = 5_000
 
@@ -68,10 +69,10 @@ public final class Suspender {
         let here: Cgroup
         var candidates: ArraySlice<Cgroup>
         var look: CgroupLook?
-        /// When it was last continued. What was seen long before, while others were asked, is looked at anew.
+        /// When it was last continued. Old results, from before other work had its turn, are examined again.
         var touched: UInt64 = 0
         static let patience: UInt64 = 2_000_000
-        /// How often it was repeated, because the processes had changed while they were looked at in pieces.
+        /// How often it was repeated, because the processes had changed while they were examined in pieces.
         var repetitions = 0
         static let mostRepetitions = 3
     }
@@ -97,7 +98,7 @@ public final class Suspender {
         extent = StoppedExtent(proc: proc, main: main, owner: uid)
     }
 
-    // MARK: What is held
+    // MARK: Holds
 
     /// The cgroup that is frozen for the present stop, or is about to be; nil if signals are used.
     public var frozen: Cgroup? {
@@ -105,7 +106,7 @@ public final class Suspender {
         return nil
     }
 
-    /// Whether the freeze is ours to lift.
+    /// Whether we must lift the freeze.
     public var isFreezeOurs: Bool {
         if case .freezer(_, isOurs: true) = means { return true }
         return false
@@ -117,7 +118,7 @@ public final class Suspender {
         return false
     }
 
-    /// Whether any process waits for us to let it go.
+    /// Whether we still have to release any process.
     public var holdsAnybody: Bool { isFreezeOurs || extent.holdsAnybody }
 
     /// Whether we have frozen a cgroup that the main process has been moved out of.
@@ -148,7 +149,7 @@ public final class Suspender {
         return false
     }
 
-    /// Whether there is no process that a stop could reach.
+    /// Whether there is no process that a stop could affect.
     public var isOutOfReach: Bool {
         if case .signals = means { return extent.members.isEmpty }
         return false
@@ -156,8 +157,8 @@ public final class Suspender {
 
     // MARK: The stop
 
-    /// Chooses the means of the next stop. The caller must record what is held then before it calls `stop`. False: the
-    /// budget is spent; `stop` continues.
+    /// Chooses the means of the next stop. The caller must record the holds before it calls `stop`. False:
+    /// the budget is spent; `stop` continues.
     @discardableResult
     public func prepare(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
@@ -199,8 +200,8 @@ public final class Suspender {
         return false
     }
 
-    /// Between the choice and the action others may have been asked, for half a minute: a process that is in the cgroup
-    /// now need not have been in it then.
+    /// Other work may come between the choice and the action, for half a minute: a process that is in the
+    /// cgroup now may not have been in it then.
     private func forgetOutdatedChoice(_ isForeign: (ProcessIdentity) -> Bool) {
         guard case .freezer(let cgroup, isOurs: true) = means, !hasFrozen,
             Clock.monotonicMicroseconds > chosenAt + Self.freshChoice
@@ -214,14 +215,14 @@ public final class Suspender {
         means = .none
     }
 
-    /// Checks what others have done to the cgroup since it was chosen.
+    /// Checks for changes by others to the cgroup since it was chosen.
     private func haveMeansChanged() -> Bool {
-        // Another process had frozen it before us and has thawed it: now it is ours to freeze.
+        // Another process had frozen it before us and has thawed it, so now we freeze it.
         if case .freezer(let cgroup, isOurs: false) = means, (try? cgroup.wantsFrozen()) != true {
             means = .none
             return true
         }
-        // Another process has frozen it: it is not ours to thaw.
+        // Another process has frozen it, so we must not thaw it.
         if case .freezer(let cgroup, isOurs: true) = means, !hasFrozen, (try? cgroup.wantsFrozen()) == true {
             means = .freezer(cgroup, isOurs: false)
             return true
@@ -275,7 +276,8 @@ public final class Suspender {
             search.look = nil
             switch isOwn(&look, budget, isForeign) {
             case true?:
-                // After a look in pieces, a process that was seen first may be another's by now.
+                // After an examination in pieces, a process that was examined first may belong to another
+                // user by now.
                 guard search.touched > 0, let judged, judged.isSmall,
                     !judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
                 else { return .found(cgroup) }
@@ -303,7 +305,7 @@ public final class Suspender {
     ) -> Bool? {
         let cgroup = look.cgroup
         do throws(KernelFailure) {
-            // Checked before its processes are looked at: there may be thousands.
+            // Checked before its processes are examined, because there may be thousands.
             if let reason = CgroupExtent.reasonOfPlace(cgroup, try cgroup.owner(), owner, daemon) {
                 objection = "\(cgroup): \(reason)"
                 return false
@@ -328,8 +330,9 @@ public final class Suspender {
         return false
     }
 
-    /// To be called once the cgroup is frozen and the stop is announced: whether it may stay frozen. If not, all
-    /// processes are let go, and the next stop is made by signal. nil: the budget is spent, ask again.
+    /// Must be called once the cgroup is frozen and the stop is announced; returns whether it may stay
+    /// frozen. If not, all processes are released, and the next stop is made by signal. nil: the budget is
+    /// spent, call again.
     public func verify(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Bool? {
@@ -384,7 +387,7 @@ public final class Suspender {
         return proceed(within: budget, isForeign: isForeign)
     }
 
-    /// Has the means of the stop recorded. If that fails, nothing is done.
+    /// Calls the handler that records the means of the stop. If that fails, nothing is done.
     private func isWrittenDown() -> Bool {
         unrecorded = fellBack()
         if unrecorded == nil { return true }
@@ -393,7 +396,7 @@ public final class Suspender {
         return false
     }
 
-    /// Looks again, and continues.
+    /// Checks again, and continues.
     public func proceed(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
@@ -423,9 +426,9 @@ public final class Suspender {
         }
     }
 
-    /// Lets go all processes that this value stopped, except the `spared`, which others want stopped, and forgets them
-    /// all. A cgroup that cannot be thawed, for example for want of descriptors, stays ours to thaw (`isFreezeOurs`):
-    /// call again. The same holds when the budget is spent (false).
+    /// Releases all processes that this value stopped, except the `spared`, which others want stopped, and
+    /// forgets them all. A cgroup that cannot be thawed, for example because of a lack of descriptors, must
+    /// still be thawed (`isFreezeOurs`): call again. The same applies when the budget is spent (false).
     @discardableResult
     public func release(
         sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
@@ -454,7 +457,7 @@ public final class Suspender {
         }
     }
 
-    // MARK: After another
+    // MARK: After an earlier daemon
 
     /// A cgroup that was given to another owner since is still frozen, and by us.
     private func holdsMain(_ cgroup: Cgroup) -> Bool {
@@ -467,7 +470,7 @@ public final class Suspender {
         hasFrozen = true
     }
 
-    /// Takes over what an earlier value stopped by signal.
+    /// Takes over the processes that an earlier value stopped by signal.
     ///
     /// - Parameters:
     ///   - stopped: the processes that have its SIGSTOP.

@@ -1,7 +1,7 @@
 import Glibc
 
-/// Reads numbers and words from the text that the kernel prints. Text that does not fit gives nil, never a trap: the
-/// text of a file may be cut off. Allocates nothing, optimized or not.
+/// Reads numbers and words from text that the kernel prints. Invalid text gives nil, never a trap, because
+/// the text of a file may be truncated. Allocates nothing, optimized or not.
 struct Bytes {
     private let bytes: UnsafeRawBufferPointer
     private var next = 0
@@ -88,13 +88,13 @@ struct Bytes {
         return begins
     }
 
-    /// What is left.
+    /// The remaining bytes.
     var rest: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[next...]) }
 
-    /// What is left, as text; bytes that are not UTF-8 are replaced.
+    /// The remaining text; bytes that are not UTF-8 are replaced.
     var text: String { String(decoding: bytes[next...], as: UTF8.self) }
 
-    /// What is left, as text; nil if it is not UTF-8.
+    /// The remaining text; nil if it is not UTF-8.
     var exactText: String? { String(validating: bytes[next...], as: UTF8.self) }
 
     mutating func skipBlanks() {
@@ -122,8 +122,8 @@ func number(named name: UnsafePointer<CChar>) -> Int32? {
     return value
 }
 
-/// Names and paths are bytes to the kernel, not `Character`s. To Swift, a slash with an accent after it is one
-/// character that is no slash, and two names that look the same are equal.
+/// Names and paths are bytes to the kernel, not `Character`s. To Swift, a slash followed by a combining
+/// accent is one character that is not a slash, and two names that look the same are equal.
 extension StringProtocol {
     func hasBytes(prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
 

@@ -42,7 +42,7 @@ extension Descriptor {
         return Descriptor(owning: number)
     }
 
-    /// Turns the result of one of our own calls into an owner, or throws its failure.
+    /// Turns the result of one of our own calls into an owned descriptor, or throws its failure.
     static func taking(
         _ result: Int32, _ operation: String, _ subject: String
     ) throws(KernelFailure) -> Descriptor {
@@ -54,6 +54,7 @@ extension Descriptor {
 }
 
 extension Descriptor {
-    /// Closes all descriptors from a number on, whoever owns them: for a process that is about to run another program.
+    /// Closes all descriptors from a number on, regardless of their owner: for a process that is about to run
+    /// another program.
     public static func closeAll(from first: Int32) { _ = clinux_close_range(UInt32(first)) }
 }

@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// Files that a power cut leaves whole: the old version or the new one.
+/// Files that stay intact after a power cut: either the old version or the new one.
 ///
 /// A file is written beside the old version, synced, and renamed over it, and the directory is synced (fsync(2),
 /// "Calling fsync() does not necessarily ensure that the entry in the directory has also reached disk"). This waits for
@@ -10,7 +10,7 @@ public enum DurableFile {
     /// A name that no other file in the same directory has; used by one writer at a time.
     private static let draft = ".new"
 
-    /// Writes `bytes` to the file, in place of what was there.
+    /// Replaces the content of the file by `bytes`.
     ///
     /// - Throws: `ETXTBSY` if a process has the file open that would be replaced: its bytes would stay on the disk, and
     ///   could not be counted.
@@ -32,7 +32,7 @@ public enum DurableFile {
         }
     }
 
-    /// Removes a file, and its bytes too if a process has it open. A missing file is no failure.
+    /// Removes a file, and also its bytes if a process has it open. A missing file is not a failure.
     public static func remove(_ name: String, in directory: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
         if isOpenElsewhere(path) { truncate(path, 0) }
@@ -71,10 +71,10 @@ public enum DurableFile {
         return UInt64(max(0, status.st_size))
     }
 
-    /// Whether a file of this name is one that was being written when its writer was killed.
+    /// Whether a file with this name was being written when its writer was killed.
     public static func isDraft(_ name: String) -> Bool { name == draft }
 
-    /// Makes a directory for its owner alone, and the directories above it.
+    /// Creates a directory that only its owner can access, and the directories above it.
     public static func makeDirectory(_ path: String) throws(KernelFailure) {
         if try makeOne(path) { return }
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else {

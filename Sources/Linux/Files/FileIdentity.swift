@@ -1,6 +1,7 @@
 import CLinux
 
-/// Which file a path leads to. It is not asked for anew where it is known: the server of its file system may not answer.
+/// The identity of the file at a path. It is not queried from the file system's server if it is known,
+/// because the server may not answer.
 public struct FileIdentity: Hashable, Sendable {
     private let device: UInt64
     private let inode: UInt64

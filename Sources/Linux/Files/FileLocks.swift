@@ -4,7 +4,7 @@ import Glibc
 public struct FileLocks: Equatable, Sendable {
     /// One lock, or one request for a lock.
     public struct Lock: Hashable, Sendable {
-        /// How it was asked for.
+        /// How it was requested.
         public enum Kind: Equatable, Sendable {
             /// fcntl(2) `F_SETLK`, of a process: `POSIX`, or `ACCESS` for the probe of a mandatory lock.
             case posix
@@ -16,12 +16,12 @@ public struct FileLocks: Equatable, Sendable {
             case lease
         }
 
-        /// How it was asked for.
+        /// How it was requested.
         public let kind: Kind
         /// `READ`, `WRITE` or `UNLCK`.
         public let access: String
-        /// The process that asked for it; nil if the kernel does not report it (`OFDLCK`). The holder of a `FLOCK` may
-        /// be another process by now, or several: every process that has the open file.
+        /// The process that requested it; nil if the kernel does not report it (`OFDLCK`). The holder of a
+        /// `FLOCK` may be another process by now, or several: every process that has the open file.
         public let pid: Int32?
         /// Device and inode number, as the kernel writes them: `08:01:1234`.
         public let file: String
@@ -37,7 +37,7 @@ public struct FileLocks: Equatable, Sendable {
         public internal(set) var waiters: [Lock]
     }
 
-    /// A process that waits for a lock of one of the processes asked about.
+    /// A process that waits for a lock of one of the given processes.
     public struct Waiter: Equatable, Sendable {
         /// The process that waits; nil if the kernel does not report it.
         public let pid: Int32?
@@ -47,7 +47,7 @@ public struct FileLocks: Equatable, Sendable {
         public let lock: Lock
     }
 
-    /// The locks that a process waits for; all others are left out.
+    /// The locks for which a process waits; all others are left out.
     public let contests: [Contest]
     /// Whether the file was read to its end.
     public let isWhole: Bool
@@ -80,17 +80,18 @@ public struct FileLocks: Equatable, Sendable {
     /// A process that waits for a lock that one of `pids` holds; nil if there is none. Throws if that cannot be
     /// determined.
     ///
-    /// The processes `pids` themselves do not count: they may be frozen together. A process that is frozen or stopped
-    /// waits for nothing: the kernel ends its wait, and begins it again afterwards.
+    /// The processes `pids` themselves do not count: they may be frozen together. A frozen or stopped process
+    /// does not wait: the kernel ends its wait, and begins it again afterwards.
     ///
     /// The holder of an open file's lock is looked up in the processes' `fdinfo` (proc_pid_fdinfo(5), the lines
-    /// `lock:`). Such a lock outlives the process that asked for it, in every process that has the file. One pass over
-    /// their open files answers for all locks; if no process waits for a lock of an open file, there is no pass.
+    /// `lock:`). Such a lock outlives the process that requested it, in every process that has the file. One
+    /// pass over their open files answers for all locks; if no process waits for a lock of an open file,
+    /// there is no pass.
     public func waiter(
         blockedBy pids: Set<Int32>, proc: Proc, _ budget: inout LookBudget
     ) throws(LookLimit) -> Waiter? {
         if let waiter = try waiters(blockedBy: pids, proc, &budget, atMost: 1).first { return waiter }
-        // A process may wait further down in the list, but not for processes that hold nothing.
+        // A process may wait further down in the list, but not for processes without locks.
         if !isWhole, try proc.holdsLock(among: pids, &budget) { throw .locks(Self.mostBytes) }
         return nil
     }
@@ -197,7 +198,8 @@ extension Proc {
         _ locks: Set<FileLocks.Lock>, among pids: Set<Int32>, into holders: inout [FileLocks.Lock: Int32],
         _ budget: inout LookBudget, atMost most: Int
     ) throws(LookLimit) {
-        // The process that asked for a lock most likely has it, but may have closed the file and left it to a child.
+        // The process that requested a lock most likely has it, but may have closed the file and left it to a
+        // child.
         let first = Set(locks.compactMap(\.pid)).intersection(pids).sorted()
         var missing = locks
         for pid in first + pids.subtracting(first).sorted() {
@@ -206,7 +208,7 @@ extension Proc {
                 if missing.remove(lock) != nil { found.append(lock) }
                 return !missing.isEmpty && holders.count + found.count < most
             }
-            // If we may not look, we know only what the process asked for.
+            // If we may not inspect the process, we know only what it requested.
             if !isOpen { found = missing.filter { $0.pid == pid } }
             for lock in found {
                 missing.remove(lock)
@@ -216,7 +218,7 @@ extension Proc {
         }
     }
 
-    /// Whether one of these processes holds any lock, or may hold one because we may not look.
+    /// Whether one of these processes holds any lock, or may hold one because we may not inspect it.
     fileprivate func holdsLock(among pids: Set<Int32>, _ budget: inout LookBudget) throws(LookLimit) -> Bool {
         for pid in pids.sorted() {
             var isHolder = false
@@ -229,8 +231,8 @@ extension Proc {
         return false
     }
 
-    /// Calls `body` with each lock that an open file of the process has, until it returns false. False if we may not
-    /// look into the process (ptrace(2), `PTRACE_MODE_READ`); a process that is gone has no locks.
+    /// Calls `body` with each lock that an open file of the process has, until it returns false. False if we
+    /// may not inspect the process (ptrace(2), `PTRACE_MODE_READ`); a process that is gone has no locks.
     private func forEachLock(
         of pid: Int32, _ budget: inout LookBudget, _ body: (FileLocks.Lock) -> Bool
     ) throws(LookLimit) -> Bool {
@@ -252,8 +254,9 @@ extension Proc {
         return true
     }
 
-    /// Whether an open file may have a lock that others wait for. Not one of the kernel's own kinds (`anon_inode:[…]`):
-    /// the kernel may wait without end before it tells of an epoll set, whose lock a FUSE server may hold.
+    /// Whether an open file may have a lock for which others wait. False for the kernel's own kinds
+    /// (`anon_inode:[…]`): the kernel may wait indefinitely before it reports about an epoll set, whose lock
+    /// a FUSE server may hold.
     private func mayBeLocked(_ pid: Int32, _ number: UnsafePointer<CChar>) -> Bool {
         var first = CChar(0)
         let count = readlink(path(pid, "fd/\(String(cString: number))"), &first, 1)

@@ -101,8 +101,8 @@ enum Files {
         try numbers(in: path, from: 0, atMost: limit).found
     }
 
-    /// The same from a place in the directory on (seekdir(3)), 0 for its beginning; `next` is nil once there are no
-    /// more.
+    /// The same, starting at a position in the directory (seekdir(3)), 0 for its beginning; `next` is nil
+    /// once there are no more.
     static func numbers(
         in path: String, from place: Int, atMost limit: Int
     ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
@@ -122,7 +122,7 @@ enum Files {
         return (found, nil)
     }
 
-    /// Writes a word to a file of the kernel, which takes it in one write(2) or not at all.
+    /// Writes a word to a file of the kernel, which accepts it in one write(2) or not at all.
     static func write(
         _ text: String, to file: borrowing Descriptor, named path: String
     ) throws(KernelFailure) {
@@ -154,7 +154,7 @@ extension UnsafeMutablePointer<dirent> {
     }
 }
 
-/// An errno on its way to the caller that knows what was asked.
+/// An errno on its way to the caller that knows the operation.
 struct ErrorNumber: Error {
     let value: Int32
 }

@@ -3,19 +3,20 @@ public import Glibc
 
 /// Descriptors that another process has sent, which the deciding thread must not close itself.
 ///
-/// close(2) may take as long as their sender likes: the last one of a TCP socket waits for `SO_LINGER` (socket(7)); each
-/// one of a file on a FUSE file system waits for the file server, and cannot be interrupted (fs/fuse/file.c,
-/// `fuse_flush`); the last one of a large memory file frees its pages. libsystemd closes those of each message, so the
-/// program that uses this type has to put `receive` and `close` in the place of the C library's functions.
+/// Their sender determines how long close(2) takes: the last close of a TCP socket waits for `SO_LINGER`
+/// (socket(7)); each close of a file on a FUSE file system waits for the file server, and cannot be
+/// interrupted (fs/fuse/file.c, `fuse_flush`); the last close of a large memory file frees its pages.
+/// libsystemd closes the descriptors of each message, so the program that uses this type must replace the C
+/// library's functions by `receive` and `close`.
 public enum ForeignDescriptors {
     private static let table = Table()
 
-    /// From now on, `close` has this descriptor closed by another thread.
+    /// From now on, `close` lets another thread close this descriptor.
     public static func note(_ descriptor: Int32) {
         table.note(descriptor)
     }
 
-    /// recvmsg(2), which also notes the descriptors that it brings.
+    /// recvmsg(2), which also notes the received descriptors.
     public static func receive(
         _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
     ) -> Int {
@@ -34,7 +35,8 @@ public enum ForeignDescriptors {
         return clinux_close(descriptor)
     }
 
-    /// Waits until all that were to be closed are closed. execve(2) and exit(3) wait for threads that wait.
+    /// Waits until all pending descriptors are closed. execve(2) and exit(3) wait for threads that wait in
+    /// the kernel.
     ///
     /// - Parameter seconds: how long to wait at most.
     /// - Returns: whether they are closed.
@@ -62,16 +64,17 @@ public enum ForeignDescriptors {
         return descriptors
     }
 
-    /// Which descriptors are noted, and the threads that close them.
+    /// The noted descriptors, and the threads that close them.
     private final class Table: @unchecked Sendable {
-        /// As many as a process can have (fs.nr_open). Only pages that are used take memory.
+        /// The most descriptors of a process (fs.nr_open). Only pages that are used take memory.
         private static let size = 1 << 20
-        /// A thread that waits is left to itself. If all wait, descriptors stay open.
+        /// A thread that waits is not replaced. If all wait, descriptors stay open.
         private static let mostThreads = 16
         private static let stackSize = 64 << 10
         private static let idleSeconds = 1
 
-        /// A byte for each: 1 if it is noted. Whoever notes or closes a descriptor owns its byte.
+        /// A byte for each descriptor: 1 if it is noted. The code that notes or closes a descriptor owns its
+        /// byte.
         private let noted = UnsafeMutablePointer<UInt8>(OpaquePointer(calloc(size, 1)))
         private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
         private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)

@@ -12,14 +12,14 @@ public final class PathWatch {
     private var events: UInt32 {
         Self.comings | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : 0)
     }
-    /// Much may be written in the directories above, which does not matter to us.
+    /// In the directories above, many writes may occur that do not matter to us.
     private static let comings = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO)
 
     /// - Parameters:
     ///   - path: the file or socket. It need not exist, nor need its directory.
     ///   - isFile: reports when the file has been written, rather than when it appears, and when it goes away; also if
     ///     it is a link to a file elsewhere.
-    /// - Throws: if the kernel gives nothing to watch with.
+    /// - Throws: if the kernel does not provide a watch.
     public init(path: String, isFile: Bool = false) throws(KernelFailure) {
         (self.path, self.isFile) = (path, isFile)
         let number = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
@@ -33,9 +33,9 @@ public final class PathWatch {
     /// Readable when something has appeared. Open while the watch lives.
     public var descriptor: Int32 { inotify.rawValue }
 
-    /// Takes in what has appeared; a directory that has appeared is watched from now on.
+    /// Handles new entries; a directory that has appeared is watched from now on.
     ///
-    /// - Returns: whether a look is worthwhile: false if a file was made that has yet to be written.
+    /// - Returns: whether a check is worthwhile: false if a file was created but not yet written.
     @discardableResult
     public func dispatch() -> Bool {
         var buffer = [UInt8](repeating: 0, count: 4_096)
@@ -60,7 +60,7 @@ public final class PathWatch {
     private func watch() {
         let directory = Self.parent(of: path)
         let former = ancestor
-        // From above: what appears in between is seen.
+        // From the top down, so that entries that appear in between are noticed.
         ancestor = awaitDirectory(Self.parent(of: directory))
         // Removing a watch is an event, too.
         if let former, former != ancestor { inotify_rm_watch(inotify.rawValue, former) }
@@ -68,7 +68,8 @@ public final class PathWatch {
         inotify_add_watch(inotify.rawValue, Self.parent(of: target), events)
     }
 
-    /// Watches what appears in a directory; while it is missing, what appears in the nearest one above it that exists.
+    /// Watches new entries in a directory; while it is missing, those in the nearest existing directory above
+    /// it.
     ///
     /// - Returns: the watch of that one; nil: the directory exists.
     private func awaitDirectory(_ directory: String) -> Int32? {

@@ -1,8 +1,9 @@
 import CLinux
 import Glibc
 
-/// A memory file (memfd_create(2)) that no process can change any more: sealed against writing, growing, shrinking and
-/// further sealing. Reading it never waits for the process that made it, and never sees two versions.
+/// A memory file (memfd_create(2)) that no process can change any longer: sealed against writing, growing,
+/// shrinking and further sealing. Reading it never waits for the process that created it, and always gives
+/// the same content.
 public struct SealedMemory: ~Copyable, Sendable {
     private let file: Descriptor
     /// In bytes; never changes.
@@ -13,8 +14,8 @@ public struct SealedMemory: ~Copyable, Sendable {
 
     /// Takes over the descriptor.
     ///
-    /// - Throws: `EINVAL` for a file that is no memory file (fcntl(2), `F_GET_SEALS`); `EPERM` if a seal is missing;
-    ///   `EBADF` if it is not open for reading.
+    /// - Throws: `EINVAL` for a file that is not a memory file (fcntl(2), `F_GET_SEALS`); `EPERM` if a seal
+    ///   is missing; `EBADF` if it is not open for reading.
     public init(adopting file: consuming Descriptor) throws(KernelFailure) {
         let seals = clinux_get_seals(file.rawValue)
         guard seals >= 0 else {

@@ -1,13 +1,13 @@
 import Glibc
 
-/// Small files that exist whole or not at all, however their writer ends.
+/// Small files that are written atomically, no matter how their writer ends.
 public enum WholeFile {
     /// The most bytes that are read of one file.
     public static let limit = 1 << 24
 
     /// Puts `text` at `path`: writes it beside the old file, then renames it over that (rename(2) is atomic).
     ///
-    /// It is not fsynced: it must outlive its writer, not the machine.
+    /// It is not synced with fsync(2), because it must outlive its writer, not the machine.
     public static func write(_ text: String, to path: String) throws(KernelFailure) {
         try write(Array(text.utf8), to: path)
     }
@@ -19,7 +19,8 @@ public enum WholeFile {
         }
     }
 
-    /// Puts what `fill` writes at `path`: beside the old file first, as `draft`, which is then renamed over it.
+    /// Puts the output of `fill` at `path`: it is first written beside the old file, as `draft`, and then
+    /// renamed over it.
     static func replace(
         _ path: String, draft: String, _ fill: (borrowing Descriptor) throws(KernelFailure) -> Void
     ) throws(KernelFailure) {
@@ -72,14 +73,14 @@ public enum WholeFile {
         return try Files.bytes(in: file, named: path, limit: limit)
     }
 
-    /// Removes a file; a missing file is no failure.
+    /// Removes a file; a missing file is not a failure.
     public static func remove(_ path: String) throws(KernelFailure) {
         guard unlink(path) == 0 || errno == ENOENT else {
             throw KernelFailure(operation: "unlink", subject: path, errno: errno)
         }
     }
 
-    /// Makes a directory that only its owner may enter; an existing directory is no failure.
+    /// Creates a directory that only its owner may enter; an existing directory is not a failure.
     public static func makeDirectory(_ path: String) throws(KernelFailure) {
         guard mkdir(path, 0o700) == 0 || errno == EEXIST else {
             throw KernelFailure(operation: "mkdir", subject: path, errno: errno)

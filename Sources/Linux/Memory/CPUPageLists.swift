@@ -1,10 +1,11 @@
 import Glibc
 
-/// Free pages that each CPU keeps for itself, to avoid contention for the zone's: `/proc/zoneinfo`, kept open.
+/// Free pages on the per-CPU lists, which avoid contention for the zone's lists: `/proc/zoneinfo`, kept open.
 ///
 /// `MemAvailable` counts them neither as free nor as available (mm/show_mem.c, `si_mem_available`), although the kernel
-/// empties the lists before it considers memory short (mm/page_alloc.c, `__alloc_pages_direct_reclaim`). A process that
-/// frees much at once, for example by ending, fills them first: with tens of mebibytes for each CPU.
+/// empties the lists before it considers memory short (mm/page_alloc.c, `__alloc_pages_direct_reclaim`). A
+/// process that frees much memory at once, for example when it exits, fills them first: with tens of
+/// mebibytes for each CPU.
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class CPUPageLists {

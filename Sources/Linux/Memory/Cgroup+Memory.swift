@@ -6,9 +6,9 @@ extension Cgroup {
         try readOnce("memory.current") { $0.unsigned() }
     }
 
-    /// The bytes, in memory and in swap, that the end of all its processes would give back: `anon` of `memory.stat` and
-    /// `memory.swap.current` (Documentation/admin-guide/cgroup-v2.rst), of the cgroup and all below it. A page that
-    /// several processes share after fork(2) counts once.
+    /// The bytes, in memory and in swap, that the end of all its processes would free: `anon` of
+    /// `memory.stat` and `memory.swap.current` (Documentation/admin-guide/cgroup-v2.rst), of the cgroup and
+    /// all below it. A page that several processes share after fork(2) counts once.
     ///
     /// Throws `ENOENT` without a memory controller. Without swap accounting, only memory counts.
     public func releasableMemory() throws(KernelFailure) -> UInt64 {

@@ -4,8 +4,8 @@ extension Cgroup {
     /// Makes the kernel take memory from the cgroup and from all below it: page cache, and with swap anonymous memory
     /// (`memory.reclaim`, since Linux 5.19; Documentation/admin-guide/cgroup-v2.rst).
     ///
-    /// It may take long: not for the deciding thread. Throws `ENOENT` if the cgroup is gone, the kernel is older, or
-    /// there is no memory controller.
+    /// This may take long, so the deciding thread must not call it. Throws `ENOENT` if the cgroup is gone,
+    /// the kernel is older, or there is no memory controller.
     ///
     /// - Returns: by how many bytes `memory.current` fell. Other changes in the cgroup meanwhile count, too.
     public func reclaim(_ bytes: UInt64) throws(KernelFailure) -> UInt64 {
@@ -48,7 +48,7 @@ extension Cgroup {
         do throws(KernelFailure) {
             try Files.write(text, to: file, named: path)
         } catch {
-            // The kernel has found less than that, or a signal came in between.
+            // The kernel has found less than the requested amount, or a signal came in between.
             guard error.errno == EAGAIN || error.errno == EINTR else { throw error }
         }
     }

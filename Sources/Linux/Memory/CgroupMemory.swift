@@ -5,8 +5,8 @@ import Glibc
 /// controller is one of version 1: `memory.limit_in_bytes`, `memory.usage_in_bytes` and `memory.stat`
 /// (Documentation/admin-guide/cgroup-v1/memory.rst).
 ///
-/// For one thread at a time. Reading allocates nothing: it is done when memory has run out. The limits of the cgroups
-/// above are not included: ask those cgroups.
+/// For one thread at a time. Reading allocates nothing: it is done when memory has run out. The limits of the
+/// cgroups above are not included: query those cgroups.
 public final class CgroupMemory {
     /// The values of the files, in bytes.
     public struct Figures: Equatable, Sendable {
@@ -14,12 +14,12 @@ public final class CgroupMemory {
         public var limit: UInt64?
         /// `memory.current`: of the cgroup and all below it.
         public var current: UInt64
-        /// What the kernel can take back without swap: `inactive_file`, `active_file` and
+        /// The memory that the kernel can reclaim without swap: `inactive_file`, `active_file` and
         /// `slab_reclaimable` of `memory.stat`.
         public var reclaimable: UInt64
 
-        /// The bytes that can be had before the limit is reached; nil if there is no limit. Corresponds to the
-        /// machine's MemAvailable, without its discount for what must stay.
+        /// The bytes that can be allocated before the limit is reached; nil if there is no limit. Corresponds
+        /// to the machine's MemAvailable, without its deduction for memory that must stay.
         public var headroom: UInt64? {
             guard let limit else { return nil }
             // The three are read one after the other, so they need not be consistent.

@@ -1,11 +1,12 @@
 import Glibc
 
-/// Reports that memory is being taken, before any process has to wait for it: a software event of the kernel
-/// (`PERF_COUNT_SW_PAGE_FAULTS`, perf_event_open(2)) on each CPU, which comes after a number of page faults.
+/// Reports that memory is being allocated, before any process has to wait for it: a software event of the
+/// kernel (`PERF_COUNT_SW_PAGE_FAULTS`, perf_event_open(2)) on each CPU, which fires after a number of page
+/// faults.
 ///
-/// A process that takes memory faults once for each page, or for more at once where pages are large. A process that
-/// only works faults, too: an alarm means look, not that anything is gone. An idle machine does not fault, and is not
-/// woken. While the alarm is armed, a fault costs some 30 ns more.
+/// A process that allocates memory causes a fault for each page, or for several at once if pages are large. A
+/// process that only works also causes faults: an alarm is a reason to check, not proof that memory is gone.
+/// An idle machine has no faults, and is not woken. While the alarm is armed, a fault costs some 30 ns more.
 public final class FaultAlarm {
     private let rings: [PerfRing]
     static let never = UInt64(Int64.max)
@@ -20,7 +21,7 @@ public final class FaultAlarm {
     /// One descriptor for each CPU, to be polled for readability. They stay open as long as this value lives.
     public var descriptors: [Int32] { rings.map(\.descriptor) }
 
-    /// Makes the alarm come once some CPU has seen this many faults from now on.
+    /// Makes the alarm fire once any CPU has had this many faults from now on.
     public func arm(after faults: UInt64) throws(KernelFailure) {
         for ring in rings {
             _ = ring.discard()
@@ -28,12 +29,12 @@ public final class FaultAlarm {
         }
     }
 
-    /// The alarm comes no more.
+    /// Disarms the alarm.
     public func disarm() throws(KernelFailure) {
         for ring in rings { try ring.turn(on: false) }
     }
 
-    /// Whether it has come, on any CPU, since it was armed or since the last call.
+    /// Whether it has fired, on any CPU, since it was armed or since the last call.
     public func take() -> Bool {
         rings.reduce(false) { $1.discard() || $0 }
     }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// How many file pages are in memory, and how they come and go: `/proc/vmstat`, kept open.
+/// How many file pages are in memory, and how many were evicted and read back: `/proc/vmstat`, kept open.
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class FileCacheCounters {
@@ -8,10 +8,10 @@ public final class FileCacheCounters {
     public struct Figures: Equatable, Sendable {
         /// `nr_active_file` and `nr_inactive_file`: in memory now.
         public var cached: UInt64
-        /// `pgsteal_file`, since Linux 5.8: taken from memory since the machine started.
+        /// `pgsteal_file`, since Linux 5.8: evicted from memory since the machine started.
         public var evicted: UInt64
-        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: read again since then, after it had
-        /// been taken. The kernel remembers about as many pages as there is memory.
+        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: read again since then, after
+        /// having been evicted. The kernel remembers about as many pages as there is memory.
         public var refaulted: UInt64
     }
 

@@ -25,14 +25,14 @@ final class KeptFile {
     /// Owned by this value, and closed with it.
     var descriptor: Int32 { file.rawValue }
 
-    /// The contents of the file now, as far as one pread(2) gives them; valid until the next read.
+    /// The contents of the file now, as far as one pread(2) returns them; valid until the next read.
     func read() throws(KernelFailure) -> UnsafeRawBufferPointer {
         let count = pread(file.rawValue, buffer.baseAddress, buffer.count, 0)
         guard count >= 0 else { throw failure("read", errno) }
         return UnsafeRawBufferPointer(start: buffer.baseAddress, count: count)
     }
 
-    /// The same for a file of many records, which the kernel gives a page at a time (fs/seq_file.c).
+    /// The same for a file of many records, which the kernel returns a page at a time (fs/seq_file.c).
     func readWhole() throws(KernelFailure) -> UnsafeRawBufferPointer {
         guard let base = buffer.baseAddress else { preconditionFailure("a buffer without an address") }
         var filled = 0
@@ -68,7 +68,7 @@ extension UnsafeRawBufferPointer {
 }
 
 extension Bytes {
-    /// Takes a number of kibibytes, as `/proc` prints sizes, and returns bytes.
+    /// Reads a number of kibibytes, as `/proc` prints sizes, and returns bytes.
     mutating func kibibytes() -> UInt64? {
         guard let value = unsigned() else { return nil }
         let (bytes, overflow) = value.multipliedReportingOverflow(by: 1024)

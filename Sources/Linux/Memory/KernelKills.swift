@@ -1,7 +1,8 @@
 import Glibc
 
-/// How many processes the kernel has killed for want of memory since the machine started: `oom_kill` of `/proc/vmstat`,
-/// since Linux 4.13, kept open. This includes kills in cgroups at their limit. There is no notification of a change.
+/// How many processes the kernel's OOM killer has killed since the machine started: `oom_kill` of
+/// `/proc/vmstat`, since Linux 4.13, kept open. This includes kills in cgroups at their limit. There is no
+/// notification of a change.
 ///
 /// For one thread at a time. Reading allocates nothing.
 public final class KernelKills {

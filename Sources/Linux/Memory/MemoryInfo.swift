@@ -8,7 +8,7 @@ public final class MemoryInfo {
     public struct Figures: Equatable, Sendable {
         /// `MemTotal`: without the memory that the kernel itself occupies from the start.
         public var total: UInt64
-        /// `MemAvailable`: the kernel's estimate of what can be had without swapping.
+        /// `MemAvailable`: the kernel's estimate of the memory that can be allocated without swapping.
         public var available: UInt64
         /// `SwapTotal`; 0 if there is no swap.
         public var swapTotal: UInt64

@@ -1,19 +1,20 @@
 import CLinux
 import Glibc
 
-/// Pushes the memory of a process out: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10. Memory that is in no
-/// file goes to swap, if there is any; pages of files are written back if they were changed, and dropped.
+/// Pages out the memory of a process: process_madvise(2) with `MADV_PAGEOUT`, since Linux 5.10. Anonymous
+/// memory goes to swap, if there is any; pages of files are written back if they were changed, and dropped.
 ///
-/// The kernel leaves alone what other processes have mapped, too. It also leaves alone files that the caller may not
-/// write, so that no process learns what others have read (mm/madvise.c, `can_do_file_pageout`: `CAP_DAC_OVERRIDE` will
-/// do). Needs `CAP_SYS_NICE`, and ptrace access to read (`CAP_SYS_PTRACE` for another user's process). It may take
-/// long, and fault on our own memory: not for the deciding thread.
+/// The kernel does not page out memory that other processes have mapped as well. It also leaves files alone
+/// that the caller may not write, so that no process can find out what others have read (mm/madvise.c,
+/// `can_do_file_pageout`: `CAP_DAC_OVERRIDE` is sufficient). Needs `CAP_SYS_NICE`, and ptrace access to read
+/// (`CAP_SYS_PTRACE` for another user's process). It may take long, and cause faults on our own memory, so
+/// the deciding thread must not call it.
 public enum PageOut {
     /// The result.
     public struct Outcome: Equatable, Sendable {
-        /// Bytes of the ranges for which the kernel took the advice, whether or not they were resident.
+        /// Bytes of the ranges for which the kernel accepted the advice, whether or not they were resident.
         public var advised: UInt64 = 0
-        /// Bytes of ranges that it refused: locked memory, or no longer mapped.
+        /// Bytes of ranges that it refused, because the memory is locked or no longer mapped.
         public var refused: UInt64 = 0
         /// The memory of the process before.
         public var before: Proc.Memory
@@ -27,7 +28,7 @@ public enum PageOut {
         }
     }
 
-    /// What to push out.
+    /// What to page out.
     public enum Extent: Sendable {
         /// Mappings of files.
         case files
@@ -37,9 +38,9 @@ public enum PageOut {
 
     /// Advises the kernel about all ranges of that kind.
     ///
-    /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has taken the
-    /// id meanwhile is not touched. Throws `ESRCH` if the process is gone or becomes so, `EPERM` if we may not, or
-    /// unless all four of its user ids are `uid`, `ENOSYS` on older kernels.
+    /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has
+    /// taken the id meanwhile is not affected. Throws `ESRCH` if the process is gone or becomes so, `EPERM`
+    /// if we may not, or unless all four of its user ids are `uid`, `ENOSYS` on older kernels.
     public static func perform(
         on process: ProcessIdentity, owner uid: UInt32, _ extent: Extent = .everything, proc: Proc = Proc()
     ) throws(KernelFailure) -> Outcome {
@@ -84,7 +85,7 @@ public enum PageOut {
             else { return nil }
             self.start = start
             self.end = end
-            // The kernel's own mappings, such as the clock's page, are no memory of the process.
+            // The kernel's own mappings, such as the clock's page, are not memory of the process.
             let isKernels = bytes.byte() == UInt8(ascii: "[") && bytes.take("v")
             isPrivateAnonymous = sharing == UInt8(ascii: "p") && inode == 0 && !isKernels
             isOfFile = inode != 0
@@ -127,7 +128,7 @@ public enum PageOut {
             }
             switch -result {
             case EINVAL, ENOMEM, EAGAIN, EIO:
-                // The first range cannot be had: otherwise the kernel returns how far it got.
+                // The first range was refused: otherwise the kernel returns how far it got.
                 refused += UInt64(ranges[next].iov_len)
                 next += 1
             case let number where number > 0:
@@ -138,7 +139,7 @@ public enum PageOut {
             }
         }
 
-        /// Continues after what was taken, which may end within a range. Always advances.
+        /// Continues after the accepted bytes, which may end within a range. Always advances.
         private mutating func pass(_ count: UInt64) {
             advised += count
             var rest = Int(count)

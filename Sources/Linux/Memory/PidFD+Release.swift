@@ -2,14 +2,15 @@ import CLinux
 import Glibc
 
 extension PidFD {
-    /// Takes the memory of a killed process at once, in our own time and on our processor, because the process itself
-    /// may be slow to die (process_mrelease(2)).
+    /// Frees the memory of a killed process at once, in our own time and on our processor, because the
+    /// process itself may be slow to die (process_mrelease(2)).
     ///
-    /// To be called after SIGKILL. It takes time in proportion to the memory: not for the deciding thread.
+    /// Must be called after SIGKILL. It takes time in proportion to the memory, so the deciding thread must
+    /// not call it.
     ///
-    /// Throws `EAGAIN` if only a part could be taken, or if another task had locked its memory map (also `EINTR`);
-    /// `EINVAL` if it was not killed, or if a process that was not killed shares its memory (vfork(2)); `ESRCH` if it
-    /// has no memory any more; `ENOSYS` if the kernel is older than 5.15.
+    /// Throws `EAGAIN` if only a part could be freed, or if another task had locked its memory map (also
+    /// `EINTR`); `EINVAL` if it was not killed, or if a process that was not killed shares its memory
+    /// (vfork(2)); `ESRCH` if its memory is already gone; `ENOSYS` if the kernel is older than 5.15.
     public func releaseMemory() throws(KernelFailure) {
         let result = clinux_process_mrelease(rawValue)
         guard result >= 0 else {

@@ -3,9 +3,9 @@ import Glibc
 /// Makes the kernel report that memory is short: one threshold on one PSI file, with a descriptor to be polled for
 /// `POLLPRI` (Documentation/accounting/psi.rst).
 ///
-/// The poll that finds it ready takes the event: there is nothing to read, and the next poll waits for more. At most
-/// one event comes in a window. `POLLERR`: the cgroup is gone, and the descriptor stays ready. Watch it only for
-/// `POLLPRI`: `POLLIN` is always set.
+/// The poll that finds it ready consumes the event: there is nothing to read, and the next poll waits for
+/// more. There is at most one event in a window. `POLLERR`: the cgroup is gone, and the descriptor stays
+/// ready. Watch it only for `POLLPRI`: `POLLIN` is always set.
 public final class PressureTrigger {
     /// What the kernel accepted: the requested threshold, or its `unprivileged` form if we lack `CAP_SYS_RESOURCE`.
     public let inForce: PressureThreshold

@@ -10,7 +10,7 @@ extension Proc {
         /// `VmSwap`: its private anonymous pages in swap.
         public var swap: UInt64 = 0
 
-        /// What its end would give back, in memory and in swap.
+        /// The memory that its end would free, in memory and in swap.
         public var releasable: UInt64 { anonymous &+ swap }
     }
 

@@ -1,6 +1,6 @@
 import Glibc
 
-/// A member of an extent, held by its pidfd so that its id cannot come to mean another process.
+/// A member of an extent, held by its pidfd so that its id cannot be mistaken for another process.
 final class HeldProcess {
     let identity: ProcessIdentity
     private let pidfd: PidFD
@@ -41,7 +41,7 @@ final class HeldProcess {
         try pidfd.send(signal)
     }
 
-    /// Signals without checking the owner: takes back what we did to the process ourselves.
+    /// Signals without checking the owner, to undo our own stop of the process.
     func takeBack(_ signal: Int32) throws(KernelFailure) {
         try pidfd.send(signal)
     }

@@ -1,4 +1,4 @@
-/// Programs that run whatever they are given, so their names do not identify an application.
+/// Programs that run other programs, so their names do not identify an application.
 public enum Interpreters {
     /// The names, without the version that may follow.
     public static let names: Set<String> = [

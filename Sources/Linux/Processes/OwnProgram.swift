@@ -2,8 +2,8 @@ import Glibc
 
 /// The program that this process runs.
 public enum OwnProgram {
-    /// Runs it anew in this process, with what was handed over to it: the supervisor sees neither an end nor a start.
-    /// Every other descriptor must be close-on-exec.
+    /// Executes it again in this process, with the descriptors that were handed over to it: the supervisor
+    /// sees neither an end nor a start. Every other descriptor must be close-on-exec.
     ///
     /// - Returns: why it failed.
     public static func executeAgain(passingOn handed: HandedOver) -> KernelFailure {

@@ -80,7 +80,7 @@ public struct PidFD: ~Copyable {
             real: info.ruid, effective: info.euid, saved: info.suid, filesystem: info.fsuid)
     }
 
-    /// How it ended, as far as the kernel reports that to a process that is not its parent.
+    /// How it ended, as far as the kernel reports this to a process that is not its parent.
     ///
     /// Before its parent has waited for it, reads field 52 of `/proc/PID/stat` (the kernel shows it to processes that
     /// may trace this one). After that, uses ioctl `PIDFD_GET_INFO` with `PIDFD_INFO_EXIT`, since Linux 6.15.
@@ -89,7 +89,7 @@ public struct PidFD: ~Copyable {
         let reaped = statusAfterReaping()
         guard reaped == .unknown else { return reaped }
         let zombie = statusOfZombie()
-        // Its parent may have waited for it between the two looks.
+        // Its parent may have waited for it between the two checks.
         return zombie == .unknown ? statusAfterReaping() : zombie
     }
 
@@ -114,7 +114,7 @@ public struct PidFD: ~Copyable {
     private func statusOfZombie() -> ExitStatus {
         guard let info = try? Self.information(of: rawValue), info.pid > 0,
             let word = Proc().zombieExitCode(of: info.pid),
-            // Our zombie still has the id after the look, so it cannot have been reused.
+            // Our zombie still has the id after the check, so the id cannot have been reused.
             let after = try? Self.information(of: rawValue), after.pid == info.pid
         else { return .unknown }
         return ExitStatus(waitStatus: word)
@@ -131,8 +131,9 @@ public struct PidFD: ~Copyable {
 
     /// Whether a descriptor is a pidfd, by its link in `/proc/self/fd`.
     ///
-    /// Asked first, because the kernel may wait without end before it tells of another kind: epoll(7) locks the whole
-    /// set to list it, and a FUSE server that is asked by the set's owner may hold that lock. The link is only a name.
+    /// This is checked first, because the kernel may wait indefinitely before it reports about another kind:
+    /// epoll(7) locks the whole set to list it, and a FUSE server may keep that lock held. The link is only a
+    /// name.
     public static func isPidFD(_ number: Int32) -> Bool {
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { buffer in
             guard let base = buffer.baseAddress else { return false }

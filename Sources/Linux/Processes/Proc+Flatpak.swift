@@ -5,8 +5,8 @@ extension Proc {
     /// (flatpak-metadata(5)); nil if it is in no sandbox.
     ///
     /// The file is read only if the kernel reports that both the sandbox's root and the file are on a tmpfs, as
-    /// bubblewrap makes them: a process that makes a mount namespace may mount a file system that never answers. It may
-    /// also write into the file what it likes, so the result is a name, not an identity.
+    /// bubblewrap makes them: a process that creates a mount namespace may mount a file system that never
+    /// answers. It may also write anything into the file, so the result is a name, not an identity.
     public func flatpakApplication(of pid: Int32) -> String? {
         var fileSystems: [String: String] = [:]
         // The last mount on a place is the visible one.
@@ -28,7 +28,7 @@ extension Proc {
 
     private static let flatpakInfo = "/.flatpak-info"
 
-    /// The proxy through which Flatpaks talk to a bus. To the bus, the proxy is the sender.
+    /// The proxy through which Flatpaks use a bus. To the bus, the proxy is the sender.
     private static let flatpakProxy = "xdg-dbus-proxy"
 
     /// The unit of the Flatpak's instance whose proxy the process is; nil: it is no such proxy.
@@ -38,7 +38,7 @@ extension Proc {
     }
 
     /// The main process of a Flatpak's instance: the topmost ancestor, within the unit, of a process in the sandbox;
-    /// nil: nothing runs in the sandbox, or we may not look.
+    /// nil: nothing runs in the sandbox, or we may not inspect it.
     ///
     /// - Parameter unit: the unit of the instance.
     public func mainProcess(ofFlatpak unit: String) -> ProcessIdentity? {

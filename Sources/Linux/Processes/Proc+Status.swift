@@ -5,14 +5,14 @@ extension Proc {
     public struct Owner: Equatable, Sendable {
         /// The user who started it.
         public let real: UInt32
-        /// The user whose rights it uses.
+        /// The user whose privileges it uses.
         public let effective: UInt32
-        /// The user whose rights it may take again.
+        /// The user whose privileges it may take again.
         public let saved: UInt32
-        /// The user whose files it may touch.
+        /// The user whose files it may access.
         public let filesystem: UInt32
 
-        /// Whether all four are `uid`: false for a set-user-ID program, whoever started it.
+        /// Whether all four are `uid`: false for a set-user-ID program, no matter which user started it.
         public func isWholly(_ uid: UInt32) -> Bool {
             real == uid && effective == uid && saved == uid && filesystem == uid
         }
@@ -46,7 +46,8 @@ extension Proc {
     }
 
     /// The owner of `/proc/PID`: the process's effective user, or root if it may not be looked into (proc_pid(5)).
-    /// Takes one system call; `status` takes three, and much writing by the kernel. nil: there is no such process.
+    /// Takes one system call; `status` takes three, and the kernel has to write much more. nil: there is no
+    /// such process.
     func directoryOwner(of pid: Int32) -> UInt32? {
         withPath(pid, "") { Files.owner(of: $0) }
     }
@@ -67,7 +68,7 @@ extension Proc {
         return signals.first { pending & (1 << UInt64($0 - 1)) != 0 }
     }
 
-    /// Whether nothing can save the process any more: SIGKILL is pending, or it exits, or it is gone.
+    /// Whether the process is certain to end: SIGKILL is pending, or it exits, or it is gone.
     public func isDying(_ identity: ProcessIdentity) throws(KernelFailure) -> Bool {
         do throws(KernelFailure) {
             // The pending signals are read first: one that takes effect in between is seen in the state.

@@ -22,8 +22,8 @@ public struct ProcessorTime: Sendable, Equatable {
         self.used = Tally(used, at: Clock.monotonicMicroseconds)
     }
 
-    /// How many processors the processes that both looks have seen have used on average since an earlier look: 1 for one
-    /// that computes all the time.
+    /// How many processors the processes of both samples have used on average since an earlier sample: 1 for
+    /// a process that computes all the time.
     public func processors(since earlier: ProcessorTime) -> Double {
         used.rate(since: earlier.used) / 1_000_000_000
     }

@@ -1,8 +1,8 @@
 import Glibc
 
-/// What a cgroup of the unified hierarchy gets of processors and disks (Documentation/admin-guide/cgroup-v2.rst): its
-/// shares relative to its siblings, 1 to 10000, 100 by default (`cpu.weight`, `io.weight`), its limit (`cpu.max`), and
-/// the memory that is taken from it last (`memory.low`).
+/// A cgroup's share of processors and disks in the unified hierarchy
+/// (Documentation/admin-guide/cgroup-v2.rst): its shares relative to its siblings, 1 to 10000, 100 by default
+/// (`cpu.weight`, `io.weight`), its limit (`cpu.max`), and its protected memory (`memory.low`).
 ///
 /// The caller has to know whose cgroup it is.
 public struct CgroupShares: Sendable {
@@ -55,7 +55,7 @@ public struct CgroupShares: Sendable {
         }
     }
 
-    /// Sets the pages that are taken from it last.
+    /// Sets the pages that the kernel takes from it last.
     public func set(memoryLow pages: Int32) throws(KernelFailure) {
         let bytes = Int64(pages) * Int64(getpagesize())
         try write(pages == Int32.max ? "max" : "\(bytes)", to: "memory.low")

@@ -1,12 +1,13 @@
 import Glibc
 
-/// What is added to a process's score before the kernel's killer chooses: `/proc/PID/oom_score_adj`, -1000 (never) to
-/// 1000 (first); 1000 corresponds to the whole memory. Children inherit it.
+/// The value that is added to a process's score before the kernel's OOM killer chooses:
+/// `/proc/PID/oom_score_adj`, -1000 (never) to 1000 (first); 1000 corresponds to the whole memory. Children
+/// inherit it.
 ///
 /// A value lower than the one that a process with `CAP_SYS_RESOURCE` set last needs that capability (fs/proc/base.c,
-/// `__set_oom_adj`). A process without it can raise a value and lower it again to that mark. A process with it moves
-/// the mark with each write, up too: a process that was raised this way can no longer lower itself below the new value.
-/// So appstated does better without the capability.
+/// `__set_oom_adj`). A process without it can raise a value and lower it again to that mark. A process with
+/// it moves the mark with each write, including upwards: a process that was raised in this way can no longer
+/// lower itself below the new value. Therefore appstated does not use the capability here.
 public enum OOMScoreAdjustment {
     /// The values that the kernel accepts.
     public static let range: ClosedRange<Int32> = -1000...1000

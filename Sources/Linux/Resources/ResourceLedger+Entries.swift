@@ -1,6 +1,7 @@
 extension ResourceLedger {
-    /// What must outlive us, one line for each changed value: the knob, its target, the target's own value, and the
-    /// value that we wrote last (`-`: another process has changed it since, and it is left alone).
+    /// The data that must outlive us, one line for each changed value: the setting, its target, the target's
+    /// original value, and the value that we wrote last (`-`: another process has changed it since, and it is
+    /// left alone).
     ///
     ///     nice 1234:567890 0 7
     ///     nice 1234:567890/1240:567999 0 7     a thread of that process
@@ -52,8 +53,9 @@ extension ResourceLedger {
         return counts
     }
 
-    /// Takes over what an earlier ledger of this application left behind. An entry whose target is gone, or that makes
-    /// no sense, is skipped. A value that is neither the one that was written nor the original is left alone.
+    /// Takes over the entries of an earlier ledger of this application. An entry whose target is gone, or
+    /// that is invalid, is skipped. A value that is neither the one that was written nor the original is left
+    /// alone.
     public mutating func adopt(_ entries: [String]) {
         for entry in entries.prefix(Self.limit * ResourceKnob.allCases.count) {
             guard let space = entry.firstIndex(of: " "),

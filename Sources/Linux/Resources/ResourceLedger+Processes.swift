@@ -9,7 +9,8 @@ extension ResourceLedger {
         let before: Record
     }
 
-    /// Looks at the extent and returns what is to be written. The records already hold the values after that.
+    /// Examines the extent and returns the necessary writes. The records already contain the values after
+    /// these writes.
     mutating func planProcesses(
         _ row: ResourceRow, _ newcomers: Set<ProcessIdentity>, _ budget: Budget,
         _ isForeign: (ProcessIdentity) -> Bool
@@ -22,8 +23,8 @@ extension ResourceLedger {
         try lookAtDeparted(newcomers, knobs, budget, isForeign, &plan)
         unowned = plan.unowned
         // Processes that have left are forgotten with what is written now. Processes that were not found have ended,
-        // unless they could not be looked at, for example for want of descriptors: what they had must not be forgotten
-        // because of that.
+        // unless they could not be examined, for example because of a lack of descriptors: their original
+        // values must not be forgotten for that reason.
         var found = plan.records.filter { !plan.departed.contains($0.key) }
         for (key, record) in records where plan.records[key] == nil {
             if !plan.unowned.contains(record.process), mayLive(key.target) { found[key] = record }
@@ -56,10 +57,10 @@ extension ResourceLedger {
                 }
                 if try read(change.key.knob, target) == change.before.written {
                     try write(change)
-                    // It may have waited, and what was made meanwhile has the value of before.
+                    // It may have waited, and children that were created meanwhile have the earlier value.
                     records[change.key]?.changedAt = Clock.bootTicks
                 } else {
-                    // Another process has changed it since: the next look finds that.
+                    // Another process has changed it since: the next examination finds this.
                     records[change.key] = change.before
                 }
             } catch {
@@ -70,9 +71,9 @@ extension ResourceLedger {
         return true
     }
 
-    // MARK: Looking
+    // MARK: Examining
 
-    /// What one look found, while the records still hold the values before it.
+    /// The results of one examination, while the records still contain the earlier values.
     fileprivate struct Plan {
         let now: UInt64
         var records: [Key: Record] = [:]
@@ -80,7 +81,7 @@ extension ResourceLedger {
         var changes: [Change] = []
         var seen: Set<ProcessIdentity> = []
         var unowned: Set<ProcessIdentity> = []
-        /// How many threads and processes were looked at.
+        /// How many threads and processes were examined.
         var looks = 0
         /// One note for each process, however many threads it has.
         var told: Set<Key> = []
@@ -130,7 +131,8 @@ extension ResourceLedger {
     ) throws(Interrupted) {
         let hasThreadKnobs = knobs.contains(where: \.isOfThreads)
         for process in processes where plan.seen.insert(process).inserted {
-            // A known process is looked at however many there are by now: its values may have to be restored.
+            // A known process is examined no matter how many there are by now, because its values may have to
+            // be restored.
             let isKnown = contains(process)
             if knobs.contains(.oom) {
                 guard take(isKnown, &plan) else { continue }
@@ -160,7 +162,7 @@ extension ResourceLedger {
         }
     }
 
-    /// Counts one more to be looked at; false: there are too many.
+    /// Counts one more to examine; false: there are too many.
     private mutating func take(_ isKnown: Bool, _ plan: inout Plan) -> Bool {
         if plan.looks < (isKnown ? 4 * Self.limit : Self.limit) {
             plan.looks += 1
@@ -178,8 +180,8 @@ extension ResourceLedger {
         thread == process.pid ? process : try? proc.identity(ofThread: thread, in: process.pid)
     }
 
-    /// Looks at processes that we remember, or that are known to have been members, and that the extent no longer
-    /// holds, and at the processes below them.
+    /// Examines processes that we remember, or that are known to have been members, and that are no longer in
+    /// the extent, and the processes below them.
     private mutating func lookAtDeparted(
         _ newcomers: Set<ProcessIdentity>, _ knobs: [ResourceKnob], _ budget: Budget,
         _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
@@ -196,7 +198,7 @@ extension ResourceLedger {
         }
     }
 
-    /// Looks at one value of one thread or process.
+    /// Examines one value of one thread or process.
     private mutating func look(
         _ knob: ResourceKnob, _ target: ProcessIdentity, _ process: ProcessIdentity, _ row: ResourceRow,
         _ plan: inout Plan
@@ -257,7 +259,7 @@ extension ResourceLedger {
         let own = Record(process: process, original: present, written: present)
         guard let maker = maker(of: target, in: process, knob) else { return own }
         if let record = heritage(knob, maker, present, target, process) { return record }
-        // Another thread of its maker's process may have made it.
+        // Another thread of its creator's process may have created it.
         for (key, sibling) in records where key.knob == knob && sibling.process == maker.process {
             if let record = heritage(knob, sibling, present, target, process) { return record }
         }
@@ -265,13 +267,14 @@ extension ResourceLedger {
         return Record(process: process, original: maker.original, written: present, isLeft: true)
     }
 
-    /// The record of a newcomer that inherited this value from that maker; nil if it did not.
+    /// The record of a newcomer that inherited this value from that creator; nil if it did not.
     private func heritage(
         _ knob: ResourceKnob, _ maker: Record, _ present: Int32, _ target: ProcessIdentity,
         _ process: ProcessIdentity
     ) -> Record? {
         if maker.isLeft {
-            // A value that another process chose for the maker also goes for those that it makes.
+            // A value that another process chose for the creator also applies to the processes that it
+            // creates.
             guard present == maker.written else { return nil }
             return Record(process: process, original: present, written: present, isLeft: true)
         }

@@ -8,7 +8,8 @@ extension ResourceLedger {
         let before: CgroupRecord
     }
 
-    /// Looks at the cgroup and returns what is to be written. The records already hold the values after that.
+    /// Examines the cgroup and returns the necessary writes. The records already contain the values after
+    /// these writes.
     mutating func planWeights(
         _ row: ResourceRow, _ weighable: String?, _ protectable: String?
     ) -> [WeightChange] {
@@ -16,11 +17,12 @@ extension ResourceLedger {
         for knob in ResourceKnob.ofCgroups where row.says(knob) || weights[knob] != nil {
             let cgroup = knob == .memoryLow ? protectable : weighable
             if let record = weights[knob], record.directory != cgroup {
-                // The application has another cgroup now, or none: this one gets its own value back.
+                // The application has another cgroup now, or none: the original value of this one is
+                // restored.
                 do throws(KernelFailure) {
                     if let change = try plan(knob, record, ResourceRow()) { changes.append(change) }
                 } catch {
-                    // The other one is given nothing before that.
+                    // Nothing is set for the other one before that.
                     if error.isExhaustion { continue }
                 }
                 weights[knob] = nil
@@ -43,7 +45,7 @@ extension ResourceLedger {
     }
 
     mutating func carryOut(_ changes: [WeightChange]) {
-        // A former cgroup does not have its own value back.
+        // The original value of a former cgroup is not restored.
         var owing: Set<ResourceKnob> = []
         for change in changes where !owing.contains(change.knob) {
             do throws(KernelFailure) {

@@ -1,19 +1,19 @@
 import Glibc
 
-/// Records what we changed of one application's resources, and the values before that.
+/// Records our changes to one application's resources, and the original values.
 ///
-/// A value is written only if it still is what we wrote last, or was never touched. A value that another process has
-/// changed is left to that process from then on: it is neither written again nor restored.
+/// A value is written only if it is still the one that we wrote last, or was never changed. A value that
+/// another process has changed is left alone from then on: it is neither written again nor restored.
 ///
-/// Threads and children inherit the values of their maker, the process or thread that made them, including ours. If a
-/// new one has the value that we gave its maker, its own value counts as the maker's own. If it has another value while
-/// its maker has ours, another process gave it that.
+/// Threads and children inherit the values of their creator, the process or thread that created them,
+/// including ours. If a new one has the value that we set for its creator, its original value is that of the
+/// creator. If it has another value while its creator has ours, another process has set that value.
 public struct ResourceLedger: Sendable {
     /// An event worth a line in the journal; each is reported once.
     public enum Note: Equatable, Sendable, CustomStringConvertible {
-        /// Another process changed what we had written.
+        /// Another process changed the value that we had written.
         case changedByOthers(ResourceKnob, of: String, from: Int32, to: Int32)
-        /// Another process gave a newcomer a value of its own.
+        /// Another process set a value for a newcomer.
         case ownValue(ResourceKnob, of: String, Int32)
         case failed(KernelFailure)
 
@@ -70,22 +70,23 @@ public struct ResourceLedger: Sendable {
     /// Members that are not wholly the owner's and were reported.
     var unowned: Set<ProcessIdentity> = []
     private(set) var notes: [Note] = []
-    /// For want of descriptors or memory, something has not the value that it should have.
+    /// Because of a lack of descriptors or memory, some value is not set as it should be.
     private var isShort = false
-    /// More than anyone reads; the first ones show what is wrong.
+    /// More than anyone reads; the first ones show the problem.
     private static let notesLimit = 64
 
-    /// Nothing is touched yet. `uid` owns the application: only processes that are wholly this user's are changed.
+    /// Changes nothing yet. `uid` owns the application: only processes that belong entirely to this user are
+    /// changed.
     public init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
         self.proc = proc
         self.main = main
         owner = uid
     }
 
-    /// Whether there is nothing to restore or to remember.
+    /// Whether there is nothing to restore and no record.
     public var isEmpty: Bool { records.isEmpty && weights.isEmpty }
 
-    /// Whether we remember something of a process.
+    /// Whether we have a record of a process.
     public func contains(_ process: ProcessIdentity) -> Bool {
         ResourceKnob.ofProcesses.contains { records[Key(knob: $0, target: process)] != nil }
     }
@@ -96,8 +97,8 @@ public struct ResourceLedger: Sendable {
         return notes
     }
 
-    /// Whether something was left as it is since the last call, for want of descriptors or memory: it must be planned
-    /// again.
+    /// Whether some value was not set since the last call because of a lack of descriptors or memory, so that
+    /// it must be planned again.
     public mutating func takeShortage() -> Bool {
         defer { isShort = false }
         return isShort
@@ -113,13 +114,13 @@ public struct ResourceLedger: Sendable {
         forget()
     }
 
-    /// What is to be written, by `carryOut`.
+    /// The writes that `carryOut` makes.
     public struct Changes: Sendable {
         var weights: [WeightChange] = []
         var processes: ArraySlice<Change> = []
 
-        /// Takes out what may have to wait: every user can hold the lock for `oom_score_adj` (fs/proc/base.c,
-        /// `__set_oom_adj`). nil: nothing has to.
+        /// Removes and returns the writes that may have to wait: every user can hold the lock for
+        /// `oom_score_adj` (fs/proc/base.c, `__set_oom_adj`). nil: there are none.
         public mutating func takeWaiting() -> Changes? {
             let waiting = processes.filter { $0.key.knob == .oom }
             if waiting.isEmpty { return nil }
@@ -131,18 +132,19 @@ public struct ResourceLedger: Sendable {
         public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }
     }
 
-    /// Plans what gives the application the values of the row: the weights of its own cgroup if it has one, else the
-    /// nice value and I/O class of its threads; the score of its processes in both cases. Values that the row does not
-    /// name are restored. Processes that have left the extent get their own values back and are forgotten.
+    /// Plans the writes that set the values of the row for the application: the weights of its own cgroup if
+    /// it has one, else the nice value and I/O class of its threads; the score of its processes in both
+    /// cases. Values that the row does not name are restored. The original values of processes that have left
+    /// the extent are restored, and the processes are forgotten.
     ///
-    /// Only looks, and returns what is to be written; the ledger already holds the values after that. nil: the budget
-    /// is spent, and this value is of no use any more.
+    /// Only examines, and returns the necessary writes; the ledger already contains the values after these
+    /// writes. nil: the budget is spent, and this value can no longer be used.
     ///
     /// - Parameters:
     ///   - cgroup: the directory of a cgroup that holds the whole extent and no other process, and has weights.
     ///   - memoryCgroup: the same for a cgroup whose memory can be protected.
-    ///   - newcomers: processes that were in the extent until now, whether or not they were seen there: what they have
-    ///     inherited is taken back as from those that were.
+    ///   - newcomers: processes that were in the extent until now, whether or not they were found there:
+    ///     their inherited values are reset in the same way.
     ///   - isForeign: whether a process is an application of its own: the extent ends there.
     public mutating func plan(
         _ row: ResourceRow, cgroup: String? = nil, memoryCgroup: String? = nil,
@@ -183,7 +185,7 @@ public struct ResourceLedger: Sendable {
     /// The budget is spent.
     struct Interrupted: Error {}
 
-    /// The most threads and processes of an application that are looked at.
+    /// The most threads and processes of an application that are examined.
     public static let limit = 512
 
     /// One note of each kind: thousands of children may fail for the same reason.

@@ -1,4 +1,4 @@
-/// What an application gets of the machine's resources. Where a field is nil, the application keeps its own value.
+/// An application's share of the machine's resources. If a field is nil, the application keeps its own value.
 public struct ResourceRow: Equatable, Sendable {
     /// The weight of its own cgroup for processor time, relative to its siblings: `CgroupShares.range`.
     public var cpuWeight: Int32?
@@ -6,8 +6,8 @@ public struct ResourceRow: Equatable, Sendable {
     public var ioWeight: Int32?
     /// The most processor time, in percent of one processor; a cgroup that has a limit of its own keeps that.
     public var cpuQuota: Int32?
-    /// How much of its own cgroup's memory is taken last, in hundredths of a per cent of the machine's memory; a cgroup
-    /// that has more of its own keeps that.
+    /// How much memory of its own cgroup is protected, in hundredths of a per cent of the machine's memory; a
+    /// cgroup that already has more protection keeps that.
     public var memoryLow: UInt32?
     /// Added to each process's own `oom_score_adj`, and kept within `OOMScoreAdjustment.range`.
     public var oomScoreAdjust: Int32?
@@ -30,7 +30,7 @@ public struct ResourceRow: Equatable, Sendable {
         self.ioClass = ioClass
     }
 
-    /// Takes over what another row says about the time of processors and disks.
+    /// Takes over another row's values for the time of processors and disks.
     public mutating func takeTime(from other: ResourceRow) {
         cpuWeight = other.cpuWeight
         ioWeight = other.ioWeight
@@ -38,7 +38,7 @@ public struct ResourceRow: Equatable, Sendable {
         ioClass = other.ioClass
     }
 
-    /// Whether it sets this knob. Adding 0 does not count.
+    /// Whether it sets this value. Adding 0 does not count.
     func says(_ knob: ResourceKnob) -> Bool {
         switch knob {
         case .nice: nice ?? 0 != 0
@@ -81,7 +81,7 @@ public struct ResourceRow: Equatable, Sendable {
     }
 }
 
-/// What can be set.
+/// The resources that can be set.
 public enum ResourceKnob: String, Hashable, Sendable, CaseIterable {
     /// `Niceness`, of each thread.
     case nice

@@ -3,15 +3,15 @@ import Glibc
 /// Which processes are connected to a service through its local socket (unix(7)), according to sock_diag(7) and the
 /// processes' open files.
 ///
-/// What was found out about a connection is remembered, so asking again costs little as long as no new connection
-/// comes. Clients in another network namespace are not seen, because their connections belong to that namespace. Nor
-/// are clients whose open files we may not read (proc_pid_fd(5)).
+/// The result for a connection is remembered, so another query costs little as long as there is no new
+/// connection. Clients in another network namespace are not found, because their connections belong to that
+/// namespace. Clients whose open files we may not read (proc_pid_fd(5)) are not found either.
 public struct SocketClients {
     private let proc: Proc
-    /// The process that holds the client's end, by the end's number; nil if that cannot be found out.
+    /// The process that holds the client's end, by the end's number; nil if it cannot be determined.
     private var holders: [UInt32: ProcessIdentity?] = [:]
 
-    /// The most open files, of all processes together, that are looked at for one answer.
+    /// The most open files, of all processes together, that are examined for one result.
     public static let mostDescriptors = 65_536
 
     public init(proc: Proc = Proc()) {

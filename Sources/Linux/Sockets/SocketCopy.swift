@@ -1,17 +1,17 @@
 import Glibc
 
-/// A copy of another process's descriptor of a local socket (unix(7)) or of `/dev/fuse` (fuse(4)), to be polled. While
-/// the copy is open the socket stays open, and what a FUSE server has mounted stays mounted, whatever becomes of that
-/// process.
+/// A copy of another process's descriptor of a local socket (unix(7)) or of `/dev/fuse` (fuse(4)), to be
+/// polled. While the copy is open the socket stays open, and the file system of a FUSE server stays mounted,
+/// even if that process ends.
 ///
-/// Closing it takes as long as closing what is in its queue, and any user can queue something that takes an hour: a TCP
-/// socket that lingers, or a file of a FUSE server that does not answer. So nothing is closed implicitly, only by
-/// `close`.
+/// Closing it also closes the descriptors in its queue, and any user can queue one whose close takes an hour:
+/// a TCP socket that lingers, or a file of a FUSE server that does not answer. Therefore a copy is never
+/// closed implicitly, only by `close`.
 public struct SocketCopy: Sendable {
     /// To be polled, until `close`.
     public let descriptor: Int32
 
-    /// Tells it apart from others for as long as it is open.
+    /// Distinguishes it from others for as long as it is open.
     public let id: ID
 
     public enum ID: Hashable, Sendable {
@@ -21,11 +21,11 @@ public struct SocketCopy: Sendable {
         case fuse(pid: Int32, number: Int32)
     }
 
-    /// What it is for.
+    /// Its purpose.
     public let role: Role
 
     public enum Role: Hashable, Sendable {
-        /// It is readable as long as a connection waits to be accepted.
+        /// Readable while a connection waits to be accepted.
         case listening
         /// It is connected to the service of this name, as in `sun_path` of unix(7). It is readable as long as
         /// something that the service has sent was not read.
@@ -44,19 +44,20 @@ public struct SocketCopy: Sendable {
         return poll(&look, 1, 0) > 0 && look.revents & Int16(POLLIN) != 0
     }
 
-    /// How many bytes wait to be read, those behind a descriptor included. Never blocks.
+    /// How many bytes wait to be read, including those behind a descriptor. Never blocks.
     public var waiting: Int {
         var count: Int32 = 0
         return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? Int(count) : 0
     }
 
-    /// Gives `body` what waits to be read, and leaves it in the queue (recv(2), `MSG_PEEK`). No bytes if there are none.
-    /// The kernel shows nothing behind a descriptor in the queue; `isCut` says that something is there.
+    /// Passes the waiting bytes to `body`, and leaves them in the queue (recv(2), `MSG_PEEK`). The buffer is
+    /// empty if there are none. The kernel returns no bytes behind a descriptor in the queue; `isCut` says
+    /// that there are more.
     ///
-    /// May block without end: a process that reads the same socket into memory that is not there keeps all others from
-    /// it, `MSG_DONTWAIT` or not (net/unix/af_unix.c, `iolock`).
+    /// May block indefinitely: a process that reads the same socket into memory that is not available blocks
+    /// all others, `MSG_DONTWAIT` or not (net/unix/af_unix.c, `iolock`).
     ///
-    /// - Parameter limit: the most bytes that are looked at.
+    /// - Parameter limit: the most bytes that are examined.
     public func peek<Result>(
         atMost limit: Int, _ body: (_ bytes: UnsafeRawBufferPointer, _ isCut: Bool) -> Result
     ) -> Result {
@@ -74,7 +75,7 @@ public struct SocketCopy: Sendable {
         }
     }
 
-    /// Must be called once. May block without end.
+    /// Must be called once. May block indefinitely.
     public func close() { Glibc.close(descriptor) }
 
     /// The listening sockets of some processes, the connections that others have made to these, their own connections to
@@ -90,7 +91,7 @@ public struct SocketCopy: Sendable {
         proc: Proc = Proc()
     ) throws(KernelFailure) -> [SocketCopy] {
         let handed = HandedOver()
-        // The processes' own sockets first: any user can make more sockets than are looked at.
+        // The processes' own sockets first, because any user can create more sockets than are examined.
         let own = proc.sockets(of: processes, handed, rest: {})
         var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
@@ -111,7 +112,7 @@ public struct SocketCopy: Sendable {
         }
         var copies: [SocketCopy] = []
         for file in found.sorted(by: { $0.role.rank < $1.role.rank }) where copies.count < limit {
-            // The copy tells what the number refers to by now.
+            // The copy shows what the number refers to by now.
             guard let process = try? PidFD(pid: file.pid), let copy = try? process.copy(of: file.number),
                 leads(copy.rawValue, to: file.id)
             else { continue }
@@ -150,7 +151,7 @@ public struct SocketCopy: Sendable {
         return roles
     }
 
-    /// Whether a descriptor of ours leads to what was found.
+    /// Whether one of our descriptors refers to the socket that was found.
     private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
         let file = try? Proc.file("/proc/self/fd/\(descriptor)").get()
         switch id {

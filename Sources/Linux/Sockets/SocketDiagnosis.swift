@@ -1,17 +1,17 @@
 import CLinux
 import Glibc
 
-/// Asks the kernel about sockets: sock_diag(7).
+/// Queries the kernel about sockets: sock_diag(7).
 struct SocketDiagnosis: ~Copyable {
-    /// The question about every local socket of our network namespace that is connected or listening.
+    /// The query about every local socket of our network namespace that is connected or listening.
     enum Question {
-        /// How much waits in the sockets.
+        /// How many bytes or connections wait in the sockets.
         case unread
-        /// Which names the sockets are bound to.
+        /// The names to which the sockets are bound.
         case names
     }
 
-    /// What the kernel reports about one local socket.
+    /// The kernel's report about one local socket.
     struct Report: Equatable {
         /// `SOCK_STREAM` and the like.
         let type: UInt8
@@ -22,15 +22,15 @@ struct SocketDiagnosis: ~Copyable {
         var isConnectionOriented: Bool {
             [SOCK_STREAM.rawValue, SOCK_SEQPACKET.rawValue].contains(UInt32(type))
         }
-        /// Bytes to read; for a listening socket, connections to accept. 0 if this was not asked.
+        /// Bytes to read; for a listening socket, connections to accept. 0 if this was not requested.
         var waiting: UInt32 = 0
-        /// The inode of the other end; nil if there is none, or none any more.
+        /// The inode of the other end; nil if there is none, or no longer any.
         var peer: UInt32?
         /// The name that it is bound to, as in `sun_path` of unix(7).
         var name: String?
     }
 
-    /// What the kernel reports about one TCP connection.
+    /// The kernel's report about one TCP connection.
     struct Connection: Equatable {
         let inode: UInt32
         /// The user who owns the socket.
@@ -41,10 +41,10 @@ struct SocketDiagnosis: ~Copyable {
         let idle: UInt32
     }
 
-    /// The most of the machine's sockets that are looked at if only some are wanted: each is up to 400 bytes from the
-    /// kernel.
+    /// The most of the machine's sockets that are examined if only some are wanted: each is up to 400 bytes
+    /// from the kernel.
     static let mostOfMachine = 4 * mostSockets
-    /// The most of the machine's local sockets that are looked at.
+    /// The most of the machine's local sockets that are examined.
     static let mostSockets = 65_536
 
     private let socket: Descriptor
@@ -61,7 +61,7 @@ struct SocketDiagnosis: ~Copyable {
         }
     }
 
-    /// Opens a socket for the questions. It asks about the network namespace of the process that opens it.
+    /// Opens a socket for the queries. They refer to the network namespace of the process that opens it.
     static func openSocket() throws(KernelFailure) -> Descriptor {
         let type = Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue)
         let number = Glibc.socket(AF_NETLINK, type, NETLINK_SOCK_DIAG)
@@ -77,8 +77,8 @@ struct SocketDiagnosis: ~Copyable {
         while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC)) > 0 {}
     }
 
-    /// Calls `body` with each socket of the answer until it returns false. Ask nothing after that: the rest of the
-    /// answer is still to come.
+    /// Calls `body` with each socket of the answer until it returns false. Do not send another query after
+    /// that, because the rest of the answer is still to come.
     func ask(_ question: Question, _ body: (Report) -> Bool) throws(KernelFailure) {
         try exchange(question.request, Report.init, body)
     }
@@ -175,9 +175,9 @@ struct SocketReports {
     enum Outcome: Equatable {
         /// The answer may continue in another part.
         case more
-        /// Nothing follows, or the caller wants no more.
+        /// Nothing follows, or the caller does not want more.
         case done
-        /// The kernel refused, or the message is no answer (`EBADMSG`).
+        /// The kernel refused, or the message is not an answer (`EBADMSG`).
         case failed(Int32)
     }
 

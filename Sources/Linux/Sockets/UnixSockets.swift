@@ -4,9 +4,9 @@ import Glibc
 /// Whether processes have something to read in their local sockets (unix(7)), according to sock_diag(7). This does not
 /// touch the sockets, and works for stopped and frozen processes too.
 public enum UnixSockets {
-    /// The most open files that are looked at, of all processes asked about.
+    /// The most open files that are examined, of all given processes.
     public static let mostDescriptors = 16_384
-    /// The most of the machine's sockets that are looked at.
+    /// The most of the machine's sockets that are examined.
     public static let mostSockets = SocketDiagnosis.mostSockets
 
     /// Whether bytes, packets or connections wait for one of these processes in a stream or sequenced-packet socket.
@@ -14,7 +14,8 @@ public enum UnixSockets {
     ///
     /// Makes one request for all connected and listening sockets of the network namespace, and compares the answer with
     /// the processes' open files. Only parts of the answer are of the same moment: a socket that is made or closed
-    /// meanwhile may hide another (net/unix/diag.c, `unix_diag_dump`, counts places in a list). Look again later.
+    /// meanwhile may hide another (net/unix/diag.c, `unix_diag_dump`, counts places in a list). Check again
+    /// later.
     ///
     /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)).
     ///
@@ -49,7 +50,7 @@ public enum UnixSockets {
         func failure(_ number: Int32) -> KernelFailure {
             KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
         }
-        // Asked afterwards: a process that has this start time now has had the id all the while.
+        // Checked afterwards: a process that has this start time now has had the id all the time.
         guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }
         guard isWhole else { throw failure(E2BIG) }
         if numbers.isEmpty { return [] }
@@ -138,7 +139,7 @@ extension Proc {
     fileprivate func sharesNetwork(with pid: Int32, _ handed: HandedOver) throws(KernelFailure) -> Bool {
         var own = Glibc.stat()
         var its = Glibc.stat()
-        // The namespace of the socket through which the kernel is asked.
+        // The namespace of the socket through which the kernel is queried.
         let isKnown: Bool
         if let namespace = try handed.networkNamespace() {
             isKnown = fstat(namespace.rawValue, &own) == 0

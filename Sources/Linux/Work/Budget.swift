@@ -1,6 +1,7 @@
 /// How much may be done before other work gets its turn.
 ///
-/// Code that has a budget takes one step at least, spends it after each step, and remembers where it left off.
+/// Code that has a budget takes at least one step, spends the budget after each step, and remembers its
+/// position.
 public struct Budget {
     private let isOver: () -> Bool
 

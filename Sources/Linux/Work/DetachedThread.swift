@@ -1,6 +1,6 @@
 import Glibc
 
-/// Threads that nobody waits for, and that handle no signals: those belong to the deciding thread.
+/// Threads that are never joined, and that handle no signals, because signals belong to the deciding thread.
 enum DetachedThread {
     /// Runs `body` on a new thread, which ends with it. Returns the error number of pthread_create(3); 0: it runs.
     ///

@@ -1,6 +1,7 @@
 import Glibc
 
-/// How much one look at processes may cost: users determine how many open files, locks and threads there are.
+/// The limits of one look at processes, because users determine how many open files, locks and threads there
+/// are.
 public struct LookBudget: Sendable {
     /// The most open files that one look opens.
     public static let mostFiles = 16_384
@@ -11,8 +12,9 @@ public struct LookBudget: Sendable {
     private var opened = 0
     private let end: UInt64
     private var nextRest: UInt64
-    /// A thread that computes keeps its processor until the next tick of the scheduler, 4 ms with `CONFIG_HZ=250`, even
-    /// from a task that wakes up there and has run as much lately: dbus-daemon was seen to wait that long.
+    /// A computing thread keeps its processor until the next tick of the scheduler, 4 ms with
+    /// `CONFIG_HZ=250`, even if a task wakes up there that has recently run as much: dbus-daemon was seen to
+    /// wait that long.
     private static let longestRun: UInt64 = 200
     private static let rest = timespec(tv_sec: 0, tv_nsec: 100_000)
 
@@ -37,7 +39,7 @@ public struct LookBudget: Sendable {
         rest(at: now)
     }
 
-    /// To be called repeatedly by code that computes: now and then it lets others run.
+    /// Must be called repeatedly by code that computes: from time to time it lets others run.
     public mutating func rest() { rest(at: Clock.threadMicroseconds) }
 
     private mutating func rest(at now: UInt64) {
@@ -48,7 +50,7 @@ public struct LookBudget: Sendable {
     }
 }
 
-/// Why a look gave no answer: there is more than it may look at.
+/// Why a look gave no result: there is more than it may examine.
 public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
     /// There are more open files than this.
     case files(Int)
@@ -60,9 +62,10 @@ public enum LookLimit: Error, Equatable, Sendable, CustomStringConvertible {
     /// The text that `CanSuspend` returns.
     public var description: String {
         switch self {
-        case .files(let most): "cannot be told: more than \(most) open files"
-        case .locks(let most): "cannot be told: more than \(most >> 10) KiB of file locks on the machine"
-        case .time: "cannot be told: its processes take too long to look at"
+        case .files(let most): "cannot be determined: more than \(most) open files"
+        case .locks(let most):
+            "cannot be determined: more than \(most >> 10) KiB of file locks on the machine"
+        case .time: "cannot be determined: its processes take too long to examine"
         }
     }
 }

@@ -1,9 +1,9 @@
 import Glibc
 
-/// Sends, in order and on one other thread, what may have to wait until its receiver makes room.
+/// Sends, in order and on one other thread, messages that may have to wait until their receiver has room.
 ///
-/// A datagram to a full socket waits (unix(7)), and whoever else sends to that socket decides for how long. The thread
-/// starts with the first job and ends after some idle time. May be used by several threads.
+/// Sending a datagram to a full socket blocks (unix(7)), and other senders to that socket determine for how
+/// long. The thread starts with the first job and ends after some idle time. May be used by several threads.
 public final class Outbox: @unchecked Sendable {
     /// How many jobs may wait or run.
     public let limit: Int
@@ -14,7 +14,7 @@ public final class Outbox: @unchecked Sendable {
     private var refused = 0
     private var isAwaited = false
 
-    /// Has no thread yet. Throws `EMFILE` and the like, of eventfd(2).
+    /// Does not start the thread yet. Throws errors of eventfd(2), such as `EMFILE`.
     ///
     /// - Parameters:
     ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
@@ -30,7 +30,7 @@ public final class Outbox: @unchecked Sendable {
         thread.close()
     }
 
-    /// Has a job run after the jobs before it.
+    /// Queues a job behind the earlier jobs.
     ///
     /// - Returns: whether it will run; if not, it is counted as refused, and released.
     @discardableResult

@@ -1,4 +1,4 @@
-/// What the kernel has counted so far for some things. Two tallies tell how fast the counts grow.
+/// Counts that the kernel has kept so far. The difference between two tallies shows how fast the counts grow.
 struct Tally<Thing: Hashable & Sendable>: Sendable, Equatable {
     private let counts: [Thing: UInt64]
     /// CLOCK_MONOTONIC, in microseconds.

@@ -1,11 +1,11 @@
 import Glibc
 
-/// Runs jobs that may block on one other thread, in their order, and gives the results back to the thread that owns the
-/// worker.
+/// Runs jobs that may block on one other thread, in order, and returns the results to the thread that owns
+/// the worker.
 ///
-/// The thread starts with the first job and ends after some idle time. When the owner lets go of the worker, waiting
-/// jobs are dropped. A job that blocks is left to itself, and its thread ends after it: nothing waits for it. For one
-/// thread at a time.
+/// The thread starts with the first job and ends after some idle time. When the owner releases the worker,
+/// waiting jobs are dropped. Nothing waits for a job that blocks; its thread ends after it. For one thread at
+/// a time.
 public final class Worker<Key: Sendable, Value: Sendable> {
     /// A job that is done.
     public struct Finished: Sendable {
@@ -27,9 +27,9 @@ public final class Worker<Key: Sendable, Value: Sendable> {
         case failed(KernelFailure)
     }
 
-    /// How many jobs may be under way: waiting, running, or done and not taken.
+    /// How many jobs may be in progress: waiting, running, or done and not collected.
     public let limit: Int
-    /// How many jobs are under way.
+    /// How many jobs are in progress.
     public private(set) var count = 0
 
     private let thread: WorkerThread
@@ -43,7 +43,7 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     ///   - idleMilliseconds: the thread ends after this long without a job.
     ///   - givesWay: every task of the machine that wakes up goes before it.
     ///
-    /// Throws `EMFILE` and the like, of eventfd(2).
+    /// Throws errors of eventfd(2), such as `EMFILE`.
     public init(name: String, limit: Int, idleMilliseconds: Int = 10_000, givesWay: Bool = true)
         throws(KernelFailure)
     {
@@ -60,7 +60,7 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     /// Readable when there are results: poll it for `POLLIN`. Owned by this value, and closed with it.
     public var descriptor: Int32 { thread.descriptor }
 
-    /// Has a job run. It must not wait for the owner.
+    /// Queues a job. It must not wait for the owner.
     public func submit(_ key: Key, _ job: @escaping @Sendable () -> Value) -> Submission {
         guard count < limit else { return .full }
         let failure = thread.submit { [thread, results] in

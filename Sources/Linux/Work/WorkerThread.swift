@@ -3,7 +3,7 @@ import Glibc
 
 /// One thread for jobs that may block, and their queue. `Worker` adds its types to it.
 ///
-/// It keeps itself alive while its thread runs; nothing ever waits for the thread.
+/// It retains itself while its thread runs; nothing ever waits for the thread.
 final class WorkerThread: @unchecked Sendable {
     /// The thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     private let name: String
@@ -67,7 +67,7 @@ final class WorkerThread: @unchecked Sendable {
         }
     }
 
-    /// Drops the waiting jobs, and has the thread end once its present job is done.
+    /// Drops the waiting jobs, and makes the thread end once its present job is done.
     func close() {
         let dropped = withLock {
             isClosed = true
@@ -75,7 +75,7 @@ final class WorkerThread: @unchecked Sendable {
             defer { queue = [] }
             return queue
         }
-        // What the jobs hold is released outside of the lock.
+        // The objects that the jobs retain are released outside of the lock.
         _ = dropped
     }
 
@@ -113,8 +113,8 @@ final class WorkerThread: @unchecked Sendable {
 
     /// A thread with a long time slice is preempted by any task that wakes up with a shorter one: no task on the
     /// machine waits for a tick while a job computes, the deciding thread least of all
-    /// (Documentation/scheduler/sched-eevdf.rst of the kernel). Its nice value stays as it was: a caller that waits for
-    /// a look has no more patience on a busy machine.
+    /// (Documentation/scheduler/sched-eevdf.rst of the kernel). Its nice value stays as it was: a caller that
+    /// waits for a look has no more patience on a busy machine than on an idle one.
     private func giveWay() {
         let slice: UInt64 = 100_000_000
         _ = clinux_set_own_scheduling(20 - clinux_getpriority(0), slice)

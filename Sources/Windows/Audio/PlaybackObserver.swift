@@ -4,8 +4,8 @@ import Linux
 /// Watches which processes play sound, by the native protocol of PulseAudio, which PipeWire implements too
 /// (pipewire-pulse).
 ///
-/// It needs little of the protocol: to identify itself, to be notified that streams have changed, and to ask for all of
-/// them. libpulse would do that too, and bring two dozen libraries with it.
+/// It needs only a small part of the protocol: to identify itself, to be notified that streams have changed,
+/// and to request all streams. libpulse could do that too, but depends on two dozen libraries.
 public final class PlaybackObserver {
     /// The processes with a stream that plays, which means that it is not paused (“corked”), as of the last dispatch.
     public private(set) var players: Set<Int32> = []
@@ -47,7 +47,7 @@ public final class PlaybackObserver {
     /// No list of streams is longer; PulseAudio itself accepts no longer packet.
     private static let longestPacket = 16 << 20
 
-    /// Where this session's sound server listens; nil if the environment does not say.
+    /// The socket of this session's sound server; nil if the environment does not name it.
     public static var defaultPath: String? {
         if let directory = Environment["PULSE_RUNTIME_PATH"] { return directory + "/native" }
         return Environment["XDG_RUNTIME_DIR"].map { $0 + "/pulse/native" }
@@ -84,9 +84,9 @@ public final class PlaybackObserver {
     /// Readable when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { socket.rawValue }
 
-    /// Takes in all that has come, without waiting.
+    /// Handles everything that has arrived, without waiting.
     ///
-    /// - Throws: `ended` when the server is gone, or sends something that we do not understand.
+    /// - Throws: `ended` when the server is gone, or sends an invalid message.
     public func dispatch() throws(ObserverFailure) {
         try receive()
         while let packet = try takePacket() { try take(packet) }
@@ -108,7 +108,7 @@ public final class PlaybackObserver {
         }
     }
 
-    /// Only one question is asked at a time, so it is known which one is answered.
+    /// Only one request is pending at a time, so it is known which one is answered.
     private func takeReply(_ packet: TagStruct) throws(ObserverFailure) {
         switch phase {
         case .authenticating:
@@ -159,7 +159,8 @@ public final class PlaybackObserver {
         return players
     }
 
-    /// The process that the client reports; there is no other source. From another machine it means nothing here.
+    /// The process that the client reports; there is no other source. The number of a client on another
+    /// machine is meaningless here.
     private func process(_ properties: [String: String]) -> Int32? {
         if let host, let theirs = properties["application.process.host"], theirs != host { return nil }
         return properties["application.process.id"].flatMap { Int32($0) }.flatMap { $0 > 0 ? $0 : nil }
@@ -174,12 +175,12 @@ public final class PlaybackObserver {
     ) throws(ObserverFailure) {
         var body = TagStruct()
         body.append(command.rawValue)
-        // Our number for the question, which the answer repeats: there is only one.
+        // Our number for the request, which the answer repeats. There is only one request.
         body.append(UInt32(0))
         fill(&body)
         let header = [UInt32(body.bytes.count), Self.none, 0, 0, 0].flatMap(TagStruct.bigEndian)
         let packet = header + body.bytes
-        // A few hundred bytes, one question after the other: the socket has room for them.
+        // A few hundred bytes, one request after the other: the socket has room for them.
         let count = Glibc.send(socket.rawValue, packet, packet.count, Int32(MSG_NOSIGNAL))
         guard count == packet.count else { throw ended("it does not accept a request") }
     }

@@ -68,7 +68,8 @@ struct TagStruct {
 
     // MARK: Reading
 
-    /// The next value; nil at the end, or if it cannot be understood: then nothing after it can be, either.
+    /// The next value; nil at the end, or if the value is unknown. In that case the rest cannot be read,
+    /// either.
     mutating func next() -> Value? {
         guard let tag = bytes.popFirst().flatMap(Tag.init(rawValue:)) else { return nil }
         switch tag {

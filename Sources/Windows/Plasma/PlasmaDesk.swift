@@ -1,6 +1,6 @@
-/// What KWin reports about its windows and desktops, and what that means.
+/// KWin's reports about its windows and desktops, and their meaning.
 struct PlasmaDesk {
-    /// What is known of one window.
+    /// The data about one window.
     struct Client {
         let number: UInt64
         var appID = ""
@@ -9,11 +9,11 @@ struct PlasmaDesk {
         var isActive = false
         var isMinimized = false
         var isOnAllDesktops = false
-        /// A panel or the like, which stays when the desktop is shown; some applications' windows too.
+        /// A panel or the like, which stays when the desktop is shown. Some applications' windows count, too.
         var skipsTaskbar = false
-        /// The desktops that it is on; none: on all.
+        /// The desktops that it is on; empty: all.
         var desktops: Set<String> = []
-        /// All of it has been reported at least once.
+        /// Its data has been completely reported at least once.
         var isComplete = false
 
         init(number: UInt64) { self.number = number }

@@ -18,7 +18,7 @@ public final class PlasmaObserver: WindowObserver {
     private static let mostWindows = 4 * ObservedWindow.mostWindows
     /// KWin has 20 at most.
     private static let mostDesktops = 1_024
-    /// The version of the protocol from which windows are announced with their UUID, and only so.
+    /// The first version of the protocol in which windows are announced by their UUID only.
     private static let withUUID: UInt32 = 13
 
     /// Connects, and reads the present set.
@@ -40,7 +40,7 @@ public final class PlasmaObserver: WindowObserver {
             }
         }
         do throws(ObserverFailure) {
-            // First what exists, then the answers to what was asked about it.
+            // First the existing objects, then the answers to the requests about them.
             try connection.synchronize()
             try connection.synchronize()
             try dispatch()

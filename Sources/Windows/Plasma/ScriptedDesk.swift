@@ -1,11 +1,11 @@
-/// What our script in KWin reports about its windows (dbus/org.appstate1.Windows.xml), and what that means: the same as
-/// where KWin reports it with its protocol.
+/// The reports of our script in KWin about windows (dbus/org.appstate1.Windows.xml), and their meaning, which
+/// is the same as with KWin's protocol.
 public struct ScriptedDesk {
-    /// What is known of one window.
+    /// The data about one window.
     private struct Client {
         let window: ObservedWindow
         let isOnAllDesktops: Bool
-        /// A panel or the like, which stays when the desktop is shown; some applications' windows too.
+        /// A panel or the like, which stays when the desktop is shown. Some applications' windows count, too.
         let skipsTaskbar: Bool
     }
 
@@ -36,10 +36,10 @@ public struct ScriptedDesk {
         Set(clients.filter { $0.skipsTaskbar && $0.isOnAllDesktops }.compactMap(\.window.process))
     }
 
-    /// Takes the whole present set.
+    /// Reads the whole present set.
     ///
     /// - Parameter json: as the script sends it.
-    /// - Throws: if it is not that; then nothing of it is taken.
+    /// - Throws: if the text is not such a list; then the set does not change.
     public mutating func take(_ json: some Sequence<UInt8>) throws(Unreadable) {
         do throws(JSONReader.Failure) {
             clients = try Self.clients(JSONReader(Array(json)))

@@ -2,7 +2,7 @@ import Glibc
 import Linux
 
 /// A connection to the IPC socket of sway or i3: messages of a header and a JSON text (sway-ipc(7), "MESSAGE FORMAT").
-/// Nothing waits, except `init` for the socket to accept.
+/// Nothing blocks, except that `init` waits for the socket to accept.
 final class IPCConnection {
     /// The types of messages that are sent, and of their answers.
     enum Kind: UInt32 {
@@ -11,7 +11,7 @@ final class IPCConnection {
         case getTree = 4
     }
 
-    /// A message that has come.
+    /// A message that has arrived.
     enum Message: Equatable {
         case answer(UInt32, [UInt8])
         /// Something has happened; the number as in sway-ipc(7), "EVENTS", without the highest bit.
@@ -23,7 +23,7 @@ final class IPCConnection {
 
     private static let magic = Array("i3-ipc".utf8)
     private static let headerSize = 14
-    /// A window takes a kilobyte or two in the tree.
+    /// A window takes one or two kilobytes in the tree.
     static let greatestMessage = 16 << 20
 
     /// - Parameter path: as in SWAYSOCK or I3SOCK.
@@ -46,7 +46,7 @@ final class IPCConnection {
         guard count == bytes.count else { throw .ended("it takes no more messages") }
     }
 
-    /// Takes what has come, without waiting.
+    /// Reads everything that has arrived, without waiting.
     func receive() throws(ObserverFailure) -> [Message] {
         let size = 65_536
         while true {

@@ -1,8 +1,8 @@
 /// Watches the windows of sway or i3 over their IPC socket. After an event it reads the whole tree again, once for all
 /// events that came in the meantime: a switch of the workspace, for example, is not announced window by window.
 ///
-/// Only windows in the scratchpad count as minimized. sway reports its Xwayland windows too. i3 does not know which
-/// processes windows belong to, so the X server is asked.
+/// Only windows in the scratchpad count as minimized. sway reports its Xwayland windows too. i3 does not know
+/// which processes windows belong to, so the X server is queried.
 public final class SwayObserver: WindowObserver {
     public let system: WindowSystem
     public private(set) var windows: [ObservedWindow] = []
@@ -31,7 +31,7 @@ public final class SwayObserver: WindowObserver {
         try self.init(.i3, path, try X11Processes(display: display))
     }
 
-    /// Where i3 listens, according to the X server that it manages: only i3's own children have I3SOCK.
+    /// The socket of i3, according to the X server that it manages: only i3's own children have I3SOCK.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     /// - Returns: nil if i3 does not manage the display.
@@ -80,7 +80,7 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
-    /// Moves them to the scratchpad: nothing else is out of sight there.
+    /// Moves them to the scratchpad, because sway and i3 cannot hide windows in another way.
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
         try command("move scratchpad", windows)
     }
@@ -101,7 +101,7 @@ public final class SwayObserver: WindowObserver {
         switch message {
         case .event: isStale = true
         case .answer(IPCConnection.Kind.getTree.rawValue, let payload):
-            // It includes all that was announced before.
+            // It includes everything that was announced before.
             (isReading, isStale) = (false, false)
             do throws(JSONReader.Failure) {
                 show(try TreeNode(payload).views)

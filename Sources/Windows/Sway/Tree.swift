@@ -19,7 +19,7 @@ struct TreeNode {
     var nodes: [TreeNode] = []
     var floating: [TreeNode] = []
 
-    /// - Throws: if the text is no JSON, or a node is not what the documents say it is.
+    /// - Throws: if the text is not JSON, or a node does not have the documented structure.
     init(_ bytes: [UInt8]) throws(JSONReader.Failure) {
         var json = JSONReader(bytes)
         try self.init(&json)
@@ -74,18 +74,18 @@ extension JSONReader {
 }
 
 extension TreeNode {
-    /// A window, and what the containers around it mean for it.
+    /// A window, and the effect of the containers around it.
     struct View {
         let node: TreeNode
-        /// No container around it hides it. i3 does not report whether a window in full screen covers it: then it
-        /// counts as visible.
+        /// No container around it hides it. i3 does not report whether a full-screen window covers it; in
+        /// that case it counts as visible.
         let isShown: Bool
         let isInScratchpad: Bool
         /// A panel, in one of i3's places for panels.
         let isFixture: Bool
     }
 
-    /// The name of the workspace that holds what is in the scratchpad, and not shown.
+    /// The name of the workspace that contains the hidden windows of the scratchpad.
     private static let scratchpad = Array("__i3_scratch".utf8)
 
     /// The type of the containers of panels.
@@ -121,7 +121,7 @@ extension TreeNode {
 
     private var isWindow: Bool { pid != nil && type != "root" || window != nil }
 
-    /// Only the most recently focused one of workspaces, and of tabs and stacks, can be seen.
+    /// Of workspaces, and of tabs and stacks, only the most recently focused one is visible.
     private func shows(_ child: TreeNode) -> Bool {
         let showsOne = child.type == "workspace" || layout == "tabbed" || layout == "stacked"
         return !showsOne || focus.first == child.id || focus.isEmpty

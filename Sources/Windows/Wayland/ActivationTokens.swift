@@ -1,9 +1,10 @@
 import CWayland
 
-/// Asks a Wayland compositor for tokens that accompany the programs that are started, by xdg_activation_v1.
+/// Requests tokens for started programs from a Wayland compositor, by xdg_activation_v1.
 ///
-/// We have no surface of our own that the user has acted on, so the compositor alone decides what a token is worth:
-/// those built on wlroots accept it, KWin and GNOME Shell bring no window to the front for it.
+/// We have no surface with which the user has interacted, so the compositor alone decides whether a token has
+/// an effect: compositors built on wlroots accept it, but KWin and GNOME Shell do not bring a window to the
+/// front for it.
 public final class ActivationTokens {
     private let connection: WaylandConnection
     private let activation: OpaquePointer
@@ -51,7 +52,7 @@ public final class ActivationTokens {
         connection.ask(CWAYLAND_ACTIVATION_TOKEN_COMMIT.rawValue, of: token)
     }
 
-    /// Takes in all that has come.
+    /// Handles everything that has arrived.
     ///
     /// - Throws: `ended` when the compositor is gone; open requests are not answered then.
     public func dispatch() throws(ObserverFailure) { try connection.receive() }

@@ -3,15 +3,16 @@ import CWayland
 /// Watches the selections of a Wayland compositor that has ext_data_control_v1 or zwlr_data_control_v1, as those built on
 /// wlroots and KWin do.
 ///
-/// The protocol tells that a selection was set, and when it is no more, but not by whom. A client may set one only while
-/// it has the keyboard focus (wl_data_device.set_selection), so the process in front is taken for its owner. A program
-/// that sets one by this protocol, such as a clipboard manager, is not: the process in front is exempted in vain then.
+/// The protocol reports that a selection was set or removed, but not by which client. A client may set a
+/// selection only while it has the keyboard focus (wl_data_device.set_selection), so the process in front is
+/// considered its owner. If a program such as a clipboard manager sets one by this protocol, the process in
+/// front is exempt needlessly.
 public final class DataControlObserver: SelectionObserver {
     public private(set) var owners: [Selection: Set<Int32>] = [:]
     public private(set) var changes: [Selection: UInt64] = [:]
     private let connection: WaylandConnection
     private let front: () -> Set<Int32>
-    /// The owner of a selection that was set before we came is unknown.
+    /// The owner of a selection that was set before we connected is unknown.
     private var isSettled = false
     private var isFinished = false
 
@@ -68,7 +69,7 @@ public final class DataControlObserver: SelectionObserver {
         case CWAYLAND_DATA_CONTROL_DEVICE_SELECTION.rawValue: take(.clipboard, arguments[0].o)
         case CWAYLAND_DATA_CONTROL_DEVICE_PRIMARY_SELECTION.rawValue: take(.primary, arguments[0].o)
         case CWAYLAND_DATA_CONTROL_DEVICE_FINISHED.rawValue: isFinished = true
-        // An offer says nothing before an event names its selection.
+        // An offer has no meaning before an event names its selection.
         default: break
         }
     }

@@ -42,9 +42,9 @@ public struct DesktopEntries {
         return nil
     }
 
-    // MARK: By what windows and programs are called
+    // MARK: By the names of windows and programs
 
-    /// One entry, as far as an application may be recognized by it; all but the id in lower case.
+    /// The parts of one entry by which an application may be recognized; all but the id in lower case.
     private struct Entry {
         let id: String
         /// `StartupWMClass`; empty if the entry has none.
@@ -132,7 +132,7 @@ public struct DesktopEntries {
         return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
     }
 
-    /// A program that runs whatever it is given, so its name does not identify an application.
+    /// A program that runs other programs, so its name does not identify an application.
     private static func isInterpreter(_ program: String) -> Bool {
         Interpreters.names.contains(program) || launchers.contains(program) || program.hasPrefix("python")
     }

@@ -4,8 +4,8 @@ import Linux
 /// Watches the windows of a Wayland compositor that implements zwlr_foreign_toplevel_manager_v1, as those built on
 /// wlroots do: labwc, Wayfire and others. Xwayland's windows are among them.
 ///
-/// A window that is not minimized counts as visible, because the protocol does not report workspaces. Nor does it
-/// report which process a window belongs to: `WindowOwners` finds out.
+/// A window that is not minimized counts as visible, because the protocol does not report workspaces. It also
+/// does not report the process of a window: `WindowOwners` determines it.
 public final class ForeignToplevelObserver: WindowObserver {
     public let system = WindowSystem.foreignToplevel
     public private(set) var windows: [ObservedWindow] = []
@@ -21,11 +21,11 @@ public final class ForeignToplevelObserver: WindowObserver {
     private var notices: [String] = []
     private var doubted: Set<String> = []
 
-    /// What has happened to windows since their owners were looked up.
+    /// The changes of windows since their owners were determined.
     private struct Changes {
-        /// Something that may end a doubt: a window has gone, or names have come.
+        /// A change that may resolve an uncertain owner: a window has gone, or names have arrived.
         var isSettling = false
-        /// Windows that have come, or have got another name.
+        /// Windows that have appeared, or have got another name.
         var named: Set<OpaquePointer> = []
     }
 
@@ -112,7 +112,7 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     private var inOrder: [Toplevel] { toplevels.values.sorted { $0.number < $1.number } }
 
-    // MARK: What has happened
+    // MARK: Changes
 
     private func welcome(_ handle: OpaquePointer?) {
         guard let handle else { return }
@@ -150,9 +150,10 @@ public final class ForeignToplevelObserver: WindowObserver {
         }
     }
 
-    // MARK: Whose they are
+    // MARK: Owners
 
-    /// Finds the owners of windows that have come or got another name, and the remaining owners of windows in doubt.
+    /// Finds the owners of windows that have appeared or got another name, and the remaining possible owners
+    /// of other windows.
     private func attribute() {
         guard !changes.named.isEmpty || changes.isSettling && isInDoubt else {
             changes = Changes()

@@ -5,7 +5,7 @@ struct ProgramName {
     /// How well an application's id matches a process.
     enum Match: Int, Comparable {
         case none
-        /// It is in the application's unit, like everything that was started from there.
+        /// It is in the application's unit, like every process that was started from there.
         case unit
         case program
 
@@ -44,7 +44,7 @@ struct ProgramName {
         let forms = [appID, appID.split(separator: ".").last.map(String.init), command?.lowercased()]
         for form in forms.compactMap(\.self) where !form.isEmpty {
             if names.contains(form) { return .program }
-            // The name of a script is cut.
+            // The name of a script is truncated.
             if form.utf8.count > Self.longestComm,
                 names.contains(String(decoding: form.utf8.prefix(15), as: UTF8.self))
             {

@@ -1,8 +1,8 @@
 import Linux
 
-/// A window as zwlr_foreign_toplevel_handle_v1 reports it: changes count from `done` on.
+/// A window as zwlr_foreign_toplevel_handle_v1 reports it: changes take effect with `done`.
 struct Toplevel {
-    /// What was reported about it.
+    /// The reported state.
     struct State: Equatable {
         var appID = ""
         var title = ""
@@ -11,22 +11,22 @@ struct Toplevel {
     }
 
     let number: UInt64
-    /// What was reported since the last `done`.
+    /// The state that was reported since the last `done`.
     var pending = State()
     /// Nil before the first `done`.
     private(set) var state: State?
     /// When it was activated, by the count of activations; nil while it is not.
     private(set) var activation: UInt64?
-    /// The processes that may have made it: the clients that existed when it came, and still do. Nil until they were
-    /// looked up.
+    /// The processes that may have created it: the clients that existed when it appeared, and still do. Nil
+    /// until they were determined.
     var candidates: Set<ProcessIdentity>?
     /// The candidates that match the app id.
     var owners: [ProcessIdentity] = []
 
     init(number: UInt64) { self.number = number }
 
-    /// Takes over what was reported. wlroots sends `done` to all clients whenever another one binds: that changes
-    /// nothing.
+    /// Applies the reported state. wlroots sends `done` to all clients whenever another one binds; this
+    /// changes nothing.
     ///
     /// - Parameter activations: the count, which goes up when the window becomes activated.
     mutating func commit(_ activations: inout UInt64) {
@@ -44,8 +44,8 @@ extension Sequence<Toplevel> {
     /// The windows as they are reported.
     ///
     /// A window that may belong to several processes is reported as theirs: each such process has one window in place
-    /// of all of these, which is visible while one of them is. So no window is taken for hidden that may be visible.
-    /// The focus of such a window counts for no process.
+    /// of all of these, which is visible while one of them is. This way no window that may be visible counts
+    /// as hidden. The focus of such a window counts for no process.
     var picture: [ObservedWindow] {
         // Each seat and, for some compositors, each output has an activated window: the last one counts.
         let focus = self.max { ($0.activation ?? 0) < ($1.activation ?? 0) }.flatMap(\.activation)

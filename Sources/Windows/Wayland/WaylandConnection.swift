@@ -2,8 +2,8 @@ import CWayland
 import Glibc
 import Linux
 
-/// A connection to a Wayland compositor. The events of an object go to its listener. Nothing waits, except `init` for
-/// the socket to accept and `synchronize()` for an answer, and both for a limited time.
+/// A connection to a Wayland compositor. The events of an object go to its listener. Nothing blocks, except
+/// that `init` waits for the socket to accept, and `synchronize()` for an answer, both for a limited time.
 final class WaylandConnection {
     /// Gets an event: its number in the object's interface, and its arguments, which are valid during the call.
     typealias Listener = (_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) -> Void
@@ -26,13 +26,13 @@ final class WaylandConnection {
     private var registry: OpaquePointer?
     private var listeners: [OpaquePointer: Listener] = [:]
 
-    /// The most that one `receive()` takes, in reads of 4 KiB each: a compositor that never stops sending must not keep
-    /// us.
+    /// The most that one `receive()` reads, in reads of 4 KiB each, because a compositor that never stops
+    /// sending must not block us.
     private static let mostReads = 1_024
     /// The most interfaces that are remembered; compositors have some fifty.
     private static let mostGlobals = 1_024
 
-    /// Connects, and learns the globals.
+    /// Connects, and reads the globals.
     ///
     /// - Parameters:
     ///   - display: as in WAYLAND_DISPLAY: a path, or a name in XDG_RUNTIME_DIR; nil for WAYLAND_DISPLAY itself.
@@ -46,7 +46,7 @@ final class WaylandConnection {
             throw .unreachable("WAYLAND_DISPLAY=\(name) is relative to XDG_RUNTIME_DIR, which is not set")
         }
         let socket = try LocalSocket.connect(to: path, patience: patience).release()
-        // It belongs to libwayland from here on.
+        // libwayland owns it from here on.
         guard let display = wl_display_connect_to_fd(socket) else { throw .unreachable("out of memory") }
         self.name = name
         self.display = display
@@ -87,7 +87,7 @@ final class WaylandConnection {
         return wl_registry_bind(registry, global.name, interface, version).map { OpaquePointer($0) }
     }
 
-    /// Makes `listener` get the events of an object, until the object is released.
+    /// Sends the events of an object to `listener`, until the object is released.
     func listen(to object: OpaquePointer, _ listener: @escaping Listener) {
         listeners[object] = listener
         let own = Unmanaged.passUnretained(self).toOpaque()
@@ -136,11 +136,11 @@ final class WaylandConnection {
 
     // MARK: Messages
 
-    /// Takes what has come, without waiting, and sends what its listeners have requested.
+    /// Handles everything that has arrived, without waiting, and sends the requests of the listeners.
     func receive() throws(ObserverFailure) {
         for _ in 0..<Self.mostReads {
             while wl_display_prepare_read(display) != 0 { try check(wl_display_dispatch_pending(display)) }
-            // Requests that there is no room for are sent the next time.
+            // Requests for which there is no room are sent the next time.
             wl_display_flush(display)
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
             guard poll(&ready, 1, 0) > 0 else {
@@ -179,7 +179,7 @@ final class WaylandConnection {
 }
 
 extension wl_argument {
-    /// A string in a form that may be passed on.
+    /// A string in a form that may be forwarded.
     var text: String {
         guard let text = s else { return "" }
         return ObservedWindow.text(

@@ -3,11 +3,11 @@ import Linux
 
 /// The processes that a compositor's windows belong to, where the compositor does not report them.
 ///
-/// The compositor knows its clients by their connections, and the kernel reports these. The application's id tells
-/// which client has made a window: the process whose program has that name, or the name that the desktop entry gives
-/// it, or that is registered under it; else a process in the unit of that application, or below a process that is
-/// registered under it. If an id matches no client, all of them remain. If several remain, all of them count: nothing
-/// is guessed.
+/// The compositor knows its clients by their connections, and the kernel reports these. The application's id
+/// shows which client has created a window: the process whose program has that name, or the name that the
+/// desktop entry gives it, or that is registered under it; else a process in the unit of that application, or
+/// below a process that is registered under it. If an id matches no client, all of them remain. If several
+/// remain, all of them count, because a guess could be wrong.
 struct WindowOwners {
     /// The clients as of the last refresh, without ourselves.
     private(set) var clients: Set<ProcessIdentity> = []
@@ -38,7 +38,7 @@ struct WindowOwners {
         return [path, "@" + path]
     }
 
-    /// Asks the kernel again.
+    /// Queries the kernel again.
     mutating func refresh() throws(KernelFailure) {
         let own = getpid()
         do throws(KernelFailure) {

@@ -1,11 +1,12 @@
 import CXCB
 
-/// What the window manager reports about its windows, and what that means.
+/// The window manager's reports about its windows, and their meaning.
 struct Desk {
-    /// What is known of one window.
+    /// The data about one window.
     struct Client {
-        /// _NET_WM_STATE_HIDDEN: minimized, in whatever way. WM_STATE and unmapping mean something else: they come with
-        /// another workspace too. FOCUSED is not used: some window managers leave it on two windows.
+        /// _NET_WM_STATE_HIDDEN: minimized in any way. WM_STATE and unmapping have other meanings: they also
+        /// occur on another workspace. FOCUSED is not used, because some window managers leave it on two
+        /// windows.
         var isHidden = false
         /// Nil: it is on all desktops, or there is only one.
         var desktop: UInt32?
@@ -25,7 +26,7 @@ struct Desk {
     /// Nil: none.
     var active: xcb_window_t?
     var current: UInt32?
-    /// “Show desktop” is on. Not every window manager hides windows for that.
+    /// “Show desktop” mode is on. Not every window manager hides windows in this mode.
     var isShown = false
 
     /// _NET_WM_DESKTOP of a window that is on all of them (Extended Window Manager Hints).
@@ -44,7 +45,7 @@ struct Desk {
     /// The processes of panels and of the desktop itself.
     var fixtures: Set<Int32> { Set(clients.values.filter(\.isFixture).compactMap(\.process)) }
 
-    /// The desktop of a window that is not on the desktop that is shown; nil: it is on that.
+    /// The desktop of a window that is not on the visible desktop; nil: it is on the visible desktop.
     func elsewhere(_ client: Client) -> UInt32? {
         guard let desktop = client.desktop, let current, desktop != current, desktop != Self.allDesktops
         else {

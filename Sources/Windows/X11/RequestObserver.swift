@@ -1,8 +1,8 @@
 import CXCB
 
-/// Sees what clients of an X server ask the window manager to do with a window: to close it, or to bring it to the
-/// front. Taskbars and wmctrl(1) do so with a message to the root window, which the server sends to every client that
-/// asks for it (Extended Window Manager Hints 1.5, "Other Root Window Messages").
+/// Detects requests of X clients to the window manager to close a window or bring it to the front. Taskbars
+/// and wmctrl(1) send such a request as a message to the root window, and the server sends it to every client
+/// that has selected such messages (Extended Window Manager Hints 1.5, "Other Root Window Messages").
 public final class RequestObserver {
     /// The request.
     public enum Request: Hashable, Sendable {
@@ -12,13 +12,13 @@ public final class RequestObserver {
         case activate
     }
 
-    /// The most events of one dispatch: a client may send messages without an end.
+    /// The most events of one dispatch, because a client may send any number of messages.
     private static let mostEvents = 1_000
 
     private let connection: XConnection
     private let requests: [xcb_atom_t: Request]
 
-    /// Connects. Nothing is seen before `listen(true)`.
+    /// Connects. No requests are detected before `listen(true)`.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     /// - Throws: `unreachable` if no server answers.
@@ -37,8 +37,8 @@ public final class RequestObserver {
     /// answer.
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { connection.onStall = handler }
 
-    /// Sends a request to the X server, and waits for its answer. Events that came before it do not make the socket
-    /// readable again.
+    /// Sends a request to the X server, and waits for its answer. Events that arrived before it do not make
+    /// the socket readable again.
     public func ping() {
         _ = connection.focus()
         connection.wake()
@@ -51,7 +51,7 @@ public final class RequestObserver {
         connection.flush()
     }
 
-    /// Takes in all that has come. It may wait for an answer of the X server.
+    /// Handles everything that has arrived. It may wait for an answer of the X server.
     ///
     /// - Returns: the processes whose windows a client has asked to close or to activate since the last call.
     /// - Throws: `ended` when the server is gone.

@@ -1,7 +1,7 @@
 import CXCB
 import Glibc
 
-/// Announces to an X11 desktop what is being started, so that it can show that and knows when the user asked for it:
+/// Announces starts to an X11 desktop, so that it can show them and knows when the user requested them:
 /// messages to the root window (Startup Notification Protocol 0.2).
 public final class StartupNotifier {
     private let connection: XConnection
@@ -10,7 +10,7 @@ public final class StartupNotifier {
     private let more: xcb_atom_t
     private var lastNumber: UInt64 = 0
 
-    /// What is announced about one start.
+    /// The announced data about one start.
     public struct Start: Equatable, Sendable {
         /// Its name for the user.
         public var name: String
@@ -23,7 +23,7 @@ public final class StartupNotifier {
         /// The desktop entry's id.
         public var applicationID: String
 
-        /// What is known of a start.
+        /// The data about a start.
         public init(
             name: String, program: String? = nil, icon: String? = nil, windowClass: String? = nil,
             applicationID: String
@@ -36,7 +36,7 @@ public final class StartupNotifier {
         }
     }
 
-    /// Connects, and makes the window that its messages name.
+    /// Connects, and creates the window that its messages name.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     /// - Throws: `unreachable` if no server answers.
@@ -48,7 +48,7 @@ public final class StartupNotifier {
     }
 
     deinit {
-        // If we end with something unread, the server does not read the rest of what we sent before.
+        // If we exit with unread data, the server does not read the rest of our earlier messages.
         _ = connection.focus()
     }
 

@@ -6,8 +6,8 @@ import CXCB
 /// visible window too, and the process that shows one must not be stopped. Withdrawn windows, and windows that the
 /// window manager does not manage (menus, tooltips), are not reported.
 ///
-/// When a window manager ends, the windows stay, and the next one begins with an empty list. So a window that is mapped
-/// is kept, listed or not, with what was last reported about it.
+/// When a window manager ends, the windows stay, and the next window manager begins with an empty list.
+/// Therefore a mapped window is kept, listed or not, with its last reported state.
 public final class X11Observer: WindowObserver {
     public let system = WindowSystem.x11
     public private(set) var windows: [ObservedWindow] = []
@@ -49,7 +49,7 @@ public final class X11Observer: WindowObserver {
         let time = token.flatMap(StartupID.time(of:)) ?? 0
         for window in windows.compactMap(xcb_window_t.init(exactly:)) {
             guard let client = desk.clients[window] else { continue }
-            // Not every window manager goes to the desktop of a window that is activated.
+            // Not every window manager switches to the desktop of a window that is activated.
             if let desktop = desk.elsewhere(client) {
                 connection.show(desktop: desktop, at: time, by: atoms[.currentDesktop])
             }
@@ -77,9 +77,9 @@ public final class X11Observer: WindowObserver {
 
     private static let mostRounds = 8
 
-    // MARK: What has changed
+    // MARK: Changes
 
-    /// What must be read again.
+    /// The data that must be read again.
     private struct Stale {
         var root: Set<AtomName> = []
         var windows: [xcb_window_t: Set<AtomName>] = [:]
@@ -94,7 +94,7 @@ public final class X11Observer: WindowObserver {
     private var isBehind = false
 
     private func takeEvents() {
-        // A client may change its windows faster than that is read.
+        // A client may change its windows faster than the changes are read.
         var left = Self.mostEvents
         while left > 0, let event = connection.nextEvent() {
             left -= 1
@@ -107,7 +107,7 @@ public final class X11Observer: WindowObserver {
                     stale.windows[window, default: []].insert(name)
                 }
             case .destroyed(let window):
-                // Its number may be reused: the next window with that number must be read anew.
+                // Its number may be reused, so the next window with that number must be read again.
                 drop(window)
                 stale.root.insert(.clientList)
             case .unmapped(let window):
@@ -152,8 +152,9 @@ public final class X11Observer: WindowObserver {
         }
     }
 
-    /// Most window managers report that nothing is active while the focus goes from one window to the next. The X
-    /// server knows better then: an application must not lose the focus because it goes to another of its windows.
+    /// Most window managers report that nothing is active while the focus goes from one window to the next.
+    /// In this case the X server knows better: an application must not lose the focus when the focus moves to
+    /// another of its windows.
     private func take(active: xcb_window_t) {
         guard active == 0 else {
             desk.active = active

@@ -1,4 +1,4 @@
-/// The processes that X11 windows belong to, for an observer that learns of the windows elsewhere.
+/// The processes of X11 windows, for an observer that gets the windows from another source.
 final class X11Processes {
     private let connection: XConnection
 

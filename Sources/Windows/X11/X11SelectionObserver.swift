@@ -32,8 +32,8 @@ public final class X11SelectionObserver: SelectionObserver {
 
     private func dispatch(afresh: Bool) throws(ObserverFailure) {
         var isChanged = takeEvents() || afresh
-        // While the server is asked which process a window belongs to, more events may come; a client that takes a
-        // selection again and again must not keep us here.
+        // While the server is queried for the process of a window, more events may arrive; a client that sets
+        // a selection again and again must not block us here.
         for _ in 0..<Self.mostRounds where isChanged {
             readOwners()
             isChanged = takeEvents()

@@ -15,7 +15,7 @@ extension XConnection {
     }
 
     /// The server's time, which it reports with a change of a property (ICCCM 2.1, "Acquiring Selection Ownership"); 0:
-    /// it does not answer. Takes a round trip; events that came before are lost.
+    /// it does not answer. Takes a round trip; earlier events are lost.
     ///
     /// - Parameter window: one of our own, whose properties are watched.
     func time(by window: xcb_window_t) -> UInt32 {

@@ -17,7 +17,7 @@ final class XConnection {
     /// The first event that came while requests were sent.
     private var firstEvent: UnsafeMutablePointer<xcb_generic_event_t>?
 
-    /// Connects, and makes sure that the server reports which processes windows belong to.
+    /// Connects, and checks that the server reports the processes of windows.
     ///
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     init(display: String?) throws(ObserverFailure) {
@@ -59,11 +59,11 @@ final class XConnection {
     /// The socket.
     var descriptor: Int32 { xcb_get_file_descriptor(pointer) }
 
-    /// Whether the server is still there.
+    /// Whether the connection to the server still exists.
     var isAlive: Bool { xcb_connection_has_error(pointer) == 0 }
 
-    /// Sends what is only queued. libxcb also reads then, and events that it has read do not make the descriptor readable
-    /// again: if there are any, this makes it readable.
+    /// Sends queued requests. libxcb also reads meanwhile, and events that it has read do not make the
+    /// descriptor readable again: if there are any, this function makes it readable.
     func flush() {
         xcb_flush(pointer)
         guard firstEvent == nil, let event = xcb_poll_for_queued_event(pointer) else { return }
@@ -73,7 +73,7 @@ final class XConnection {
 
     // MARK: Events
 
-    /// The events that an observer of windows selects and gets.
+    /// The events that an observer of windows selects and receives.
     enum Event {
         case property(window: xcb_window_t, atom: xcb_atom_t)
         case destroyed(xcb_window_t)
@@ -86,7 +86,7 @@ final class XConnection {
         case message(window: xcb_window_t, type: xcb_atom_t)
     }
 
-    /// The next event that has come; nil if there is none. Events of other kinds are skipped.
+    /// The next event that has arrived; nil if there is none. Events of other kinds are skipped.
     func nextEvent() -> Event? {
         while let event = firstEvent ?? xcb_poll_for_event(pointer) {
             firstEvent = nil
@@ -115,8 +115,8 @@ final class XConnection {
         return nil
     }
 
-    /// Makes the server send these events of a window, in place of those selected before. Does nothing if the window is
-    /// gone.
+    /// Makes the server send these events of a window, instead of the previously selected ones. Does nothing
+    /// if the window is gone.
     func select(_ events: EventMask, of window: xcb_window_t) {
         var mask = events.rawValue
         xcb_change_window_attributes(pointer, window, XCB_CW_EVENT_MASK.rawValue, &mask)
@@ -162,8 +162,9 @@ final class XConnection {
 
     // MARK: Answers
 
-    /// Called every `longestAnswer` while an answer does not come, with the number of calls so far for this answer. A
-    /// client that has grabbed the server (X Window System Protocol, "GrabServer") keeps all others waiting.
+    /// Called every `longestAnswer` while an answer is outstanding, with the number of calls so far for this
+    /// answer. A client that has grabbed the server (X Window System Protocol, "GrabServer") makes all others
+    /// wait.
     var onStall: (_ times: Int) -> Void = { _ in }
     /// In milliseconds. A server that is not grabbed answers within one.
     private static let longestAnswer: Int32 = 100
@@ -211,7 +212,7 @@ final class XConnection {
         fileprivate let cookie: xcb_get_property_cookie_t
     }
 
-    /// What a property holds.
+    /// The content of a property.
     enum Property {
         /// Of format 32.
         case numbers([UInt32])
@@ -275,7 +276,7 @@ final class XConnection {
     /// The process of the X server, if it is on this machine.
     var server: Int32? { LocalSocket.process(of: descriptor) }
 
-    /// A question for the clients that windows belong to.
+    /// A query for the clients of windows.
     struct ProcessQuestion {
         fileprivate let cookie: xcb_res_query_client_ids_cookie_t
     }

@@ -3,15 +3,16 @@ import AppStateContract
 import Linux
 import Systemd
 
-/// Tells that somebody calls an application on the session bus that is suspended, or about to be.
+/// Reports calls on the session bus to applications that are suspended, or about to be.
 ///
 /// The bus shows such calls to a connection that has become a monitor (D-Bus specification, "BecomeMonitor"), with rules
-/// that let nothing else through. A monitor's rules are for good and it can ask nothing, so each set of suspended
-/// applications has a monitor of its own; questions go through another connection. It is there before an application is
-/// suspended, and stays when that runs again because it is needed: a call that was not answered in time is seen, too.
+/// that let nothing else through. A monitor cannot change its rules or make calls, so each set of suspended
+/// applications has its own monitor, and queries go through another connection. The monitor exists before an
+/// application is suspended, and stays when the application runs again because it is needed, so that a call
+/// that was not answered in time is detected, too.
 ///
-/// dbus-broker takes rules with a destination, and shows a monitor all calls nevertheless. They are tolerated as long as
-/// they are few.
+/// dbus-broker accepts rules with a destination, but still sends a monitor all calls. They are tolerated as
+/// long as they are few.
 final class CallWatch {
     private let address: String
     private let loop: EventLoop
@@ -25,19 +26,19 @@ final class CallWatch {
     private var flood = Flood.none
     /// Names are watched instead of calls.
     private var isBlind = false
-    /// Calls to others that were shown since a time.
+    /// The calls to other programs that were received since a time.
     private var calls = (since: UInt64(0), count: 0)
-    /// The processes of names that were called, where the bus shows all calls; 0: a name has none.
+    /// The processes of names that were called, if the bus sends all calls; 0: a name has none.
     private var owners: [String: Int32] = [:]
     /// A name's owner has changed.
     private var changes: Slot?
-    /// For questions; while there is something to ask.
+    /// For queries; it exists while there is something to query.
     private var bus: Bus?
-    /// The processes of connections. No name of a connection is given twice.
+    /// The processes of connections. Unique names are never reused.
     private var processes: [String: Int32] = [:]
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
-    /// Questions whose a name in a call is, and who waits for the answer.
+    /// Queries for the owner of a name in a call, and the handlers that wait for the answer.
     private var names: [String: Slot] = [:]
     private var waiting: [String: [(Int32?) -> Void]] = [:]
     private var resting: Set<Int32> = []
@@ -45,46 +46,49 @@ final class CallWatch {
     private var suspended: Set<Int32> = []
     private var monitor: Monitor?
     private var next: Monitor?
-    /// It has changed whom to watch while a monitor was being made.
+    /// The set of applications to watch changed while a monitor was being created.
     private var isStale = false
-    /// A monitor has seen a call that no rule of it lets through.
+    /// A monitor has received a call that matches none of its rules.
     private var showsAll = false
     private var retry: Timer?
     private var delay = shortestDelay
 
-    /// A bus may allow a connection only so many answers at once; of a session bus it is 50,000 with dbus-daemon.
+    /// A bus limits the pending replies of a connection; the limit of a session bus is 50,000 with
+    /// dbus-daemon.
     private static let mostConnections = 4_096
-    /// By this GNOME's session manager asks each client, with signals to it alone, whether the session may end, and
-    /// tells it that it does.
+    /// The interface with which GNOME's session manager asks each client, by signals to that client only,
+    /// whether the session may end, and notifies it when the session ends.
     private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
-    /// By these signals a desktop tells applications what the user has done: acted on a notification, or pressed a global
-    /// shortcut.
+    /// The signals by which a desktop notifies applications of the user's actions: a click on a notification,
+    /// or a global shortcut.
     private static let actions = [
         ("org.freedesktop.Notifications", "ActionInvoked"),
         ("org.freedesktop.portal.Notification", "ActionInvoked"),
         ("org.freedesktop.portal.GlobalShortcuts", "Activated"),
         ("org.kde.kglobalaccel.Component", "globalShortcutPressed"),
     ]
-    /// Questions whose a name in a call is, at once, and calls that wait for their answers.
+    /// The most simultaneous queries for the owner of a name in a call, and the most calls that wait for
+    /// their answers.
     private static let mostNames = 64
     private static let mostWaiting = 1_024
-    /// Until a monitor that was lost, or could not be made, is made again; microseconds, doubled each time.
+    /// The delay until a monitor that was lost, or could not be created, is created again; microseconds,
+    /// doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
     private static let longestDelay: UInt64 = 60_000_000
     /// A session has a few dozen names.
     private static let mostOwners = 512
 
-    /// What is tolerated where the bus shows all calls: each wakes the agent.
+    /// The tolerated number of calls if the bus sends all calls, because each wakes the agent.
     struct Tolerance {
         /// The most calls to others within `span`.
         var calls = 1_200
         /// In microseconds.
         var span: UInt64 = 60_000_000
-        /// For how long no calls are watched after more than these; microseconds.
+        /// How long no calls are watched after more than these; microseconds.
         var pause: UInt64 = 600_000_000
     }
 
-    /// More calls to others were shown than are tolerated.
+    /// More calls to other programs were received than are tolerated.
     private enum Flood {
         case none, begins, lasts
     }
@@ -103,8 +107,9 @@ final class CallWatch {
 
     /// - Parameters:
     ///   - address: of the session bus.
-    ///   - isSeen: gets whether calls are seen, first and whenever that changes.
-    ///   - needed: gets the process that was called, why, and the caller's, 0 where that is not known.
+    ///   - isSeen: gets whether calls are detected, first and whenever that changes.
+    ///   - needed: gets the process that was called, the reason, and the caller's process, or 0 if it is not
+    ///     known.
     init(
         address: String, loop: EventLoop, journal: Journal, tolerance: Tolerance = Tolerance(),
         isSeen: @escaping (Bool) -> Void,
@@ -117,25 +122,26 @@ final class CallWatch {
         self.isSeen = isSeen
         self.needed = needed
         retry = try loop.timer { [unowned self] in goOn() }
-        // Of nobody: only whether we may.
+        // This watches nobody, and only checks whether monitoring is permitted.
         become([:])
     }
 
     /// Watches calls to applications, each known by its main process.
     ///
     /// - Parameters:
-    ///   - resting: those that are suspended or about to be.
-    ///   - suspended: those of them that are suspended.
-    ///   - registered: all that there are: what is registered is no part of another.
+    ///   - resting: applications that are suspended or about to be.
+    ///   - suspended: those of `resting` that are suspended.
+    ///   - registered: all applications: a registered application is not part of another.
     func watch(_ resting: Set<Int32>, suspended: Set<Int32>, among registered: Set<Int32>) {
-        // Who is connected is asked again when an application is suspended, and not whenever the focus moves.
+        // The connections are queried again when an application is suspended, and not whenever the focus
+        // moves.
         let present = (self.resting, self.suspended, self.registered)
         guard (resting, suspended, registered) != present else { return }
         (self.resting, self.suspended, self.registered) = (resting, suspended, registered)
         proceed()
     }
 
-    // MARK: Who is connected
+    // MARK: Connections
 
     private func goOn() {
         switch flood {
@@ -153,7 +159,7 @@ final class CallWatch {
         }
     }
 
-    /// Whoever was kept awake for its names may rest again.
+    /// Applications that were kept awake because of their names may be suspended again.
     private func seeAgain() {
         guard isBlind else { return }
         isBlind = false
@@ -161,7 +167,7 @@ final class CallWatch {
     }
 
     private func proceed() {
-        // The bus shows its calls to nobody, or too many of them: names are watched instead.
+        // The bus sends its calls to no monitor, or too many of them, so names are watched instead.
         if isSettled, isRefused || flood != .none { return }
         guard next == nil, listing == nil, questions.isEmpty else {
             isStale = true
@@ -198,7 +204,7 @@ final class CallWatch {
         if let bus, bus.isOpen { return bus }
         let bus = try Bus.open(address: address)
         try bus.attach(to: loop)
-        // The session ends, or its bus is restarted: what was known of it is of no use.
+        // The session ends, or its bus is restarted: the data about it is no longer valid.
         try bus.onDisconnect { [unowned self] in
             (processes, questions, listing) = ([:], [:], nil)
             (names, waiting, owners, changes) = ([:], [:], [:], nil)
@@ -210,7 +216,7 @@ final class CallWatch {
         return bus
     }
 
-    /// Calls to names come in any number there, and a question about each would double it.
+    /// The number of calls to names is unlimited in this case, and a query about each would double the load.
     private func watchOwners(by bus: Bus) {
         changes = try? bus.watchOwner(
             failed: { [unowned self] in
@@ -257,14 +263,14 @@ final class CallWatch {
             let monitor = Monitor(bus, targets)
             next = monitor
             try bus.attach(to: loop)
-            // By the bus: it takes in too slowly what it is sent, say.
+            // By the bus, for example because the monitor reads too slowly.
             try bus.onDisconnect { [unowned self, unowned monitor] in lose(monitor) }
             monitor.slots.append(
                 try bus.addFilter { [unowned self, unowned monitor] message in
                     if message.isMethodCall || message.isSignal { heard(message, by: monitor) }
                     return false
                 })
-            // Without a rule it would see all.
+            // Without a rule it would receive all messages.
             let names = targets.isEmpty ? [":0.0"] : targets.keys.sorted()
             let rules = names.flatMap { name in
                 [
@@ -285,7 +291,7 @@ final class CallWatch {
         }
     }
 
-    /// - Parameter why: what is wrong with it; nil: nothing.
+    /// - Parameter why: the error; nil: there is none.
     private func haveBecome(_ made: Monitor, _ why: String? = nil) {
         guard next === made else { return }
         next = nil
@@ -315,7 +321,7 @@ final class CallWatch {
         let (sender, target) = (message.sender, message.destination)
         let (isSignal, interface, member) = (message.isSignal, message.interface, message.member)
         if isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
-            // Most such signals go to all clients, and only the right one knows that it is meant.
+            // Most such signals go to all clients, and only the addressed application knows that it is meant.
             let applications = target.map { monitor.targets[$0].map { [$0] } ?? [] }
             for pid in applications ?? Array(Set(monitor.targets.values)) { need(pid, .action, sender) }
             return
@@ -328,20 +334,20 @@ final class CallWatch {
             return need(pid, .sessionEnd, sender)
         }
         if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
-        // Not one that is watched: the bus itself, say.
+        // The destination is not watched: it is the bus itself, for example.
         if destination.hasPrefix(":") || destination == Bus.driver {
             noteOther()
             return tolerate()
         }
         identify(destination) { [unowned self] owner in
-            // Where it cannot be asked whose the name is, any of them may be the one that is needed.
+            // If the owner of the name cannot be queried, any of the applications may be needed.
             let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
             if needed?.isEmpty == true { tolerate() }
             for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
         }
     }
 
-    /// The bus has shown a call that no rule lets through.
+    /// Records that the bus has sent a call that matches no rule.
     private func noteOther() {
         guard !showsAll else { return }
         showsAll = true
@@ -350,7 +356,7 @@ final class CallWatch {
         if let bus { watchOwners(by: bus) }
     }
 
-    /// Counts a call to others, where the bus shows them all.
+    /// Counts a call to another program, if the bus sends all calls.
     private func tolerate() {
         guard showsAll else { return }
         if loop.now >= calls.since + tolerance.span { calls = (loop.now, 0) }
@@ -360,7 +366,7 @@ final class CallWatch {
             .notice,
             "calls on the session bus are not watched for \(tolerance.pause / 1_000_000) s: "
                 + "the bus shows all of them, and there were \(tolerance.calls) within a minute")
-        // Not here: this is a handler of the connection that is given up.
+        // This must not be done here, in a handler of the connection that is given up.
         flood = .begins
         retry?.arm(at: loop.now)
     }
@@ -370,8 +376,8 @@ final class CallWatch {
         identify(caller) { [unowned self] in needed(pid, reason, $0 ?? 0) }
     }
 
-    /// The application that rests and that a process belongs to: a descendant of its main process, or another process of
-    /// its unit, such as the proxy through which a Flatpak talks to the bus.
+    /// The watched application to which a process belongs: the process is a descendant of its main process,
+    /// or another process of its unit, such as the proxy through which a Flatpak uses the bus.
     private func application(of pid: Int32) -> Int32? {
         if resting.contains(pid) { return pid }
         if let main = proc.lineage(of: pid).map(\.pid).first(where: registered.contains) {
@@ -387,8 +393,8 @@ final class CallWatch {
 
     /// Finds the process behind a name.
     ///
-    /// - Parameter answered: gets its pid, 0: it has none; nil: too much is being asked already. A call is never lost to
-    ///   that.
+    /// - Parameter answered: gets its pid; 0: it has none; nil: there are already too many queries. No call
+    ///   is lost because of this.
     private func identify(_ name: String, _ answered: @escaping (_ pid: Int32?) -> Void) {
         if let known = processes[name] ?? owners[name] { return answered(known) }
         let count = waiting.values.reduce(0) { $0 + $1.count }

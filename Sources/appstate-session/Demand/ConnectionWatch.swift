@@ -5,12 +5,14 @@ import Linux
 import Systemd
 import Windows
 
-/// Reports connections to local sockets (unix(7)) on which a suspended application listens, what arrives in those that it
-/// has accepted, requests to it by its display server and its session manager, such as to close a window, and by the
-/// kernel, for whoever touches a file system that it serves (FUSE).
+/// Reports demands that arrive through the descriptors of a suspended application: connections to local
+/// sockets (unix(7)) on which it listens, data in connections that it has accepted, requests by its display
+/// server and its session manager, such as to close a window, and requests by the kernel for a file system
+/// that it serves (FUSE).
 ///
-/// The kernel notifies whoever polls a socket, so the watch holds a copy of each while the application is suspended. It
-/// looks for sockets, and closes copies, on a thread of its own: an application can make either take as long as it likes.
+/// The kernel notifies only processes that poll a socket, so the watch holds a copy of each while the
+/// application is suspended. It searches for sockets, and closes copies, on a separate thread, because an
+/// application can make either take any time.
 final class ConnectionWatch {
     private let loop: EventLoop
     private let journal: Journal
@@ -20,37 +22,38 @@ final class ConnectionWatch {
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
-    /// By the main process; nil: its sockets are being looked for.
+    /// By the main process; nil: its sockets are being searched for.
     private var watched: [Int32: Watched?] = [:]
-    /// The sockets on which something has waited before. The application has run since and has left it there, so it need
-    /// not run for that again.
+    /// The sockets with pending data that was already reported. The application has run since and has not
+    /// read the data, so it need not run for it again.
     private var ignored: [Int32: Set<SocketCopy.ID>] = [:]
     private var registered: Set<Int32> = []
-    /// Those whose look has failed: they are looked at again.
+    /// Applications whose examination has failed: they are examined again.
     private var failed: Set<Int32> = []
     private var retry: Timer?
 
     private struct Watched {
         var sockets: [SocketCopy] = []
         var sources: [SocketCopy.ID: Source] = [:]
-        /// The connections that are being looked at, and whether something has arrived in each meanwhile.
+        /// The connections that are being examined, and whether data has arrived in each meanwhile.
         var looks: [SocketCopy.ID: Bool] = [:]
-        /// When the need was reported, after which only what fills up is still watched; nil: it was not.
+        /// When the demand was reported; after that only connections that fill up are watched. nil: it was
+        /// not reported.
         var reported: UInt64?
         var isFull = false
     }
 
     /// The result of a job.
     private enum Answer: Sendable {
-        /// The sockets of an application, and in which of them something waits that it is needed for.
+        /// The sockets of an application, and those with pending data for which it is needed.
         case found([SocketCopy], waiting: [SocketCopy.ID: DemandReason])
         case failed(KernelFailure)
-        /// What waits in a connection.
+        /// The pending data of a connection.
         case waits(SocketCopy.ID, DemandReason?)
         case closed
     }
 
-    /// What has a limit of its own.
+    /// The kinds of descriptors, each with its own limit.
     private enum Kind: CaseIterable {
         case connected
         case listening
@@ -66,24 +69,24 @@ final class ConnectionWatch {
         }
     }
 
-    /// The most sockets of one application; the most of each kind of all.
+    /// The most sockets of one application, and the most of each kind in all.
     private static let mostSockets = 16
     private static let mostOfAll = 128
-    /// The most that is looked at of what a server has sent, in bytes: as much as the kernel lets wait by default
-    /// (net.core.wmem_default).
+    /// The most bytes of a server's pending data that are examined: the kernel's default limit of a socket's
+    /// queue (net.core.wmem_default).
     private static let mostUnread = 212_992
-    /// The most looks and closings that wait: as many as there may be applications of one user.
+    /// The most waiting jobs: the limit of applications of one user.
     private static let mostJobs = 2_048
-    /// Until a look that has failed is tried again, microseconds.
+    /// The delay until a failed examination is repeated, in microseconds.
     private static let retryDelay: UInt64 = 1_000_000
 
     /// - Parameters:
-    ///   - needed: gets the main process of the application. No other need is reported then until the application is
-    ///     suspended anew.
-    ///   - full: gets the main process of an application that the display server may soon cut off, because it is still
-    ///     suspended after the need was reported, and more and more waits for it.
-    ///   - timeToRun: until an application runs for which a need was reported, unless it is to stay suspended;
-    ///     microseconds.
+    ///   - needed: gets the main process of the application. No other demand is reported after that until the
+    ///     application is suspended again.
+    ///   - full: gets the main process of an application that the display server may soon disconnect, because
+    ///     it is still suspended after the demand was reported, and more and more data waits for it.
+    ///   - timeToRun: the time within which an application runs after a reported demand, unless it must stay
+    ///     suspended; microseconds.
     init(
         loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
         full: @escaping (_ pid: Int32) -> Void = { _ in }, timeToRun: UInt64 = 100_000
@@ -104,7 +107,7 @@ final class ConnectionWatch {
 
     /// Watches applications that are suspended, each known by its main process.
     ///
-    /// - Parameter registered: the main processes of all applications: there another one begins.
+    /// - Parameter registered: the main processes of all applications, at which another extent begins.
     func watch(_ suspended: Set<Int32>, among registered: Set<Int32>) {
         self.registered = registered
         ignored = ignored.filter { registered.contains($0.key) }
@@ -128,7 +131,7 @@ final class ConnectionWatch {
             for socket in sockets { socket.close() }
             return .closed
         }
-        // Rather a descriptor that stays than a loop that waits.
+        // A descriptor that stays open is better than a loop that waits.
         if submission != .accepted { journal.log(.debug, "copies of sockets are not closed: \(submission)") }
     }
 
@@ -158,11 +161,11 @@ final class ConnectionWatch {
         if submission == .accepted { watched[pid] = .some(nil) } else { fail(pid, "\(submission)") }
     }
 
-    /// The need that waits in a socket. May block without end.
+    /// The demand that is pending in a socket. May block indefinitely.
     private static func reason(of socket: SocketCopy) -> DemandReason? {
         switch socket.role {
         case .listening, .fuse: return socket.isReadable ? .connection : nil
-        // That the other end is closed can wait.
+        // The end of the connection is not urgent.
         case .accepted: return socket.waiting > 0 ? .connection : nil
         case .connected(to: let service):
             guard let events = UnreadEvents(service: service) else { return nil }
@@ -171,19 +174,20 @@ final class ConnectionWatch {
                 request = events.request(in: bytes)
                 return isCut || request != nil
             }
-            // Mostly motions of the pointer over its window.
+            // Mostly pointer motion events over its window.
             guard isThere else { return fill(of: socket) > 1 ? .input : nil }
             switch request {
             case .input?: return .input
             case .paste?: return .paste
             case .endOfSession?: return .sessionEnd
-            // What is hidden may be anything.
+            // The hidden data may be anything.
             case .close?, nil: return .close
             }
         }
     }
 
-    /// How much waits in a connection whose server ends it when it is full, as a multiple of what may wait.
+    /// The amount of pending data in a connection that the server closes when it is full, as a multiple of
+    /// the tolerated amount.
     private static func fill(of socket: SocketCopy) -> Double {
         mostWaiting(in: socket).map { Double(socket.waiting) / Double($0) } ?? 0
     }
@@ -208,7 +212,8 @@ final class ConnectionWatch {
     private func takeResults() {
         for finished in worker.takeResults() {
             let pid = finished.key
-            // It runs again, and may have been suspended once more: then another look is on its way.
+            // It runs again, and may have been suspended once more. In that case another examination is on
+            // its way.
             var isAwaited: Bool {
                 if case .some(nil) = watched[pid] { true } else { false }
             }
@@ -226,7 +231,7 @@ final class ConnectionWatch {
     }
 
     private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [SocketCopy.ID: DemandReason]) {
-        // What it has accepted from meanwhile counts again.
+        // Sockets from which it has accepted connections meanwhile count again.
         let former = (ignored[pid] ?? []).intersection(waiting.keys)
         ignored[pid] = former.isEmpty ? nil : former
         let held = watched.values.flatMap { $0?.sockets ?? [] }
@@ -253,19 +258,19 @@ final class ConnectionWatch {
                 report(.connection, in: socket.id, of: pid)
             }
         case .connected, .accepted, .fuse:
-            // Most of what a server sends is no request, and stays unread until the application runs.
+            // Most of a server's data is not a request, and stays unread until the application runs.
             return try? loop.watch(socket.descriptor, for: [.readable, .edgeTriggered]) { [unowned self] _ in
                 look(into: socket, of: pid)
             }
         }
     }
 
-    /// Looks at what has arrived, one look at a time.
+    /// Examines arrived data, one connection at a time.
     private func look(into socket: SocketCopy, of pid: Int32) {
         let isUnderWay = watched[pid]??.looks[socket.id] != nil
         watched[pid]??.looks[socket.id] = isUnderWay
         if isUnderWay { return }
-        // A copy is closed by the same worker, and so after this.
+        // The same worker closes the copy, and therefore does so after this job.
         let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket)) }
         if submission != .accepted { watched[pid]??.looks[socket.id] = nil }
     }
@@ -284,8 +289,9 @@ final class ConnectionWatch {
         }
     }
 
-    /// The need was reported in vain: a person or another program has stopped the application. Whoever is suspended by
-    /// policy runs again in a moment; if it does not, what arrives later is looked at.
+    /// The demand was reported in vain, because a person or another program has stopped the application. An
+    /// application that policy has suspended runs again in a moment; if it does not, data that arrives later
+    /// is examined.
     private func noteFill(of socket: SocketCopy, _ pid: Int32) {
         let fill = Self.fill(of: socket)
         if fill <= 1 {
@@ -301,7 +307,7 @@ final class ConnectionWatch {
 
     private func report(_ reason: DemandReason, in id: SocketCopy.ID, of pid: Int32) {
         guard case var watch?? = watched[pid], watch.reported == nil else { return }
-        // Until it is suspended anew.
+        // Until it is suspended again.
         watch.reported = loop.now
         let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.id))
         for (id, source) in watch.sources where !kept.contains(id) { source.cancel() }
@@ -310,7 +316,7 @@ final class ConnectionWatch {
         discard(watch.sockets.filter { !kept.contains($0.id) })
         watch.sockets.removeAll { !kept.contains($0.id) }
         watched[pid] = watch
-        // Whatever touches a mount waits for the next request as for this one.
+        // A process that uses the mount waits for the next request in the same way as for this one.
         if case .socket = id { ignored[pid, default: []].insert(id) }
         needed(pid, reason)
     }

@@ -2,16 +2,17 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// Tells the daemon who needs an application that is suspended.
+/// Reports to the daemon which suspended applications are needed, and by which process.
 final class Demands: DaemonSpeaker {
     private let bus: Bus
     private let loop: EventLoop
     private let line: DaemonLine
     private let journal: Journal
     private let log: ((String) -> Void)?
-    /// What is still to be told, by the process that is needed: of several demands one is enough.
+    /// The demands that must still be reported, by the process that is needed: one of several demands is
+    /// enough.
     private(set) var due: [Int32: Demand]
-    /// When the daemon has taken one, by the process.
+    /// When the daemon has accepted a demand, by the process.
     private var told: [Int32: UInt64] = [:]
 
     struct Demand: Equatable {
@@ -19,16 +20,16 @@ final class Demands: DaemonSpeaker {
         let other: Int32
     }
 
-    /// Whoever is needed runs for a second, at least; half of it, in microseconds.
+    /// An application that is needed runs for at least a second; half of it, in microseconds.
     private static let leastGrace: UInt64 = 500_000
 
-    /// A connection to the bus may await 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 16
 
     /// - Parameters:
-    ///   - deaf: called when the bus does not tell of the daemon.
-    ///   - due: what is to be told first.
-    ///   - log: gets a line for each demand that is told.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
+    ///   - due: the demands to report first.
+    ///   - log: gets a line for each demand that is reported.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, due: [Int32: Demand],
         journal: Journal, log: ((String) -> Void)?
@@ -43,17 +44,17 @@ final class Demands: DaemonSpeaker {
         if !due.isEmpty { line.proceed() }
     }
 
-    /// Somebody needs the application of this process.
+    /// The application of this process is needed.
     ///
-    /// - Parameter other: the process that does; 0: not known.
+    /// - Parameter other: the process that needs it; 0: not known.
     func report(_ pid: Int32, _ reason: DemandReason, by other: Int32) {
-        // It cannot have been suspended since.
+        // It cannot have been suspended again since then.
         if let told = told[pid], loop.now < told + Self.leastGrace { return }
         due[pid] = Demand(reason: reason, other: other)
         line.proceed()
     }
 
-    /// The same, where nothing else can be done before it is: the answer is not waited for.
+    /// The same, for callers that cannot continue before it is reported: this does not wait for the answer.
     func urge(_ pid: Int32, _ reason: DemandReason) {
         do {
             let message = try bus.newCall(ReporterMethod.reportDemand)
@@ -63,7 +64,7 @@ final class Demands: DaemonSpeaker {
             try bus.send(message)
             try bus.flush()
         } catch {
-            // The connection is gone, which somebody else is told of.
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
@@ -96,14 +97,14 @@ final class Demands: DaemonSpeaker {
     private func refused(_ pid: Int32, _ demand: Demand, _ error: MethodError) {
         switch ErrorName(rawValue: error.name) {
         case .noSuchProcess?, .noSuchApplication?:
-            // It has ended, or is no application any more.
+            // It has ended, or is no longer an application.
             settle(pid, demand)
             journal.log(.debug, "\(ReporterMethod.reportDemand.rawValue) \(pid): \(error)")
         default:
-            if !line.tryAgain("cannot be told that process \(pid) is needed", error) { settle(pid, demand) }
+            if !line.tryAgain("cannot report that process \(pid) is needed", error) { settle(pid, demand) }
         }
     }
 
-    /// The next daemon is told what this one has not answered.
+    /// Demands that this daemon has not answered are reported to the next one.
     func forget() { told = [:] }
 }

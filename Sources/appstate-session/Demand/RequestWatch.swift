@@ -2,14 +2,15 @@ import AppStateBus
 import AppStateContract
 import Windows
 
-/// Tells that somebody asks the window manager of an X11 session to close or to raise a suspended application's window.
+/// Reports requests to the window manager of an X11 session to close or raise a suspended application's
+/// window.
 final class RequestWatch {
     private let observer: RequestObserver
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private var source: Source?
     private var isListening = false
 
-    /// - Parameter needed: gets a process whose window it is; it may be suspended or not.
+    /// - Parameter needed: gets the process of the window, which may or may not be suspended.
     init(
         loop: EventLoop, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void
     ) throws {
@@ -27,7 +28,7 @@ final class RequestWatch {
         observer.listen(isListening)
     }
 
-    /// An application was suspended: it may have had the X server to itself just then.
+    /// An application was suspended: it may have grabbed the X server at that moment.
     func noteSuspension() { observer.ping() }
 
     private func dispatch() {
@@ -36,7 +37,7 @@ final class RequestWatch {
                 for pid in processes { needed(pid, request == .close ? .close : .activate) }
             }
         } catch {
-            // The X server has ended, which the observer of windows is told of too.
+            // The X server has ended, which the observer of windows notices, too.
             source?.cancel()
         }
     }

@@ -1,14 +1,14 @@
 import AppStateBus
 import Systemd
 
-/// Tells that Xfce's session manager is about to ask its clients by XSMP, which nobody else hears, to save their state or
-/// to end.
+/// Reports that Xfce's session manager is about to ask its clients to save their state or to exit. It does so
+/// by XSMP, which no other process can observe.
 final class SessionEndWatch {
     private let manager: BusPeer
 
     private static let name = "org.xfce.SessionManager"
     private static let interface = "org.xfce.Session.Manager"
-    /// Of `XfsmManagerState` of xfce4-session, 4.18: the session starts, and nothing goes on.
+    /// Values of `XfsmManagerState` in xfce4-session 4.18: the session starts, and idle.
     private static let quietStates: ClosedRange<UInt32> = 0...1
 
     /// - Parameters:

@@ -3,11 +3,12 @@ import Glibc
 import Linux
 import Systemd
 
-/// Tells that the program of a suspended application is started once more: the second process waits for the first, or
-/// takes it for dead.
+/// Reports that the program of a suspended application is started a second time: the second process waits for
+/// the first, or assumes that it is dead.
 ///
-/// The kernel tells that the program's file is opened, inotify(7), by whomever and for whatever; then it is looked whether
-/// a process of our user runs it that did not before. For a script the file is the script's, not its interpreter's.
+/// The kernel reports by inotify(7) that the program's file is opened, by any process and for any purpose.
+/// The watch then checks whether another process of our user runs the program. For a script the file is the
+/// script's, not its interpreter's.
 final class StartWatch {
     private let loop: EventLoop
     private let journal: Journal
@@ -16,28 +17,29 @@ final class StartWatch {
     private let inotify: Descriptor
     private var source: Source?
     private var timer: Timer?
-    /// By the number that inotify has given: applications may run the same program.
+    /// By inotify's watch descriptor, because several applications may run the same program.
     private var programs: [Int32: Program] = [:]
-    /// Those whose file was opened.
+    /// The watches whose file was opened.
     private var opened: [Int32: Opening] = [:]
-    /// Not before, there is a look.
+    /// The next check does not come before this time.
     private var nextLook: UInt64 = 0
 
     private struct Program {
         let file: FileIdentity
-        /// Its path, where it is a script.
+        /// Its path, if it is a script.
         let script: String?
         var pids: Set<Int32> = []
-        /// Those that ran it when it was looked last.
+        /// The processes that ran it at the last check.
         var known: Set<Int32> = []
     }
 
-    /// When it is looked after the file was opened, in microseconds: at first the kernel has not exchanged the program yet.
+    /// The delays of the checks after the file was opened, in microseconds: at first the kernel has not yet
+    /// replaced the program.
     private static let looks: [UInt64] = [1_000, 5_000, 20_000, 80_000, 320_000]
-    /// Arguments among which a script's path is: `#!/usr/bin/env -S python3 -u`.
+    /// The number of arguments among which a script's path is searched for: `#!/usr/bin/env -S python3 -u`.
     private static let mostArguments = 4
 
-    /// - Parameter needed: gets the application's process, and the one that was started.
+    /// - Parameter needed: gets the application's process, and the process that was started.
     init(
         loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ other: Int32) -> Void
     ) throws {
@@ -79,15 +81,16 @@ final class StartWatch {
                 name == $0 || name.hasPrefix($0) && name.last?.isNumber == true
             })
         {
-            // Of other programs, no file that an argument names is looked at: its file system may hang.
+            // For other programs, no file in the arguments is examined, because its file system may hang.
             script = self.script(of: pid)
-            // What it runs is not known: `python3 -m module`, say.
+            // It is not known what it runs: `python3 -m module`, for example.
             if script == nil { return nil }
         }
         let path = script ?? "/proc/\(pid)/exe"
         let watch = inotify_add_watch(inotify.rawValue, path, UInt32(IN_OPEN))
         guard watch >= 0, let file = FileIdentity(path) else {
-            // Of a sandboxed one, say, which cannot be started by its file from without.
+            // For example that of a sandboxed program, which cannot be started through this file from
+            // outside.
             journal.log(.debug, "\(path): \(String(cString: strerror(errno)))")
             return nil
         }
@@ -108,7 +111,7 @@ final class StartWatch {
             .filter { $0.hasPrefix("/") }.map(String.init)
     }
 
-    /// Only a regular file is opened: opening a FIFO or a device may do something.
+    /// Only a regular file is opened, because opening a FIFO or a device may have side effects.
     private static func beginsAsScript(_ path: String) -> Bool {
         var status = stat()
         guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return false }
@@ -119,7 +122,7 @@ final class StartWatch {
         return read(number, &bytes, 2) == 2 && bytes == Array("#!".utf8)
     }
 
-    // MARK: What is started
+    // MARK: Starts
 
     private func dispatch() {
         var buffer = [UInt8](repeating: 0, count: 4_096)
@@ -144,7 +147,7 @@ final class StartWatch {
         if opened[watch] == nil {
             opened[watch] = Opening(due: loop.now + Self.looks[0])
         } else {
-            // One that is opened all the time is not looked at all the time.
+            // A file that is opened all the time is not checked all the time.
             opened[watch]?.isRepeated = true
         }
     }
@@ -157,7 +160,7 @@ final class StartWatch {
     private func look() {
         let begin = Clock.monotonicMicroseconds
         let due = opened.filter { $0.value.due <= begin }
-        // One walk for all that are due.
+        // One walk for all checks that are due.
         let running = Running(proc, scripts: due.keys.contains { programs[$0]?.script != nil })
         for (watch, opening) in due {
             guard let program = programs[watch] else {
@@ -166,28 +169,28 @@ final class StartWatch {
             }
             let present = running.of(program)
             let new = present.subtracting(program.known).filter { pid in
-                // A process that another instance has started for itself needs nobody.
+                // A process that another instance has started for itself needs no other process.
                 !proc.lineage(of: pid).dropFirst().contains { present.contains($0.pid) }
             }
             programs[watch]?.known = present
             for other in new.sorted() { for pid in program.pids { needed(pid, other) } }
             opened[watch] = opening.next(after: begin)
         }
-        // Whoever opens programs all the time gets a tenth of a processor for it.
+        // If programs are opened all the time, the checks take at most a tenth of a processor.
         let end = Clock.monotonicMicroseconds
         nextLook = end + 9 * (end - min(begin, end))
         arm()
     }
 
-    /// A file that was opened, and the looks that are due for that.
+    /// A file that was opened, and the checks that are due because of this.
     private struct Opening {
         var due: UInt64
         var count = 0
-        /// It was opened anew since.
+        /// It was opened again since.
         var isRepeated = false
 
-        /// The next look; nil: there is none. That one process was found is no reason to look no more: the kernel tells of
-        /// two that open the file as of one.
+        /// The next check; nil: there is none. The checks continue even if a process was found, because the
+        /// kernel may report two opens as one event.
         func next(after now: UInt64) -> Opening? {
             var next = self
             next.count += 1
@@ -200,14 +203,14 @@ final class StartWatch {
         }
     }
 
-    /// Our user's processes, and what they run.
+    /// Our user's processes, and the programs that they run.
     private struct Running {
         private var programs: [FileIdentity: Set<Int32>] = [:]
         private var scripts: [(pid: Int32, path: String)] = []
 
         init(_ proc: Proc, scripts isScripts: Bool) {
             for pid in (try? proc.processes()) ?? [] {
-                // Other users' processes do not say what they run.
+                // The programs of other users' processes cannot be read.
                 guard let file = FileIdentity("/proc/\(pid)/exe") else { continue }
                 programs[file, default: []].insert(pid)
                 guard isScripts else { continue }
@@ -217,7 +220,7 @@ final class StartWatch {
 
         func of(_ program: Program) -> Set<Int32> {
             guard let script = program.script else { return programs[program.file] ?? [] }
-            // Whatever else stands in an argument is not looked at: it may be on a file system that hangs.
+            // Other files in arguments are not examined, because they may be on a file system that hangs.
             let name = script.split(separator: "/").last
             let same = scripts.filter {
                 $0.path.split(separator: "/").last == name && FileIdentity($0.path) == program.file

@@ -18,7 +18,7 @@ final class Launch {
     let id: String
     /// The time at which the launch is cancelled if it is not settled by then.
     var deadline: UInt64?
-    /// Whether the launch waits for nothing any more: the process may run, or will never run.
+    /// Whether the launch no longer waits for anything: the process may run, or will never run.
     private(set) var isSettled = false
     private let request: LaunchRequest
     private let tools: LaunchTools
@@ -172,7 +172,7 @@ final class Launch {
 
     private static let cancelled = MethodError.failed("the launch was cancelled")
 
-    // MARK: What becomes of it
+    // MARK: Outcome
 
     /// Opens the gate if it is not open.
     ///
@@ -222,7 +222,7 @@ final class Launch {
         }
     }
 
-    // MARK: What the desktop is told
+    // MARK: Startup notification
 
     private func announce(_ entry: DesktopEntry, program: String?, _ done: @escaping () -> Void) {
         token = request.token
@@ -236,7 +236,8 @@ final class Launch {
         }
     }
 
-    /// Takes the present windows. With the first window of its own, the start is over for the desktop.
+    /// Processes the current windows. With the first window of the application, the start is over for the
+    /// desktop.
     func look(at presenter: Presenter) {
         guard let token, tools.notices.isShown(token), let process = program?.pid ?? activated?.pid,
             presenter.window(of: process) != nil

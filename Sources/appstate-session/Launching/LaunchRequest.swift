@@ -3,7 +3,7 @@ import AppStateBus
 /// The daemon's request for a launch: the options of `Start` and `Present`.
 struct LaunchRequest: Equatable {
     var urls: [String] = []
-    /// The application is not to show anything.
+    /// The application must not show a window.
     var isBackground = false
     /// The activation token of the user's action.
     var token: String?

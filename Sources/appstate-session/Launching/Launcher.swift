@@ -23,8 +23,8 @@ final class Launcher {
     private let tools: LaunchTools
     private var launches: [UInt64: Launch] = [:]
     private var lastNumber: UInt64 = 0
-    /// Starts for applications that already run. They are not launches of the daemon, and are kept until the desktop
-    /// does not show them any more.
+    /// Starts for applications that already run. They are not launches of the daemon, and are kept until the
+    /// desktop no longer shows them.
     private var errands: [ObjectIdentifier: Launch] = [:]
     private var timer: Timer?
 
@@ -47,14 +47,14 @@ final class Launcher {
         timer = try loop.timer { [unowned self] in expire() }
     }
 
-    /// Takes the present windows. A launch that has a window is not announced any more.
+    /// Takes the current windows. A launch that has a window is no longer announced.
     func look(at presenter: Presenter) {
         for launch in launches.values { launch.look(at: presenter) }
         for errand in errands.values { errand.look(at: presenter) }
         forgetErrands()
     }
 
-    // MARK: What the daemon asks
+    // MARK: Requests from the daemon
 
     /// Starts a desktop entry.
     ///
@@ -118,7 +118,7 @@ final class Launcher {
         launch.tellExit(answered)
     }
 
-    /// Starts a desktop entry for an application that already runs and is to open something.
+    /// Starts a desktop entry for an application that already runs and must open URLs or files.
     ///
     /// - Parameter answered: gets the reason for a failure; nil: it was started.
     func open(_ id: String, _ request: LaunchRequest, _ answered: @escaping (MethodError?) -> Void) {

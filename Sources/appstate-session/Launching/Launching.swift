@@ -18,6 +18,6 @@ final class Launching {
         presenting = Presenting(session: session, launcher: launcher, journal: journal, raise: raise)
     }
 
-    /// Takes the present windows.
+    /// Takes the current windows.
     func look(at windows: [Report.Window]) { presenting.look(at: windows) }
 }

@@ -9,7 +9,7 @@ struct Presenter {
     /// Windows that have had the focus, the last at the end.
     private var focused: [UInt64] = []
 
-    /// Takes the present windows.
+    /// Takes the current windows.
     mutating func look(at windows: [Report.Window]) {
         self.windows = windows
         let numbers = Set(windows.map(\.number))

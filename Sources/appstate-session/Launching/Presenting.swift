@@ -19,7 +19,7 @@ final class Presenting {
     private var calls: [Int: Slot] = [:]
     private var lastCall = 0
 
-    /// A connection to the bus may wait for 128 answers at once: dbus-daemon(1), "max_replies_per_connection".
+    /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 32
 
     init(session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise) {
@@ -29,7 +29,7 @@ final class Presenting {
         self.raise = raise
     }
 
-    /// Takes the present windows.
+    /// Takes the current windows.
     func look(at windows: [Report.Window]) {
         presenter.look(at: windows)
         launcher.look(at: presenter)

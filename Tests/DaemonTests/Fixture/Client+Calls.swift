@@ -58,7 +58,7 @@ extension Client {
             // On a busy machine the daemon may have no time to look at the application.
             try wait("an explanation") {
                 lines = try explain(path).map { "\(row) \($0.key)=\($0.value)" }.sorted()
-                return !lines.contains { $0.contains("could not be looked at in time") }
+                return !lines.contains { $0.contains("could not be examined in time") }
             }
             return lines
         }
@@ -72,7 +72,7 @@ extension Client {
         var reasons: [String] = []
         try wait("a look at \(path)") {
             reasons = try call(path, BusNames.application, "CanSuspend").readStrings()
-            return !reasons.contains { $0.contains("could not be looked at in time") }
+            return !reasons.contains { $0.contains("could not be examined in time") }
         }
         return reasons
     }

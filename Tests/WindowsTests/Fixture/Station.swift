@@ -247,7 +247,7 @@ final class Station {
                 destination: BusNames.service, path: path, interface: BusNames.application,
                 member: "CanSuspend")
             objections = try connection.call(message, timeout: 300_000_000).readStrings()
-            return !objections.contains { $0.contains("could not be looked at in time") }
+            return !objections.contains { $0.contains("could not be examined in time") }
         }
         return objections
     }

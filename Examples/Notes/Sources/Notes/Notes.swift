@@ -4,14 +4,14 @@ import AppState
 final class Notes: ApplicationDelegate {
     static let applicationID = "org.example.Notes"
 
-    /// What is there again when the application is launched the next time, whatever ended it.
+    /// The state that is restored at the next launch, no matter how the application ended.
     struct RestorableState: Codable {
         var text: String
     }
 
     private let window = Window(title: "Notes")
     private let server = Server()
-    /// Earlier versions of the text. They can be done without.
+    /// Earlier versions of the text. The application can do without them.
     private var versions: [String] = []
 
     /// GTK's main loop runs the application. Without a main() here, the library's own does.

@@ -1,8 +1,8 @@
 import Dispatch
 import Glibc
 
-/// The server that notes are uploaded to. It listens on the Unix socket that NOTES_SERVER names, and answers with one
-/// byte when it has the notes. Without NOTES_SERVER, an upload does nothing.
+/// The server to which notes are uploaded. It listens on the Unix socket that NOTES_SERVER names, and answers
+/// with one byte when it has the notes. Without NOTES_SERVER, an upload does nothing.
 struct Server: Sendable {
     struct Failure: Error {
         let operation: String
