@@ -57,7 +57,9 @@ struct Unregister: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.unregister, at: $1) } }
+    func run() throws {
+        try bus.forEach(apps) { client, path, _ in try client.call(ApplicationMethod.unregister, at: path) }
+    }
 }
 
 struct Suspend: ParsableCommand {
@@ -67,7 +69,9 @@ struct Suspend: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.suspend, at: $1) } }
+    func run() throws {
+        try bus.forEach(apps) { client, path, _ in try client.call(ApplicationMethod.suspend, at: path) }
+    }
 }
 
 struct Resume: ParsableCommand {
@@ -77,7 +81,13 @@ struct Resume: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.resume, at: $1) } }
+    func run() throws {
+        try bus.forEach(apps) { client, path, name in
+            try client.call(ApplicationMethod.resume, at: path)
+            // Requests of other users stay. A stop by a signal is lifted, but perhaps only after the answer.
+            if let sentence = client.lastingHolds(at: path, of: name, [.request]) { throw Failure(sentence) }
+        }
+    }
 }
 
 struct Toggle: ParsableCommand {
@@ -100,18 +110,23 @@ struct Toggle: ParsableCommand {
         let client = try bus.connect()
         let options = minimize ? [("minimize", Variant.bool(true))] : []
         if let app {
-            let reply = try client.call(ApplicationMethod.toggle, at: try client.path(of: app)) {
+            let path = try client.path(of: app)
+            let reply = try client.call(ApplicationMethod.toggle, at: path) {
                 try $0.appendDictionary(options)
             }
-            show(app, isSuspended: try reply.readBool())
+            show(app, path, isSuspended: try reply.readBool(), client)
         } else {
             let reply = try client.call(ManagerMethod.toggleFocused) { try $0.appendDictionary(options) }
             let path = try reply.readObjectPath()
-            show(path, isSuspended: try reply.readBool())
+            show(path, path, isSuspended: try reply.readBool(), client)
         }
     }
 
-    private func show(_ name: String, isSuspended: Bool) {
+    private func show(_ name: String, _ path: String, isSuspended: Bool, _ client: Client) {
+        // It was to be resumed, and a request of another user stays: its focus does not end that.
+        if isSuspended, let sentence = client.lastingHolds(at: path, of: name, [.request]) {
+            return Terminal.warn("appstatectl: \(sentence)")
+        }
         Terminal.emit(Line("\(name) \(isSuspended ? "is suspended until it gets the focus" : "runs")"))
     }
 }
@@ -125,7 +140,7 @@ struct Terminate: ParsableCommand {
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
     func run() throws {
-        try bus.forEach(apps) { client, path in
+        try bus.forEach(apps) { client, path, _ in
             try client.call(ApplicationMethod.terminate, at: path) { try $0.append(force) }
         }
     }
@@ -173,17 +188,22 @@ struct Reload: ParsableCommand {
 extension BusOptions {
     /// Does the same to each application, in the given order. A failure does not prevent the others; the exit status is
     /// that of the first failure. If the daemon is not running, the command stops at once.
-    fileprivate func forEach(_ names: [String], _ body: (Client, String) throws -> Void) throws {
+    ///
+    /// - Parameter body: gets the application's object path, and the name that the user has given.
+    fileprivate func forEach(
+        _ names: [String], _ body: (_ client: Client, _ path: String, _ name: String) throws -> Void
+    ) throws {
         if names.isEmpty { throw ValidationError("Name an application.") }
         let client = try connect()
         var first: Failure?
         for name in names {
             do {
-                try body(client, try client.path(of: name))
+                try body(client, try client.path(of: name), name)
             } catch {
                 let failure = try Failure(error)
                 if names.count == 1 { throw failure }
-                Terminal.warn("appstatectl: \(name): \(failure.sentence)")
+                let subject = failure.sentence.hasPrefix("\(name) ") ? "" : "\(name): "
+                Terminal.warn("appstatectl: \(subject)\(failure.sentence)")
                 first = first ?? failure
                 if failure.verdict == .notRunning { break }
             }

@@ -165,22 +165,7 @@ extension Client {
 
     /// Says what keeps a launched application suspended. The daemon lifts only what policy has decided.
     private func warnOfHolds(at path: String, of id: String) {
-        guard
-            case .array(_, let holds)? = try? properties(of: path)[ApplicationProperty.suspendHolds.rawValue]
-        else { return }
-        let lasting = holds.compactMap { hold -> (reason: HoldReason, holder: String)? in
-            guard case .structure(let parts) = hold, parts.count == 2, case .string(let word) = parts[0],
-                case .string(let holder) = parts[1], let reason = HoldReason(rawValue: word),
-                [.request, .signal].contains(reason)
-            else { return nil }
-            return (reason, holder)
-        }
-        if lasting.isEmpty { return }
-        let others = lasting.filter { $0.reason == .request && $0.holder != "uid:\(getuid())" }.map(\.holder)
-        let who = others.isEmpty ? "until" : "until \(others.joined(separator: " and ")) has run"
-        let what = lasting.map { [$0.reason.rawValue, $0.holder].joined(separator: " ").trimmed }
-        Terminal.warn(
-            "appstatectl: \(id) stays suspended (\(what.joined(separator: ", "))) \(who): "
-                + "appstatectl resume \(BusNames.applicationNumber(inPath: path) ?? 0)")
+        guard let sentence = lastingHolds(at: path, of: id, [.request, .signal]) else { return }
+        Terminal.warn("appstatectl: \(sentence)")
     }
 }
