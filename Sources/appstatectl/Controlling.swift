@@ -150,7 +150,10 @@ struct Focus: ParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Report which process has the focus.")
 
     @OptionGroup var bus: BusOptions
-    @Argument(help: "A PID, an application's id, or none.", completion: .applications) var process: String
+    @Argument(
+        help: "The process: its PID, or the id or object path of its application; none: no process.",
+        completion: .applicationIDs)
+    var process: String
 
     func run() throws {
         let client = try bus.connect()
@@ -165,7 +168,10 @@ struct Minimize: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @Flag(help: "Report that they are no longer minimized.") var undo = false
-    @Argument(help: "A PID or an application's id.", completion: .applications) var process: String
+    @Argument(
+        help: "The process: its PID, or the id or object path of its application.",
+        completion: .applicationIDs)
+    var process: String
 
     func run() throws {
         let client = try bus.connect()

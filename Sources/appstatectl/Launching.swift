@@ -17,7 +17,8 @@ struct Launch: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Flag(help: "Start it in the background; a program that does not support this shows its window.")
     var background = false
-    @Argument(help: "The id of its desktop entry, with or without .desktop.") var appID: String
+    @Argument(help: "The id of its desktop entry, with or without .desktop.", completion: .desktopEntries)
+    var appID: String
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 

@@ -12,7 +12,8 @@ struct AppStateCtl: ParsableCommand {
         discussion: """
             APP is an application's number, its object path, its id if only one application has it, \
             or pid:PID. Digits that are the number of one application and the id of another are refused: \
-            use the object path.
+            use the object path. focus and minimize take a process instead: there, digits are a PID. \
+            history takes an id.
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
@@ -35,7 +36,7 @@ struct AppStateCtl: ParsableCommand {
             Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,
-            Rules.self, Reload.self,
+            Rules.self, Reload.self, Complete.self,
         ],
         defaultSubcommand: List.self)
 
@@ -82,7 +83,11 @@ struct AppStateCtl: ParsableCommand {
         guard let word = CommandLine.arguments.dropFirst().first, !word.hasPrefix("-") else { return }
         let commands = configuration.subcommands.map { $0._commandName } + ["help"]
         guard !commands.contains(word) else { return }
-        let near = commands.filter { abs($0.count - word.count) <= 2 }.map { ($0, $0.distance(to: word)) }
+        let shown = configuration.subcommands.filter { $0.configuration.shouldDisplay }.map {
+            $0._commandName
+        }
+        let near = (shown + ["help"]).filter { abs($0.count - word.count) <= 2 }
+            .map { ($0, $0.distance(to: word)) }
         let meant = near.min { $0.1 < $1.1 }.flatMap { $1 <= 2 && $1 < word.count ? $0 : nil }
         let hint = meant.map { "; did you mean \($0)?" }
         end(Failure("there is no command \"\(word)\"\(hint ?? " (see appstatectl --help)")", .usage))

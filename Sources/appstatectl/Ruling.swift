@@ -33,7 +33,7 @@ struct RuleCommand: ParsableCommand {
             """)
 
     @Flag(help: "Remove the rule.") var delete = false
-    @Argument(help: "The applications.") var pattern: String
+    @Argument(help: "The applications.", completion: .ownApplicationIDs) var pattern: String
     @Argument(help: ArgumentHelp("What the rule says.", valueName: "key=value")) var assignments: [String] =
         []
 

@@ -192,10 +192,3 @@ private func duration(of microseconds: UInt64) -> String {
     default: return "\(seconds / 86_400)d \(seconds / 3_600 % 24)h"
     }
 }
-
-extension CompletionKind {
-    /// Completes with the applications that are registered now.
-    static var applications: CompletionKind {
-        .shellCommand("appstatectl list 2>/dev/null | awk 'NR>1 {print $1; print $2}'")
-    }
-}

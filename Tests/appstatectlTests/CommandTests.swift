@@ -447,6 +447,37 @@ struct CommandTests {
             #expect(try Child("bash", ["-n", file]).waitForExit() == .exited(0))
         }
     }
+
+    @Test("bash completes each argument with what the command takes there")
+    func completedWords() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        let data = stage.bus.directory + "/data"
+        try FileManager.default.createDirectory(
+            atPath: data + "/applications/kde4", withIntermediateDirectories: true)
+        for (name, hidden) in [("org.example.Mail", "false"), ("kde4/foo", "false"), ("gone", "true")] {
+            try "[Desktop Entry]\nType=Application\nName=x\nExec=true\nHidden=\(hidden)\n".write(
+                toFile: "\(data)/applications/\(name).desktop", atomically: true, encoding: .utf8)
+        }
+        let script = stage.bus.directory + "/completion"
+        try stage.run("--generate-completion-script", "bash").output.write(
+            toFile: script, atomically: true, encoding: .utf8)
+        func words(_ line: String...) throws -> [String] {
+            let ended = try stage.complete(script, line, dataDirectory: data)
+            return ended.split(separator: "\n").map(String.init)
+        }
+        for command in ["focus", "minimize", "history", "rule"] {
+            #expect(try words(command, "") == ["org.example.Editor"], "\(command)")
+        }
+        #expect(try words("show", "") == ["1", "org.example.Editor"])
+        #expect(try words("launch", "") == ["kde4-foo", "org.example.Mail"])
+        #expect(try words("launch", "org") == ["org.example.Mail"])
+        let file = stage.bus.directory + "/note"
+        try "".write(toFile: file, atomically: true, encoding: .utf8)
+        #expect(try words("launch", "org.example.Mail", stage.bus.directory + "/no") == [file])
+        #expect(try !words("").contains("complete"))
+    }
 }
 
 /// A daemon on a private bus, and the tool that talks to it.
@@ -576,6 +607,23 @@ private final class Stage {
                 "{'launch-options': <@a{sv} {\(options)}>}",
             ])
         guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
+    }
+
+    /// What bash offers for the last of these words.
+    func complete(_ script: String, _ words: [String], dataDirectory: String) throws -> String {
+        let program = Programs.built("appstatectl") ?? "appstatectl"
+        let directory = URL(fileURLWithPath: program).deletingLastPathComponent().path
+        let code = """
+            PATH=$1:$PATH; source "$2"; shift 2
+            COMP_WORDS=(appstatectl "$@"); COMP_CWORD=$#; COMP_LINE="${COMP_WORDS[*]}"; COMP_POINT=${#COMP_LINE}
+            _appstatectl appstatectl "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"; printf '%s\\n' "${COMPREPLY[@]}"
+            """
+        let child = try Child(
+            "bash", ["-c", code, "bash", directory, script] + words,
+            environment: bus.environment.merging(
+                ["XDG_DATA_HOME": dataDirectory, "XDG_DATA_DIRS": "/nonexistent"]) { $1 })
+        guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
+        return child.output
     }
 
     func json(_ arguments: String...) throws -> Any {
