@@ -157,11 +157,18 @@ final class Watcher {
             Terminal.emit(JSON.object(members + arguments))
             return
         }
-        let label = Line(name?.id ?? path ?? "–")
         Terminal.emit(
-            Line(Self.clock + "  ") + (Terminal.isTerminal ? label.cut(to: 28) : label).padded(to: 30)
+            Line(Self.clock + "  ") + Self.label(name?.id ?? path ?? "–", isCut: Terminal.isTerminal)
                 + Self.words(member, arguments))
     }
+
+    /// The name of an application, and what separates it from the text.
+    static func label(_ name: String, isCut: Bool) -> Line {
+        let label = Line(name)
+        return (isCut ? label.cut(to: columns) : label).padded(to: columns) + Line("  ")
+    }
+
+    private static let columns = 28
 
     /// A signal and its arguments, for users.
     static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {

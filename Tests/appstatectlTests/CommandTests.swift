@@ -172,6 +172,14 @@ struct CommandTests {
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
     }
 
+    @Test("in the output of monitor a long id does not run into the text")
+    func labels() {
+        let long = "org.example." + String(repeating: "Long", count: 10)
+        #expect(Watcher.label(long, isCut: false).text == long + "  ")
+        #expect(Watcher.label(long, isCut: true).text == long.prefix(27) + "…  ")
+        #expect(Watcher.label("a", isCut: false).text == "a" + String(repeating: " ", count: 29))
+    }
+
     @Test("history says signal only where it was one")
     func endings() {
         func text(_ reason: String, _ status: Int32) -> String {
