@@ -17,6 +17,7 @@ struct Register: ParsableCommand {
     var reclaimable = true
 
     func validate() throws {
+        try refuseNoID(appID)
         guard pid > 0 else { throw ValidationError("The number of a process must be above 0.") }
     }
 
@@ -44,6 +45,13 @@ struct Register: ParsableCommand {
             Terminal.emit(Line(path))
         }
     }
+}
+
+/// Refuses what cannot be the id of an application, as the daemon would.
+func refuseNoID(_ text: String) throws {
+    guard ApplicationID(text) == nil else { return }
+    throw ValidationError(
+        "\"\(text)\" is no application's id: 1 to \(ApplicationID.maximumLength) of A-Z a-z 0-9 . _ -")
 }
 
 extension LaunchMode: ExpressibleByArgument {}

@@ -12,6 +12,8 @@ struct History: ParsableCommand {
     @Argument(help: "The application's id; it need not be running.", completion: .applicationIDs)
     var id: String
 
+    func validate() throws { try refuseNoID(id) }
+
     func run() throws {
         let ends = try bus.connect().history(of: id)
         if output.json {

@@ -24,9 +24,10 @@ struct AppStateCtl: ParsableCommand {
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
             Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \
-            output cannot be written; 2 digits that are both a number and an id; 3 no such application or \
+            output cannot be written; 2 a name that may mean several applications: an id that they share, or \
+            digits that are both a number and an id; 3 no such application or \
             process; 4 appstated is not running, or the bus has gone; 64 wrong usage, including a value that \
-            an option does not accept.
+            an option does not accept and an id that cannot be one.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
@@ -80,9 +81,11 @@ struct AppStateCtl: ParsableCommand {
 
     /// Otherwise the word would be an argument too many of the default command.
     private static func refuseUnknownCommand() {
-        guard let word = CommandLine.arguments.dropFirst().first, !word.hasPrefix("-") else { return }
         let commands = configuration.subcommands.map { $0._commandName } + ["help"]
-        guard !commands.contains(word) else { return }
+        var words = CommandLine.arguments.dropFirst()
+        // ArgumentParser would print the overview for a command that does not exist.
+        if words.first == "help" { words = words.dropFirst() }
+        guard let word = words.first, !word.hasPrefix("-"), !commands.contains(word) else { return }
         let shown = configuration.subcommands.filter { $0.configuration.shouldDisplay }.map {
             $0._commandName
         }

@@ -38,7 +38,7 @@ final class Watcher {
         loop = try EventLoop()
     }
 
-    /// Runs until it is interrupted (0) or the bus goes away (1). If the daemon comes back, for example after an
+    /// Runs until it is interrupted (0) or the bus goes away (4). If the daemon comes back, for example after an
     /// upgrade, the watcher subscribes again. `Resync` says that signals may have been missed.
     func run() throws -> Int32 {
         slots.append(
@@ -54,7 +54,7 @@ final class Watcher {
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
         }
-        try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away") }
+        try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away", .notRunning) }
         try subscribe()
         Terminal.warn("listening")
         try client.bus.attach(to: loop)
@@ -86,9 +86,9 @@ final class Watcher {
         }
     }
 
-    private func leave(_ sentence: String) {
+    private func leave(_ sentence: String, _ verdict: Verdict = .refused) {
         Terminal.warn("appstatectl: \(sentence)")
-        loop.exit(code: 1)
+        loop.exit(code: verdict.rawValue)
     }
 
     private func take(_ message: borrowing Message) {

@@ -210,6 +210,16 @@ struct CommandTests {
         withExtendedLifetime(next) {}
     }
 
+    @Test("monitor ends with the documented exit status when the bus goes away")
+    func busLeaves() throws {
+        let stage = try Stage()
+        let monitor = try stage.start("monitor")
+        try monitor.waitForLine(containing: "listening")
+        stage.bus.stop()
+        #expect(try monitor.waitForExit() == .exited(4))
+        #expect(monitor.errors.contains("the bus has gone away"))
+    }
+
     @Test("errors are sentences, with the documented exit status")
     func errors() throws {
         let stage = try Stage()
@@ -222,7 +232,8 @@ struct CommandTests {
         #expect(malformed.status == .exited(64) && malformed.errors.contains("\"pid:abc\" is not"))
         #expect(try stage.run("show", "pid:99999999").status == .exited(3))
         let refused = try stage.run("register", "org/example", "\(getpid())")
-        #expect(refused.status == .exited(1) && refused.errors.contains("app_id \"org/example\""))
+        #expect(refused.status == .exited(64) && refused.errors.contains("\"org/example\" is no app"))
+        #expect(try stage.run("history", "bad id").status == .exited(64))
         #expect(try stage.run("suspend").status == .exited(64))
         #expect(try stage.run("nonsense", "--nothing").status == .exited(64))
         let register = ["register", "org.example.A", "\(getpid())"]
@@ -239,7 +250,7 @@ struct CommandTests {
         try stage.run("register", "org.example.Twice", "\(first.pid)")
         try stage.run("register", "org.example.Twice", "\(second.pid)")
         let ambiguous = try stage.run("suspend", "org.example.Twice")
-        #expect(ambiguous.status == .exited(1) && ambiguous.errors.contains("several applications: 1"))
+        #expect(ambiguous.status == .exited(2) && ambiguous.errors.contains("several applications: 1"))
     }
 
     @Test("without a daemon, or without a bus, the message says what is wrong")
@@ -349,7 +360,7 @@ struct CommandTests {
         let third = try Child("sleep", ["1000"])
         let fourth = try Child("sleep", ["1000"])
         for child in [third, fourth] { try stage.run("register", "org.example.Twice", "\(child.pid)") }
-        #expect(try stage.run("resume", "org.example.Twice", "77", "1").status == .exited(1))
+        #expect(try stage.run("resume", "org.example.Twice", "77", "1").status == .exited(2))
         #expect(try stage.run("resume", "77", "org.example.Twice", "2").status == .exited(3))
         #expect(try stage.state("1") == "background")
         #expect(try stage.state("2") == "background")
