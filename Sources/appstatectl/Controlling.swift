@@ -13,7 +13,11 @@ struct Register: ParsableCommand {
     @Option(help: "Who may suspend it.") var suspension: SuspensionPolicy?
     @Option(name: .customLong("background-mode"), help: "A reason to keep running in the background.")
     var backgroundModes: [String] = []
-    @Flag(inversion: .prefixedNo, help: "May be ended in the background when memory is short.")
+    @Flag(
+        inversion: .prefixedNo,
+        help:
+            "May be ended when memory is short, while it is suspended, or in the background if policy may suspend it."
+    )
     var reclaimable = true
 
     func validate() throws {
@@ -110,7 +114,10 @@ struct Toggle: ParsableCommand {
 
     func validate() throws {
         guard focused != (app != nil) else {
-            throw ValidationError("Name an application, or use --focused.")
+            throw ValidationError(
+                focused
+                    ? "Name an application or use --focused, not both."
+                    : "Name an application, or use --focused.")
         }
     }
 

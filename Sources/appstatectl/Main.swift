@@ -19,8 +19,8 @@ struct AppStateCtl: ParsableCommand {
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
             monitor starts only if it finds all of them.
 
-            On a terminal, the output of list, show, explain and status is cut to its width, or to COLUMNS; \
-            in a file or a pipe nothing is cut. \
+            On a terminal, the lines of list, show, explain, history, status and rules are cut to its width, or \
+            to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
             Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \

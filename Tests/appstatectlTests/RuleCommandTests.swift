@@ -3,6 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable import appstatectl
+
 /// `rule` and `rules` with the user's file in every condition. They need no daemon for that.
 @Suite("appstatectl rule")
 struct RuleCommandTests {
@@ -131,6 +133,36 @@ struct RuleCommandTests {
         #expect(!removed.errors.contains("the rule is not applied"))
     }
 
+    @Test("a rule of which no line is valid is shown as such, with what is wrong")
+    func invalid() throws {
+        let home = try Home()
+        try home.write("[Application x]\nSuspend=yes\n[Application y]\nSuspension=often\nnonsense\n")
+        let shown = try home.run("rule", "Y")
+        #expect(shown.status == .exited(1) && shown.output.isEmpty)
+        let lines = shown.errors.split(separator: "\n")
+        #expect(lines.count == 3 && lines.last == "appstatectl: [Application Y] says nothing that is valid")
+        for place in ["4: Suspension=: ", "5: "] {
+            #expect(lines.contains { $0.hasPrefix("\(home.file):\(place)") }, "\(shown.errors)")
+        }
+        try home.write("[Application y]\nSuspension=never\nSuspend=yes\n")
+        let half = try home.run("rule", "y")
+        #expect(half.status == .exited(0) && half.output == "Suspension=never\n")
+        #expect(half.errors.contains(":3: Suspend=: "))
+        #expect(try home.run("rule", "z").errors == "appstatectl: there is no rule [Application z]\n")
+    }
+
+    @Test("the descriptions of keys continue in their own column", arguments: [39, 59, 79, 199])
+    func keyHelp(_ width: Int) throws {
+        for line in RuleCommand.keys(width: width) {
+            #expect(line.count <= width && line.hasPrefix("  "), "\(line)")
+        }
+        // In a pipe the help is 80 columns wide.
+        let help = try Home().run("help", "rule").output.split(separator: "\n")
+        let first = try #require(help.firstIndex { $0.hasPrefix("  Suspension=") })
+        let last = try #require(help.firstIndex { $0.hasPrefix("  OnBattery=") })
+        #expect(help[first...last].allSatisfy { $0.hasPrefix("  ") })
+    }
+
     @Test("wrong usage is answered with what is wrong, and with the usage of the command that was called")
     func usage() throws {
         let home = try Home()
@@ -144,6 +176,8 @@ struct RuleCommandTests {
         #expect(help.errors.contains("there is no command \"nosuch\""))
         #expect(try home.run("help", "rule").output.contains("USAGE: appstatectl rule "))
         #expect(try home.run("help").output.contains("OVERVIEW"))
+        let both = try home.run("toggle", "--focused", "1")
+        #expect(both.status == .exited(64) && both.errors.contains("or use --focused, not both"))
         let value = try home.run("rule", "gimp", "Suspension=often")
         #expect(value.status == .exited(64) && value.errors.contains("Usage: appstatectl rule "))
         let address = try home.run("suspend", "--address", "nonsense", "1")
