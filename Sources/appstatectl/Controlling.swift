@@ -58,6 +58,8 @@ func refuseNoID(_ text: String) throws {
         "\"\(text)\" is no application's id: 1 to \(ApplicationID.maximumLength) of A-Z a-z 0-9 . _ -")
 }
 
+extension LifeCycleState: ExpressibleByArgument {}
+
 extension LaunchMode: ExpressibleByArgument {}
 
 extension SuspensionPolicy: ExpressibleByArgument {}

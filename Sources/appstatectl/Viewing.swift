@@ -8,15 +8,17 @@ struct List: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
+    @Option(help: "Only applications in this state.") var state: LifeCycleState?
 
     func run() throws {
-        let rows = try bus.connect().applications()
+        let all = try bus.connect().applications()
+        let rows = all.filter { state == nil || $0.state == state?.rawValue }
         if output.json {
             Terminal.emit(JSON.array(rows.map(\.json)))
             return
         }
         if rows.isEmpty {
-            Terminal.warn("No applications are registered.")
+            Terminal.warn(Self.nothing(all.isEmpty ? nil : state, isRoot: geteuid() == 0))
             return
         }
         var table = Table(
@@ -29,6 +31,18 @@ struct List: ParsableCommand {
             ])
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+    }
+}
+
+extension List {
+    /// What is said instead of an empty table.
+    ///
+    /// - Parameter state: the state that none of the registered applications is in; nil: there are none at all.
+    static func nothing(_ state: LifeCycleState?, isRoot: Bool) -> String {
+        // Other users' applications do not exist for a user who may not see them.
+        let whose = isRoot ? "" : " that you may see"
+        guard let state else { return "No applications are registered\(whose)." }
+        return "No application\(whose) is in the state \(state.rawValue)."
     }
 }
 

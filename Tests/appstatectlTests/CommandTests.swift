@@ -128,6 +128,31 @@ struct CommandTests {
         #expect(try stage.json("status", "--json") is [String: Any])
     }
 
+    @Test("list shows the applications in one state only, and says so if there are none")
+    func listState() throws {
+        let stage = try Stage()
+        let empty = try stage.run("list", "--state", "active")
+        #expect(empty.status == .exited(0) && empty.errors.hasPrefix("No applications are registered"))
+        let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
+        for child in children { try stage.run("register", "org.example.App\(child.pid)", "\(child.pid)") }
+        try stage.suspend("2")
+        let rows = try stage.run("list", "--state", "suspended").output.split(separator: "\n")
+        #expect(rows.count == 2 && rows.last?.hasPrefix("2 ") == true)
+        let json = try stage.json("list", "--json", "--state", "background") as? [[String: Any]]
+        #expect(json?.compactMap { $0["number"] as? Int } == [1])
+        #expect(try stage.run("--state", "background").output.contains("org.example.App\(children[0].pid)"))
+        let none = try stage.run("list", "--state", "active")
+        #expect(none.status == .exited(0) && none.output.isEmpty)
+        #expect(none.errors.contains("is in the state active"))
+        let wrong = try stage.run("list", "--state", "asleep")
+        #expect(wrong.status == .exited(64))
+        for state in ["not-running", "inactive", "active", "background", "suspended"] {
+            #expect(wrong.errors.contains("'\(state)'"), "\(wrong.errors)")
+        }
+        #expect(List.nothing(nil, isRoot: false) == "No applications are registered that you may see.")
+        #expect(List.nothing(nil, isRoot: true) == "No applications are registered.")
+    }
+
     @Test("monitor prints each edge as it happens, and exits cleanly when interrupted")
     func monitor() throws {
         let stage = try Stage()
