@@ -29,6 +29,7 @@ struct CommandTests {
         #expect(try eventually { try stage.state("1") == "suspended" })
         let explained = try stage.run("explain", "1").output
         #expect(explained.contains("suspended") && explained.contains("request uid:\(getuid())"))
+        #expect(explained.hasPrefix("It is suspended at the request of \(userName(getuid())).\n"))
         #expect(try stage.run("resume", "1").status == .exited(0))
         #expect(try stage.state("1") == "inactive")
         #expect(try stage.run("unregister", "1").status == .exited(0))
