@@ -171,7 +171,9 @@ final class Watcher {
     private static let columns = 28
 
     /// A signal and its arguments, for users.
-    static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {
+    ///
+    /// - Parameter now: CLOCK_MONOTONIC in microseconds.
+    static func words(_ member: String, _ arguments: [(String, JSON)], at now: UInt64 = monotonic) -> Line {
         if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
             case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,
             case .string(let reason) = arguments[2].1
@@ -183,7 +185,14 @@ final class Watcher {
         {
             return Line("\(member) \(memory(bytes)) in \(microseconds / 1_000) ms")
         }
-        return Line(([member] + arguments.map { "\($0.0)=\($0.1.words)" }).joined(separator: " "))
+        let words = arguments.map { name, value in
+            guard name == "deadline", case .unsigned(let time) = value else {
+                return "\(name)=\(value.words)"
+            }
+            if time == 0 { return "no deadline" }
+            return time > now ? "deadline in \(duration(of: time - now))" : "deadline now"
+        }
+        return Line(([member] + words).joined(separator: " "))
     }
 
     /// The time of day, to the millisecond.

@@ -105,28 +105,49 @@ struct CommandTests {
         #expect(try child.waitForExit() == .signalled(SIGKILL))
     }
 
-    @Test("--json prints JSON with the keys that the help documents")
+    /// The manual page's section about JSON.
+    private static func manual() throws -> String {
+        let page = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appendingPathComponent("man/appstatectl.1")
+        let sections = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "\n.Sh ")
+        return try #require(sections.first { $0.hasPrefix("JSON\n") })
+    }
+
+    @Test("--json prints JSON with the keys that the manual page documents")
     func json() throws {
         let stage = try Stage()
+        let manual = try Self.manual().components(separatedBy: .whitespacesAndNewlines)
+        func documented(_ value: Any) {
+            for key in (value as? [String: Any])?.keys.sorted() ?? [] {
+                #expect(manual.contains(key), "\(key)")
+            }
+        }
         let child = try Child("sleep", ["1000"])
         let registered = try stage.json("register", "--json", "org.example.Editor", "\(child.pid)")
         #expect((registered as? [String: Any])?["number"] as? Int == 1)
+        documented(registered)
         let rows = try #require(try stage.json("list", "--json") as? [[String: Any]])
         #expect(
             Set(rows.first?.keys.map { $0 } ?? []) == ["number", "path", "app_id", "pid", "uid", "state"])
         #expect(rows.first?["pid"] as? Int == Int(child.pid))
+        documented(rows[0])
         let shown = try #require(try stage.json("show", "--json", "1") as? [String: Any])
         #expect(shown["State"] as? String == "background")
+        documented(shown)
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")
         // It is "manual": in the background it must not be ended.
         #expect(explained["reclaim-rank"] as? String == "")
         #expect(explained["reclaim-bytes"] as? Int == 0)
         #expect(explained["memory-pressure"] as? String == "normal")
+        documented(explained)
         try stage.suspend("1")
         let suspended = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(suspended["reclaim-rank"] as? String == "stopped")
-        #expect(try stage.json("status", "--json") is [String: Any])
+        documented(suspended)
+        let status = try stage.json("status", "--json")
+        #expect(status is [String: Any])
+        documented(status)
     }
 
     @Test("list shows the applications in one state only, and says so if there are none")
@@ -166,6 +187,8 @@ struct CommandTests {
         let object = try #require(
             try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any])
         #expect(object["app_id"] as? String == "org.example.Editor")
+        let manual = try Self.manual().components(separatedBy: .whitespacesAndNewlines)
+        for key in object.keys { #expect(manual.contains(key), "\(key)") }
         #expect(object["application"] as? Int == 1)
         kill(child.pid, SIGSTOP)
         try monitor.waitForLine(containing: "\"to\":\"suspended\"")
@@ -196,6 +219,20 @@ struct CommandTests {
         #expect(small.text == "ApplicationReclaimed 9216 KiB in 0 ms")
         let changed = Watcher.words("MemoryPressureChanged", [("level", .string("critical"))])
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
+    }
+
+    @Test("monitor prints how long it is until a deadline")
+    func deadlines() {
+        func text(_ deadline: UInt64) -> String {
+            Watcher.words(
+                "DidEnterBackground", [("serial", .unsigned(3)), ("deadline", .unsigned(deadline))],
+                at: 1_000_000
+            ).text
+        }
+        #expect(text(5_250_000) == "DidEnterBackground serial=3 deadline in 4.2 s")
+        #expect(text(61_000_000) == "DidEnterBackground serial=3 deadline in 1 min 0 s")
+        #expect(text(900_000) == "DidEnterBackground serial=3 deadline now")
+        #expect(text(0) == "DidEnterBackground serial=3 no deadline")
     }
 
     @Test("in the output of monitor a long id does not run into the text")
