@@ -89,12 +89,9 @@ struct RuleCommand: ParsableCommand {
             changed.warnOfReasons()
         }
         // The user's agents notice the change of the file.
-        if try SessionAgent.processes().isEmpty {
+        if let reason = try SessionAgent.absence(file: path, bus: nil) {
             let what = delete ? "removal" : "rule"
-            Terminal.warn(
-                "appstatectl: the \(what) is not applied yet: the session agent is not running "
-                    + "(systemctl --user start appstate-session)"
-            )
+            Terminal.warn("appstatectl: the \(what) is not applied yet: \(reason)")
         }
     }
 
@@ -173,8 +170,8 @@ struct Rules: ParsableCommand {
             }
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
-        if try SessionAgent.processes().isEmpty {
-            Terminal.warn("appstatectl: the rules are not applied: the session agent is not running")
+        if let reason = try SessionAgent.absence(file: Configuration.ownFile, bus: bus.address) {
+            Terminal.warn("appstatectl: the rules are not applied: \(reason)")
         }
     }
 }
@@ -217,18 +214,5 @@ extension String {
             rest = rest[range.upperBound...]
         }
         return found + [String(rest)]
-    }
-}
-
-/// The session agents of the caller.
-enum SessionAgent {
-    private static let program = "appstate-session"
-
-    static func processes() throws -> [Int32] {
-        let proc = Proc()
-        return try proc.processes().filter { pid in
-            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
-            return (try? proc.program(of: pid)) == program
-        }
     }
 }

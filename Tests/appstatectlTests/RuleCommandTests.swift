@@ -163,6 +163,49 @@ struct RuleCommandTests {
         #expect(help[first...last].allSatisfy { $0.hasPrefix("  ") })
     }
 
+    @Test("a rule counts as applied only if an agent reads this file and uses this bus")
+    func agents() throws {
+        let home = try Home()
+        let program = home.path + "/appstate-session"
+        try FileManager.default.copyItem(atPath: try #require(Programs.inPath("sleep")), toPath: program)
+        func warning(_ environment: [String: String?]) throws -> String {
+            let agent = try Child(program, ["1000"], environment: environment)
+            defer { withExtendedLifetime(agent) {} }
+            return try home.run("rule", "gimp", "Suspension=never").errors
+        }
+        #expect(try home.run("rule", "gimp", "Suspension=never").errors.contains("is not applied yet"))
+        #expect(try warning(["XDG_CONFIG_HOME": home.path + "/."]) == "")
+        let otherFile = try warning(["XDG_CONFIG_HOME": home.path + "/other"])
+        #expect(otherFile.contains("uses another bus or another configuration"))
+        let otherBus = try warning([
+            "XDG_CONFIG_HOME": home.path, "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent",
+        ])
+        #expect(otherBus.contains("uses another bus or another configuration"))
+    }
+
+    @Test("which agents apply rules follows from how they were started")
+    func agentStarts() {
+        let file = "/home/a/.config/appstated/session.conf"
+        func applies(
+            _ arguments: [String] = [], _ environment: [String: String] = ["HOME": "/home/a"],
+            bus: String? = nil
+        ) -> Bool {
+            SessionAgent.Start(arguments: ["appstate-session"] + arguments, environment: environment)
+                .applies(file, onBus: bus)
+        }
+        #expect(applies() && applies(["--verbose"]) && applies(["--config", file]))
+        #expect(!applies(["--launch-only"]) && !applies(["--config=/other"]))
+        #expect(!applies([], ["HOME": "/home/b"]))
+        #expect(applies([], ["HOME": "/home/b", "XDG_CONFIG_HOME": "/home/a/.config"]))
+        let usual = "unix:path=/var/run/dbus/system_bus_socket,guid=1"
+        #expect(applies(bus: usual) && !applies(bus: "unix:path=/a"))
+        let other = ["HOME": "/home/a", "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/a"]
+        #expect(applies([], other, bus: "unix:path=/a") && !applies([], other))
+        #expect(!applies(["--config", file], other))
+        // Its environment may not be read.
+        #expect(applies([], [:]))
+    }
+
     @Test("wrong usage is answered with what is wrong, and with the usage of the command that was called")
     func usage() throws {
         let home = try Home()
