@@ -115,6 +115,24 @@ struct RuleCommandTests {
         #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
     }
 
+    @Test("a directory that cannot be made is named")
+    func directory() throws {
+        let home = try Home()
+        rmdir(home.path + "/appstated")
+        // A file is in the way.
+        try "".write(toFile: home.path + "/appstated", atomically: true, encoding: .utf8)
+        let inWay = try home.run("rule", "gimp", "Suspension=never")
+        #expect(inWay.status == .exited(1) && !inWay.errors.contains(".session.conf"), "\(inWay.errors)")
+        unlink(home.path + "/appstated")
+        // Nobody can make a directory there, not even root.
+        symlink("/proc/none/session.conf", home.path + "/link")
+        mkdir(home.path + "/appstated", 0o755)
+        symlink("../link", home.file)
+        let none = try home.run("rule", "gimp", "Suspension=never")
+        #expect(none.status == .exited(1))
+        #expect(none.errors.hasPrefix("appstatectl: /proc/none cannot be made: "), "\(none.errors)")
+    }
+
     @Test("the case of a pattern does not matter, and what is likely a slip is named")
     func slips() throws {
         let home = try Home()
