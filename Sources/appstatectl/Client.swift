@@ -6,6 +6,7 @@ import Glibc
 /// The exit statuses.
 enum Verdict: Int32 {
     case refused = 1
+    /// A name that may mean several applications. It is not wrong usage: it depends on what is registered.
     case ambiguous = 2
     case noSuchApplication = 3
     case notRunning = 4
@@ -161,7 +162,8 @@ final class Client {
         guard let first = found.first else { throw Failure("no application \"\(name)\"", .noSuchApplication) }
         guard found.count == 1 else {
             let list = found.map { "\($0.number) (pid \($0.pid))" }.joined(separator: ", ")
-            throw Failure("\"\(name)\" matches several applications: \(list); name one by its number")
+            throw Failure(
+                "\"\(name)\" matches several applications: \(list); name one by its number", .ambiguous)
         }
         return first.path
     }

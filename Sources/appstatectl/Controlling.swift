@@ -13,10 +13,15 @@ struct Register: ParsableCommand {
     @Option(help: "How it may be suspended.") var suspension: SuspensionPolicy?
     @Option(name: .customLong("background-mode"), help: "A reason to keep running in the background.")
     var backgroundModes: [String] = []
-    @Flag(inversion: .prefixedNo, help: "May be ended in the background when memory is short.")
+    @Flag(
+        inversion: .prefixedNo,
+        help:
+            "May be ended when memory is short, while it is suspended, or in the background if policy may suspend it."
+    )
     var reclaimable = true
 
     func validate() throws {
+        try refuseNoID(appID)
         guard pid > 0 else { throw ValidationError("The number of a process must be above 0.") }
     }
 
@@ -46,6 +51,15 @@ struct Register: ParsableCommand {
     }
 }
 
+/// Refuses what cannot be the id of an application, as the daemon would.
+func refuseNoID(_ text: String) throws {
+    guard ApplicationID(text) == nil else { return }
+    throw ValidationError(
+        "\"\(text)\" is no application's id: 1 to \(ApplicationID.maximumLength) of A-Z a-z 0-9 . _ -")
+}
+
+extension LifeCycleState: ExpressibleByArgument {}
+
 extension LaunchMode: ExpressibleByArgument {}
 
 extension SuspensionPolicy: ExpressibleByArgument {}
@@ -57,7 +71,9 @@ struct Unregister: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.unregister, at: $1) } }
+    func run() throws {
+        try bus.forEach(apps) { client, path, _ in try client.call(ApplicationMethod.unregister, at: path) }
+    }
 }
 
 struct Suspend: ParsableCommand {
@@ -67,7 +83,9 @@ struct Suspend: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.suspend, at: $1) } }
+    func run() throws {
+        try bus.forEach(apps) { client, path, _ in try client.call(ApplicationMethod.suspend, at: path) }
+    }
 }
 
 struct Resume: ParsableCommand {
@@ -77,7 +95,13 @@ struct Resume: ParsableCommand {
     @OptionGroup var bus: BusOptions
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
-    func run() throws { try bus.forEach(apps) { try $0.call(ApplicationMethod.resume, at: $1) } }
+    func run() throws {
+        try bus.forEach(apps) { client, path, name in
+            try client.call(ApplicationMethod.resume, at: path)
+            // Requests of other users stay. A stop by a signal is lifted, but perhaps only after the answer.
+            if let sentence = client.lastingHolds(at: path, of: name, [.request]) { throw Failure(sentence) }
+        }
+    }
 }
 
 struct Toggle: ParsableCommand {
@@ -92,7 +116,10 @@ struct Toggle: ParsableCommand {
 
     func validate() throws {
         guard focused != (app != nil) else {
-            throw ValidationError("Name an application, or use --focused.")
+            throw ValidationError(
+                focused
+                    ? "Name an application or use --focused, not both."
+                    : "Name an application, or use --focused.")
         }
     }
 
@@ -100,18 +127,23 @@ struct Toggle: ParsableCommand {
         let client = try bus.connect()
         let options = minimize ? [("minimize", Variant.bool(true))] : []
         if let app {
-            let reply = try client.call(ApplicationMethod.toggle, at: try client.path(of: app)) {
+            let path = try client.path(of: app)
+            let reply = try client.call(ApplicationMethod.toggle, at: path) {
                 try $0.appendDictionary(options)
             }
-            show(app, isSuspended: try reply.readBool())
+            show(app, path, isSuspended: try reply.readBool(), client)
         } else {
             let reply = try client.call(ManagerMethod.toggleFocused) { try $0.appendDictionary(options) }
             let path = try reply.readObjectPath()
-            show(path, isSuspended: try reply.readBool())
+            show(path, path, isSuspended: try reply.readBool(), client)
         }
     }
 
-    private func show(_ name: String, isSuspended: Bool) {
+    private func show(_ name: String, _ path: String, isSuspended: Bool, _ client: Client) {
+        // It was to be resumed, and a request of another user stays: its focus does not end that.
+        if isSuspended, let sentence = client.lastingHolds(at: path, of: name, [.request]) {
+            return Terminal.warn("appstatectl: \(sentence)")
+        }
         Terminal.emit(Line("\(name) \(isSuspended ? "is suspended until it gets the focus" : "runs")"))
     }
 }
@@ -125,7 +157,7 @@ struct Terminate: ParsableCommand {
     @Argument(help: "The applications.", completion: .applications) var apps: [String]
 
     func run() throws {
-        try bus.forEach(apps) { client, path in
+        try bus.forEach(apps) { client, path, _ in
             try client.call(ApplicationMethod.terminate, at: path) { try $0.append(force) }
         }
     }
@@ -135,7 +167,10 @@ struct Focus: ParsableCommand {
     static let configuration = CommandConfiguration(abstract: "Report which process has the focus.")
 
     @OptionGroup var bus: BusOptions
-    @Argument(help: "A PID, an application's id, or none.", completion: .applications) var process: String
+    @Argument(
+        help: "The process: its PID, or the id or object path of its application; none: no process.",
+        completion: .applicationIDs)
+    var process: String
 
     func run() throws {
         let client = try bus.connect()
@@ -150,7 +185,10 @@ struct Minimize: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @Flag(help: "Report that they are no longer minimized.") var undo = false
-    @Argument(help: "A PID or an application's id.", completion: .applications) var process: String
+    @Argument(
+        help: "The process: its PID, or the id or object path of its application.",
+        completion: .applicationIDs)
+    var process: String
 
     func run() throws {
         let client = try bus.connect()
@@ -173,17 +211,22 @@ struct Reload: ParsableCommand {
 extension BusOptions {
     /// Does the same to each application, in the given order. A failure does not prevent the others; the exit status is
     /// that of the first failure. If the daemon is not running, the command stops at once.
-    fileprivate func forEach(_ names: [String], _ body: (Client, String) throws -> Void) throws {
+    ///
+    /// - Parameter body: gets the application's object path, and the name that the user has given.
+    fileprivate func forEach(
+        _ names: [String], _ body: (_ client: Client, _ path: String, _ name: String) throws -> Void
+    ) throws {
         if names.isEmpty { throw ValidationError("Name an application.") }
         let client = try connect()
         var first: Failure?
         for name in names {
             do {
-                try body(client, try client.path(of: name))
+                try body(client, try client.path(of: name), name)
             } catch {
                 let failure = try Failure(error)
                 if names.count == 1 { throw failure }
-                Terminal.warn("appstatectl: \(name): \(failure.sentence)")
+                let subject = failure.sentence.hasPrefix("\(name) ") ? "" : "\(name): "
+                Terminal.warn("appstatectl: \(subject)\(failure.sentence)")
                 first = first ?? failure
                 if failure.verdict == .notRunning { break }
             }

@@ -9,8 +9,10 @@ struct History: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
-    @Argument(help: "The application's id; it need not be running.", completion: .applications)
+    @Argument(help: "The application's id; it need not be running.", completion: .applicationIDs)
     var id: String
+
+    func validate() throws { try refuseNoID(id) }
 
     func run() throws {
         let ends = try bus.connect().history(of: id)
@@ -19,7 +21,8 @@ struct History: ParsableCommand {
             return
         }
         if ends.isEmpty {
-            Terminal.warn("No end of \(Line(id).text) is recorded.")
+            let hint = UInt32(id) == nil ? "" : " (history takes an application's id, not its number)"
+            Terminal.warn("No end of \(id) is recorded\(hint).")
             return
         }
         var table = Table(["TIME", "REASON", "STATE BEFORE", "STATUS"], givingWay: [(2, 4), (1, 4)])

@@ -17,7 +17,8 @@ struct Launch: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Flag(help: "Start it in the background; a program that does not support this shows its window.")
     var background = false
-    @Argument(help: "The id of its desktop entry, with or without .desktop.") var appID: String
+    @Argument(help: "The id of its desktop entry, with or without .desktop.", completion: .desktopEntries)
+    var appID: String
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 
@@ -166,22 +167,7 @@ extension Client {
 
     /// Reports what keeps a launched application suspended. The daemon lifts only the hold of policy.
     private func warnOfHolds(at path: String, of id: String) {
-        guard
-            case .array(_, let holds)? = try? properties(of: path)[ApplicationProperty.suspendHolds.rawValue]
-        else { return }
-        let lasting = holds.compactMap { hold -> (reason: HoldReason, holder: String)? in
-            guard case .structure(let parts) = hold, parts.count == 2, case .string(let word) = parts[0],
-                case .string(let holder) = parts[1], let reason = HoldReason(rawValue: word),
-                [.request, .signal].contains(reason)
-            else { return nil }
-            return (reason, holder)
-        }
-        if lasting.isEmpty { return }
-        let others = lasting.filter { $0.reason == .request && $0.holder != "uid:\(getuid())" }.map(\.holder)
-        let who = others.isEmpty ? "until" : "until \(others.joined(separator: " and ")) has run"
-        let what = lasting.map { [$0.reason.rawValue, $0.holder].joined(separator: " ").trimmed }
-        Terminal.warn(
-            "appstatectl: \(id) stays suspended (\(what.joined(separator: ", "))) \(who): "
-                + "appstatectl resume \(BusNames.applicationNumber(inPath: path) ?? 0)")
+        guard let sentence = lastingHolds(at: path, of: id, [.request, .signal]) else { return }
+        Terminal.warn("appstatectl: \(sentence)")
     }
 }

@@ -80,6 +80,19 @@ struct Line {
 }
 
 extension String {
+    /// The text in lines of at most this width, broken between words. A word that is longer has a line of its own.
+    func wrapped(to width: Int) -> [String] {
+        var lines: [String] = []
+        for word in split(separator: " ") {
+            if let last = lines.last, last.count + 1 + word.count <= width {
+                lines[lines.count - 1] = "\(last) \(word)"
+            } else {
+                lines.append(String(word))
+            }
+        }
+        return lines
+    }
+
     /// The text with all characters escaped that could control a terminal, end a line or change the direction
     /// of text: C0, DEL and C1, the line and paragraph separators, and Unicode's bidi controls.
     var harmless: String {

@@ -12,20 +12,22 @@ struct AppStateCtl: ParsableCommand {
         discussion: """
             APP is an application's number, its object path, its id if only one application has it, \
             or pid:PID. Digits that are the number of one application and the id of another are refused: \
-            use the object path.
+            use the object path. focus and minimize take a process instead: there, digits are a PID. \
+            history takes an id.
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
             monitor starts only if it finds all of them.
 
-            On a terminal, the output of list, show, explain and status is cut to its width, or to COLUMNS; \
-            in a file or a pipe nothing is cut. \
+            On a terminal, the lines of list, show, explain, history, status and rules are cut to its width, or \
+            to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
             Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \
-            output cannot be written; 2 digits that are both a number and an id; 3 no such application or \
+            output cannot be written; 2 a name that may mean several applications: an id that they share, or \
+            digits that are both a number and an id; 3 no such application or \
             process; 4 appstated is not running, or the bus has gone; 64 wrong usage, including a value that \
-            an option does not accept.
+            an option does not accept and an id that cannot be one.
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
@@ -35,7 +37,7 @@ struct AppStateCtl: ParsableCommand {
             Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,
-            Rules.self, Reload.self,
+            Rules.self, Reload.self, Complete.self,
         ],
         defaultSubcommand: List.self)
 
@@ -80,10 +82,16 @@ struct AppStateCtl: ParsableCommand {
 
     /// Otherwise the word would count as an excess argument of the default command.
     private static func refuseUnknownCommand() {
-        guard let word = CommandLine.arguments.dropFirst().first, !word.hasPrefix("-") else { return }
         let commands = configuration.subcommands.map { $0._commandName } + ["help"]
-        guard !commands.contains(word) else { return }
-        let near = commands.filter { abs($0.count - word.count) <= 2 }.map { ($0, $0.distance(to: word)) }
+        var words = CommandLine.arguments.dropFirst()
+        // ArgumentParser would print the overview for a command that does not exist.
+        if words.first == "help" { words = words.dropFirst() }
+        guard let word = words.first, !word.hasPrefix("-"), !commands.contains(word) else { return }
+        let shown = configuration.subcommands.filter { $0.configuration.shouldDisplay }.map {
+            $0._commandName
+        }
+        let near = (shown + ["help"]).filter { abs($0.count - word.count) <= 2 }
+            .map { ($0, $0.distance(to: word)) }
         let meant = near.min { $0.1 < $1.1 }.flatMap { $1 <= 2 && $1 < word.count ? $0 : nil }
         let hint = meant.map { "; did you mean \($0)?" }
         end(Failure("there is no command \"\(word)\"\(hint ?? " (see appstatectl --help)")", .usage))

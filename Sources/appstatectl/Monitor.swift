@@ -38,7 +38,7 @@ final class Watcher {
         loop = try EventLoop()
     }
 
-    /// Runs until it is interrupted (0) or the bus goes away (1). If the daemon comes back, for example after an
+    /// Runs until it is interrupted (0) or the bus goes away (4). If the daemon comes back, for example after an
     /// upgrade, the watcher subscribes again. `Resync` says that signals may have been missed.
     func run() throws -> Int32 {
         slots.append(
@@ -54,7 +54,7 @@ final class Watcher {
         for signal in [SIGINT, SIGTERM] {
             sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
         }
-        try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away") }
+        try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away", .notRunning) }
         try subscribe()
         Terminal.warn("listening")
         try client.bus.attach(to: loop)
@@ -86,9 +86,9 @@ final class Watcher {
         }
     }
 
-    private func leave(_ sentence: String) {
+    private func leave(_ sentence: String, _ verdict: Verdict = .refused) {
         Terminal.warn("appstatectl: \(sentence)")
-        loop.exit(code: 1)
+        loop.exit(code: verdict.rawValue)
     }
 
     private func take(_ message: borrowing Message) {
@@ -157,14 +157,23 @@ final class Watcher {
             Terminal.emit(JSON.object(members + arguments))
             return
         }
-        let label = Line(name?.id ?? path ?? "–")
         Terminal.emit(
-            Line(Self.clock + "  ") + (Terminal.isTerminal ? label.cut(to: 28) : label).padded(to: 30)
+            Line(Self.clock + "  ") + Self.label(name?.id ?? path ?? "–", isCut: Terminal.isTerminal)
                 + Self.words(member, arguments))
     }
 
+    /// The name of an application, and what separates it from the text.
+    static func label(_ name: String, isCut: Bool) -> Line {
+        let label = Line(name)
+        return (isCut ? label.cut(to: columns) : label).padded(to: columns) + Line("  ")
+    }
+
+    private static let columns = 28
+
     /// A signal and its arguments, for users.
-    static func words(_ member: String, _ arguments: [(String, JSON)]) -> Line {
+    ///
+    /// - Parameter now: CLOCK_MONOTONIC in microseconds.
+    static func words(_ member: String, _ arguments: [(String, JSON)], at now: UInt64 = monotonic) -> Line {
         if member == ApplicationSignal.stateChanged.rawValue, arguments.count == 3,
             case .string(let from) = arguments[0].1, case .string(let to) = arguments[1].1,
             case .string(let reason) = arguments[2].1
@@ -176,7 +185,14 @@ final class Watcher {
         {
             return Line("\(member) \(memory(bytes)) in \(microseconds / 1_000) ms")
         }
-        return Line(([member] + arguments.map { "\($0.0)=\($0.1.words)" }).joined(separator: " "))
+        let words = arguments.map { name, value in
+            guard name == "deadline", case .unsigned(let time) = value else {
+                return "\(name)=\(value.words)"
+            }
+            if time == 0 { return "no deadline" }
+            return time > now ? "deadline in \(duration(of: time - now))" : "deadline now"
+        }
+        return Line(([member] + words).joined(separator: " "))
     }
 
     /// The time of day, to the millisecond.

@@ -14,26 +14,48 @@ struct RuleCommand: ParsableCommand {
             fnmatch(3), ignoring case. The rule is written to your session.conf, and applies at once to running \
             applications. Without KEY=VALUE the rule is shown.
 
-              Suspension=automatic|manual|never
-              BackgroundGraceSec=SPAN   time in the background before it is suspended
-              KeepWhile=WORD…           what keeps it from being suspended: \(Rule.knownReasons.joined(separator: ", ")); none
-              Reclaimable=yes|no        may be ended when memory is short
-              DrainEverySec=SPAN        time between short runs while it stays suspended
-              DrainForSec=SPAN          how long such a run lasts
-              SuspendWhen=background|inactive
-                                        inactive: even while it is visible, unless it has the focus
-              BackgroundCPUQuota=N%     share of one processor in the background, instead of suspension
-              UnsavedMark=yes|no        the mark of unsaved changes in a window's title counts
-              RelaunchReclaimed=yes|no  started again in the background once memory is no longer short
-              ExecSuspend=COMMAND       run before it is suspended; suspension waits until it succeeds
-              ExecResume=COMMAND        run when it runs again
-              OnBattery=yes|no          the rule applies only on battery, or only on mains
+            \(Self.keys(width: Terminal.helpWidth - 1).joined(separator: "\n"))
 
             An empty value removes a key.
             """)
 
+    /// The keys of a rule and what they mean, in lines of at most this width. ArgumentParser continues a longer line at
+    /// its beginning, in the column of the keys.
+    static func keys(width: Int) -> [String] {
+        let isNarrow = width < 60
+        let column = isNarrow ? 6 : 28
+        return descriptions.flatMap { key, description in
+            let text = description.wrapped(to: width - column)
+                .map { String(repeating: " ", count: column) + $0 }
+            let name = "  " + key
+            guard !isNarrow, name.count + 2 <= column, let first = text.first else { return [name] + text }
+            return [name + first.dropFirst(name.count)] + text.dropFirst()
+        }
+    }
+
+    private static let descriptions: [(String, String)] = [
+        ("Suspension=automatic|manual|never", "whether policy suspends it"),
+        ("BackgroundGraceSec=SPAN", "time in the background before it is suspended"),
+        (
+            "KeepWhile=WORD…",
+            "what keeps it from being suspended: \(Rule.knownReasons.joined(separator: ", ")); none"
+        ),
+        ("Reclaimable=yes|no", "may be ended when memory is short"),
+        ("DrainEverySec=SPAN", "time between short runs while it stays suspended"),
+        ("DrainForSec=SPAN", "how long such a run lasts"),
+        (
+            "SuspendWhen=background|inactive", "inactive: even while it is visible, unless it has the focus"
+        ),
+        ("BackgroundCPUQuota=N%", "share of one processor in the background, instead of suspension"),
+        ("UnsavedMark=yes|no", "the mark of unsaved changes in a window's title counts"),
+        ("RelaunchReclaimed=yes|no", "started again in the background once memory is no longer short"),
+        ("ExecSuspend=COMMAND", "run before it is suspended; suspension waits until it succeeds"),
+        ("ExecResume=COMMAND", "run when it runs again"),
+        ("OnBattery=yes|no", "the rule applies only on battery, or only on mains"),
+    ]
+
     @Flag(help: "Remove the rule.") var delete = false
-    @Argument(help: "The applications.") var pattern: String
+    @Argument(help: "The applications.", completion: .ownApplicationIDs) var pattern: String
     @Argument(help: ArgumentHelp("What the rule says.", valueName: "key=value")) var assignments: [String] =
         []
 
@@ -67,12 +89,9 @@ struct RuleCommand: ParsableCommand {
             changed.warnOfReasons()
         }
         // The user's agents notice the change of the file.
-        if try SessionAgent.processes().isEmpty {
+        if let reason = try SessionAgent.absence(file: path, bus: nil) {
             let what = delete ? "removal" : "rule"
-            Terminal.warn(
-                "appstatectl: the \(what) is not applied yet: the session agent is not running "
-                    + "(systemctl --user start appstate-session)"
-            )
+            Terminal.warn("appstatectl: the \(what) is not applied yet: \(reason)")
         }
     }
 
@@ -92,9 +111,21 @@ struct RuleCommand: ParsableCommand {
     }
 
     private func show(_ rule: Rule) throws {
-        let rules = try Configuration.readable().rules.filter(rule.matchesAs)
-        guard let known = Rule.combined(rules) else { throw Failure("there is no rule [\(rule.section)]") }
-        for line in known.assignments { Terminal.emit(Line(line)) }
+        let configuration = try Configuration.readable()
+        let complaints = configuration.complaints.filter { complaint in
+            // Line 0: the whole file cannot be read.
+            let section = ConfigurationFile(reading: complaint.file, mayBeMissing: true).sections
+                .last { $0.line <= complaint.line }
+            return complaint.line == 0 || section.map { strcasecmp($0.name, rule.section) == 0 } ?? false
+        }
+        for complaint in complaints { Terminal.warn("\(complaint)") }
+        let known = Rule.combined(configuration.rules.filter(rule.matchesAs))
+        for line in known?.assignments ?? [] { Terminal.emit(Line(line)) }
+        if known?.assignments.isEmpty == false { return }
+        throw Failure(
+            known == nil && complaints.isEmpty
+                ? "there is no rule [\(rule.section)]"
+                : "[\(rule.section)] says nothing" + (complaints.isEmpty ? "" : " that is valid"))
     }
 }
 
@@ -139,8 +170,8 @@ struct Rules: ParsableCommand {
             }
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
-        if try SessionAgent.processes().isEmpty {
-            Terminal.warn("appstatectl: the rules are not applied: the session agent is not running")
+        if let reason = try SessionAgent.absence(file: Configuration.ownFile, bus: bus.address) {
+            Terminal.warn("appstatectl: the rules are not applied: \(reason)")
         }
     }
 }
@@ -183,18 +214,5 @@ extension String {
             rest = rest[range.upperBound...]
         }
         return found + [String(rest)]
-    }
-}
-
-/// The session agents of the caller.
-enum SessionAgent {
-    private static let program = "appstate-session"
-
-    static func processes() throws -> [Int32] {
-        let proc = Proc()
-        return try proc.processes().filter { pid in
-            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
-            return (try? proc.program(of: pid)) == program
-        }
     }
 }

@@ -19,6 +19,10 @@ enum Terminal {
         return Int(size.ws_col)
     }()
 
+    /// The width of help texts. ArgumentParser takes it from COLUMNS, and crashes if that is less than the indentation
+    /// of its help.
+    static var helpWidth: Int { min(max(width ?? 80, 40), 200) }
+
     /// Must be called before anything else.
     static func prepare() {
         // A socket must not get the number of a closed standard stream. The replacement for standard output
@@ -29,8 +33,7 @@ enum Terminal {
             _ = open("/dev/null", mode)
         }
         signal(SIGPIPE, SIG_IGN)
-        // ArgumentParser takes its width from COLUMNS, and crashes if that is less than the indentation of its help.
-        setenv("COLUMNS", String(min(max(width ?? 80, 40), 200)), 1)
+        setenv("COLUMNS", String(helpWidth), 1)
     }
 
     /// Writes a message to standard error.

@@ -37,15 +37,19 @@ enum UserFile {
         let path = try target(of: path)
         var status = stat()
         let mode = stat(path, &status) == 0 ? status.st_mode & 0o777 : nil
-        let directory = path.split(separator: "/").dropLast().reduce(into: "") { whole, part in
-            whole += "/" + part
-            mkdir(whole, 0o755)
+        var directory = ""
+        for part in path.split(separator: "/").dropLast() {
+            directory += "/" + part
+            guard mkdir(directory, 0o755) != 0, errno != EEXIST else { continue }
+            let reason = String(cString: strerror(errno))
+            // A file system that may not be changed may not say that there is one.
+            if access(directory, F_OK) != 0 { throw Failure("\(directory) cannot be created: \(reason)") }
         }
         let new = directory + "/.session.conf.\(getpid())"
         // Until the file has its final mode, nobody else can open it.
         let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode == nil ? 0o644 : 0o600)
         guard number >= 0 else {
-            throw Failure("\(new) cannot be created: \(String(cString: strerror(errno)))")
+            throw Failure("no file can be created in \(directory): \(String(cString: strerror(errno)))")
         }
         var rest = Array(text.utf8)[...]
         while !rest.isEmpty {

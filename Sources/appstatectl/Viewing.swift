@@ -8,15 +8,17 @@ struct List: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
+    @Option(help: "Only applications in this state.") var state: LifeCycleState?
 
     func run() throws {
-        let rows = try bus.connect().applications()
+        let all = try bus.connect().applications()
+        let rows = all.filter { state == nil || $0.state == state?.rawValue }
         if output.json {
             Terminal.emit(JSON.array(rows.map(\.json)))
             return
         }
         if rows.isEmpty {
-            Terminal.warn("No applications are registered.")
+            Terminal.warn(Self.nothing(all.isEmpty ? nil : state, isRoot: geteuid() == 0))
             return
         }
         var table = Table(
@@ -29,6 +31,18 @@ struct List: ParsableCommand {
             ])
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+    }
+}
+
+extension List {
+    /// What is said instead of an empty table.
+    ///
+    /// - Parameter state: the state that none of the registered applications is in; nil: there are none at all.
+    static func nothing(_ state: LifeCycleState?, isRoot: Bool) -> String {
+        // Other users' applications do not exist for a user who may not see them.
+        let whose = isRoot ? "" : " that you may see"
+        guard let state else { return "No applications are registered\(whose)." }
+        return "No application\(whose) is in the state \(state.rawValue)."
     }
 }
 
@@ -75,7 +89,7 @@ struct Show: ParsableCommand {
 
 struct Explain: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Explain why an application is in its state: every fact, hold, exemption and timer.")
+        abstract: "Explain why an application is suspended or not: a sentence, then every fact behind it.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
@@ -89,6 +103,10 @@ struct Explain: ParsableCommand {
             Terminal.emit(
                 JSON.object([("path", .string(path))] + entries.map { ($0.key, JSON($0.value)) }))
             return
+        }
+        let conclusion = Conclusion(entries, at: monotonic, nameOfUser: userName).sentence
+        for line in Terminal.width.map({ conclusion.wrapped(to: $0) }) ?? [conclusion] {
+            Terminal.emit(Line(line).fitted)
         }
         Terminal.emit(Line(path, .bold).fitted)
         for (key, value) in entries {
@@ -173,7 +191,8 @@ func memory(_ bytes: UInt64) -> String {
     bytes < 10 << 20 ? "\(bytes >> 10) KiB" : "\(bytes >> 20) MiB"
 }
 
-private var monotonic: UInt64 {
+/// CLOCK_MONOTONIC, microseconds.
+var monotonic: UInt64 {
     var time = timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
@@ -182,20 +201,15 @@ private var monotonic: UInt64 {
 func duration(since time: UInt64) -> String { duration(of: monotonic > time ? monotonic - time : 0) }
 func duration(until time: UInt64) -> String { duration(of: time > monotonic ? time - monotonic : 0) }
 
-private func duration(of microseconds: UInt64) -> String {
+/// A span of time for users.
+func duration(of microseconds: UInt64) -> String {
     let seconds = microseconds / 1_000_000
     switch seconds {
-    case 0: return "\(microseconds / 1_000)ms"
-    case 1..<60: return "\(seconds)s"
-    case 60..<3_600: return "\(seconds / 60)min \(seconds % 60)s"
-    case 3_600..<86_400: return "\(seconds / 3_600)h \(seconds / 60 % 60)min"
-    default: return "\(seconds / 86_400)d \(seconds / 3_600 % 24)h"
-    }
-}
-
-extension CompletionKind {
-    /// Completes with the applications that are registered now.
-    static var applications: CompletionKind {
-        .shellCommand("appstatectl list 2>/dev/null | awk 'NR>1 {print $1; print $2}'")
+    case 0: return "\(microseconds / 1_000) ms"
+    case 1..<10: return "\(seconds).\(microseconds / 100_000 % 10) s"
+    case 10..<60: return "\(seconds) s"
+    case 60..<3_600: return "\(seconds / 60) min \(seconds % 60) s"
+    case 3_600..<86_400: return "\(seconds / 3_600) h \(seconds / 60 % 60) min"
+    default: return "\(seconds / 86_400) d \(seconds / 3_600 % 24) h"
     }
 }

@@ -29,6 +29,7 @@ struct CommandTests {
         #expect(try eventually { try stage.state("1") == "suspended" })
         let explained = try stage.run("explain", "1").output
         #expect(explained.contains("suspended") && explained.contains("request uid:\(getuid())"))
+        #expect(explained.hasPrefix("It is suspended at the request of \(userName(getuid())).\n"))
         #expect(try stage.run("resume", "1").status == .exited(0))
         #expect(try stage.state("1") == "inactive")
         #expect(try stage.run("unregister", "1").status == .exited(0))
@@ -104,28 +105,74 @@ struct CommandTests {
         #expect(try child.waitForExit() == .signalled(SIGKILL))
     }
 
-    @Test("--json prints JSON with the keys that the help documents")
+    /// The manual page's section about JSON.
+    private static func manual() throws -> String {
+        let page = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appendingPathComponent("man/appstatectl.1")
+        let sections = try String(contentsOf: page, encoding: .utf8).components(separatedBy: "\n.Sh ")
+        return try #require(sections.first { $0.hasPrefix("JSON\n") })
+    }
+
+    @Test("--json prints JSON with the keys that the manual page documents")
     func json() throws {
         let stage = try Stage()
+        let manual = try Self.manual().components(separatedBy: .whitespacesAndNewlines)
+        func documented(_ value: Any) {
+            for key in (value as? [String: Any])?.keys.sorted() ?? [] {
+                #expect(manual.contains(key), "\(key)")
+            }
+        }
         let child = try Child("sleep", ["1000"])
         let registered = try stage.json("register", "--json", "org.example.Editor", "\(child.pid)")
         #expect((registered as? [String: Any])?["number"] as? Int == 1)
+        documented(registered)
         let rows = try #require(try stage.json("list", "--json") as? [[String: Any]])
         #expect(
             Set(rows.first?.keys.map { $0 } ?? []) == ["number", "path", "app_id", "pid", "uid", "state"])
         #expect(rows.first?["pid"] as? Int == Int(child.pid))
+        documented(rows[0])
         let shown = try #require(try stage.json("show", "--json", "1") as? [String: Any])
         #expect(shown["State"] as? String == "background")
+        documented(shown)
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")
         // It is "manual": in the background it must not be ended.
         #expect(explained["reclaim-rank"] as? String == "")
         #expect(explained["reclaim-bytes"] as? Int == 0)
         #expect(explained["memory-pressure"] as? String == "normal")
+        documented(explained)
         try stage.suspend("1")
         let suspended = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(suspended["reclaim-rank"] as? String == "stopped")
-        #expect(try stage.json("status", "--json") is [String: Any])
+        documented(suspended)
+        let status = try stage.json("status", "--json")
+        #expect(status is [String: Any])
+        documented(status)
+    }
+
+    @Test("list shows the applications in one state only, and says so if there are none")
+    func listState() throws {
+        let stage = try Stage()
+        let empty = try stage.run("list", "--state", "active")
+        #expect(empty.status == .exited(0) && empty.errors.hasPrefix("No applications are registered"))
+        let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
+        for child in children { try stage.run("register", "org.example.App\(child.pid)", "\(child.pid)") }
+        try stage.suspend("2")
+        let rows = try stage.run("list", "--state", "suspended").output.split(separator: "\n")
+        #expect(rows.count == 2 && rows.last?.hasPrefix("2 ") == true)
+        let json = try stage.json("list", "--json", "--state", "background") as? [[String: Any]]
+        #expect(json?.compactMap { $0["number"] as? Int } == [1])
+        #expect(try stage.run("--state", "background").output.contains("org.example.App\(children[0].pid)"))
+        let none = try stage.run("list", "--state", "active")
+        #expect(none.status == .exited(0) && none.output.isEmpty)
+        #expect(none.errors.contains("is in the state active"))
+        let wrong = try stage.run("list", "--state", "asleep")
+        #expect(wrong.status == .exited(64))
+        for state in ["not-running", "inactive", "active", "background", "suspended"] {
+            #expect(wrong.errors.contains("'\(state)'"), "\(wrong.errors)")
+        }
+        #expect(List.nothing(nil, isRoot: false) == "No applications are registered that you may see.")
+        #expect(List.nothing(nil, isRoot: true) == "No applications are registered.")
     }
 
     @Test("monitor prints each edge as it happens, and exits cleanly when interrupted")
@@ -140,6 +187,8 @@ struct CommandTests {
         let object = try #require(
             try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any])
         #expect(object["app_id"] as? String == "org.example.Editor")
+        let manual = try Self.manual().components(separatedBy: .whitespacesAndNewlines)
+        for key in object.keys { #expect(manual.contains(key), "\(key)") }
         #expect(object["application"] as? Int == 1)
         kill(child.pid, SIGSTOP)
         try monitor.waitForLine(containing: "\"to\":\"suspended\"")
@@ -172,6 +221,28 @@ struct CommandTests {
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
     }
 
+    @Test("monitor prints how long it is until a deadline")
+    func deadlines() {
+        func text(_ deadline: UInt64) -> String {
+            Watcher.words(
+                "DidEnterBackground", [("serial", .unsigned(3)), ("deadline", .unsigned(deadline))],
+                at: 1_000_000
+            ).text
+        }
+        #expect(text(5_250_000) == "DidEnterBackground serial=3 deadline in 4.2 s")
+        #expect(text(61_000_000) == "DidEnterBackground serial=3 deadline in 1 min 0 s")
+        #expect(text(900_000) == "DidEnterBackground serial=3 deadline now")
+        #expect(text(0) == "DidEnterBackground serial=3 no deadline")
+    }
+
+    @Test("in the output of monitor a long id does not run into the text")
+    func labels() {
+        let long = "org.example." + String(repeating: "Long", count: 10)
+        #expect(Watcher.label(long, isCut: false).text == long + "  ")
+        #expect(Watcher.label(long, isCut: true).text == long.prefix(27) + "…  ")
+        #expect(Watcher.label("a", isCut: false).text == "a" + String(repeating: " ", count: 29))
+    }
+
     @Test("history says signal only where it was one")
     func endings() {
         func text(_ reason: String, _ status: Int32) -> String {
@@ -202,6 +273,16 @@ struct CommandTests {
         withExtendedLifetime(next) {}
     }
 
+    @Test("monitor ends with the documented exit status when the bus goes away")
+    func busLeaves() throws {
+        let stage = try Stage()
+        let monitor = try stage.start("monitor")
+        try monitor.waitForLine(containing: "listening")
+        stage.bus.stop()
+        #expect(try monitor.waitForExit() == .exited(4))
+        #expect(monitor.errors.contains("the bus has gone away"))
+    }
+
     @Test("errors are sentences, with the documented exit status")
     func errors() throws {
         let stage = try Stage()
@@ -214,7 +295,8 @@ struct CommandTests {
         #expect(malformed.status == .exited(64) && malformed.errors.contains("\"pid:abc\" is not"))
         #expect(try stage.run("show", "pid:99999999").status == .exited(3))
         let refused = try stage.run("register", "org/example", "\(getpid())")
-        #expect(refused.status == .exited(1) && refused.errors.contains("app_id \"org/example\""))
+        #expect(refused.status == .exited(64) && refused.errors.contains("\"org/example\" is no app"))
+        #expect(try stage.run("history", "bad id").status == .exited(64))
         #expect(try stage.run("suspend").status == .exited(64))
         #expect(try stage.run("nonsense", "--nothing").status == .exited(64))
         let register = ["register", "org.example.A", "\(getpid())"]
@@ -231,7 +313,7 @@ struct CommandTests {
         try stage.run("register", "org.example.Twice", "\(first.pid)")
         try stage.run("register", "org.example.Twice", "\(second.pid)")
         let ambiguous = try stage.run("suspend", "org.example.Twice")
-        #expect(ambiguous.status == .exited(1) && ambiguous.errors.contains("several applications: 1"))
+        #expect(ambiguous.status == .exited(2) && ambiguous.errors.contains("several applications: 1"))
     }
 
     @Test("without a daemon, or without a bus, the message says what is wrong")
@@ -341,7 +423,7 @@ struct CommandTests {
         let third = try Child("sleep", ["1000"])
         let fourth = try Child("sleep", ["1000"])
         for child in [third, fourth] { try stage.run("register", "org.example.Twice", "\(child.pid)") }
-        #expect(try stage.run("resume", "org.example.Twice", "77", "1").status == .exited(1))
+        #expect(try stage.run("resume", "org.example.Twice", "77", "1").status == .exited(2))
         #expect(try stage.run("resume", "77", "org.example.Twice", "2").status == .exited(3))
         #expect(try stage.state("1") == "background")
         #expect(try stage.state("2") == "background")
@@ -446,6 +528,37 @@ struct CommandTests {
             try script.output.write(toFile: file, atomically: true, encoding: .utf8)
             #expect(try Child("bash", ["-n", file]).waitForExit() == .exited(0))
         }
+    }
+
+    @Test("bash completes each argument with what the command takes there")
+    func completedWords() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        let data = stage.bus.directory + "/data"
+        try FileManager.default.createDirectory(
+            atPath: data + "/applications/kde4", withIntermediateDirectories: true)
+        for (name, hidden) in [("org.example.Mail", "false"), ("kde4/foo", "false"), ("gone", "true")] {
+            try "[Desktop Entry]\nType=Application\nName=x\nExec=true\nHidden=\(hidden)\n".write(
+                toFile: "\(data)/applications/\(name).desktop", atomically: true, encoding: .utf8)
+        }
+        let script = stage.bus.directory + "/completion"
+        try stage.run("--generate-completion-script", "bash").output.write(
+            toFile: script, atomically: true, encoding: .utf8)
+        func words(_ line: String...) throws -> [String] {
+            let ended = try stage.complete(script, line, dataDirectory: data)
+            return ended.split(separator: "\n").map(String.init)
+        }
+        for command in ["focus", "minimize", "history", "rule"] {
+            #expect(try words(command, "") == ["org.example.Editor"], "\(command)")
+        }
+        #expect(try words("show", "") == ["1", "org.example.Editor"])
+        #expect(try words("launch", "") == ["kde4-foo", "org.example.Mail"])
+        #expect(try words("launch", "org") == ["org.example.Mail"])
+        let file = stage.bus.directory + "/note"
+        try "".write(toFile: file, atomically: true, encoding: .utf8)
+        #expect(try words("launch", "org.example.Mail", stage.bus.directory + "/no") == [file])
+        #expect(try !words("").contains("complete"))
     }
 }
 
@@ -576,6 +689,23 @@ private final class Stage {
                 "{'launch-options': <@a{sv} {\(options)}>}",
             ])
         guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
+    }
+
+    /// What bash offers for the last of these words.
+    func complete(_ script: String, _ words: [String], dataDirectory: String) throws -> String {
+        let program = Programs.built("appstatectl") ?? "appstatectl"
+        let directory = URL(fileURLWithPath: program).deletingLastPathComponent().path
+        let code = """
+            PATH=$1:$PATH; source "$2"; shift 2
+            COMP_WORDS=(appstatectl "$@"); COMP_CWORD=$#; COMP_LINE="${COMP_WORDS[*]}"; COMP_POINT=${#COMP_LINE}
+            _appstatectl appstatectl "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"; printf '%s\\n' "${COMPREPLY[@]}"
+            """
+        let child = try Child(
+            "bash", ["-c", code, "bash", directory, script] + words,
+            environment: bus.environment.merging(
+                ["XDG_DATA_HOME": dataDirectory, "XDG_DATA_DIRS": "/nonexistent"]) { $1 })
+        guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
+        return child.output
     }
 
     func json(_ arguments: String...) throws -> Any {

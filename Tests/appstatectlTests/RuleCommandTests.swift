@@ -3,6 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable import appstatectl
+
 /// `rule` and `rules` with the user's file in every condition. They need no daemon for that.
 @Suite("appstatectl rule")
 struct RuleCommandTests {
@@ -113,6 +115,24 @@ struct RuleCommandTests {
         #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
     }
 
+    @Test("a directory that cannot be created is named")
+    func directory() throws {
+        let home = try Home()
+        rmdir(home.path + "/appstated")
+        // A file is in the way.
+        try "".write(toFile: home.path + "/appstated", atomically: true, encoding: .utf8)
+        let inWay = try home.run("rule", "gimp", "Suspension=never")
+        #expect(inWay.status == .exited(1) && !inWay.errors.contains(".session.conf"), "\(inWay.errors)")
+        unlink(home.path + "/appstated")
+        // Nobody can make a directory there, not even root.
+        symlink("/proc/none/session.conf", home.path + "/link")
+        mkdir(home.path + "/appstated", 0o755)
+        symlink("../link", home.file)
+        let none = try home.run("rule", "gimp", "Suspension=never")
+        #expect(none.status == .exited(1))
+        #expect(none.errors.hasPrefix("appstatectl: /proc/none cannot be created: "), "\(none.errors)")
+    }
+
     @Test("the case of a pattern does not matter, and what is likely a slip is named")
     func slips() throws {
         let home = try Home()
@@ -131,6 +151,79 @@ struct RuleCommandTests {
         #expect(!removed.errors.contains("the rule is not applied"))
     }
 
+    @Test("a rule of which no line is valid is shown as such, with what is wrong")
+    func invalid() throws {
+        let home = try Home()
+        try home.write("[Application x]\nSuspend=yes\n[Application y]\nSuspension=often\nnonsense\n")
+        let shown = try home.run("rule", "Y")
+        #expect(shown.status == .exited(1) && shown.output.isEmpty)
+        let lines = shown.errors.split(separator: "\n")
+        #expect(lines.count == 3 && lines.last == "appstatectl: [Application Y] says nothing that is valid")
+        for place in ["4: Suspension=: ", "5: "] {
+            #expect(lines.contains { $0.hasPrefix("\(home.file):\(place)") }, "\(shown.errors)")
+        }
+        try home.write("[Application y]\nSuspension=never\nSuspend=yes\n")
+        let half = try home.run("rule", "y")
+        #expect(half.status == .exited(0) && half.output == "Suspension=never\n")
+        #expect(half.errors.contains(":3: Suspend=: "))
+        #expect(try home.run("rule", "z").errors == "appstatectl: there is no rule [Application z]\n")
+    }
+
+    @Test("the descriptions of keys continue in their own column", arguments: [39, 59, 79, 199])
+    func keyHelp(_ width: Int) throws {
+        for line in RuleCommand.keys(width: width) {
+            #expect(line.count <= width && line.hasPrefix("  "), "\(line)")
+        }
+        // In a pipe the help is 80 columns wide.
+        let help = try Home().run("help", "rule").output.split(separator: "\n")
+        let first = try #require(help.firstIndex { $0.hasPrefix("  Suspension=") })
+        let last = try #require(help.firstIndex { $0.hasPrefix("  OnBattery=") })
+        #expect(help[first...last].allSatisfy { $0.hasPrefix("  ") })
+    }
+
+    @Test("a rule counts as applied only if an agent reads this file and uses this bus")
+    func agents() throws {
+        let home = try Home()
+        let program = home.path + "/appstate-session"
+        try FileManager.default.copyItem(atPath: try #require(Programs.inPath("sleep")), toPath: program)
+        func warning(_ environment: [String: String?]) throws -> String {
+            let agent = try Child(program, ["1000"], environment: environment)
+            defer { withExtendedLifetime(agent) {} }
+            return try home.run("rule", "gimp", "Suspension=never").errors
+        }
+        #expect(try home.run("rule", "gimp", "Suspension=never").errors.contains("is not applied yet"))
+        #expect(try warning(["XDG_CONFIG_HOME": home.path + "/."]) == "")
+        let otherFile = try warning(["XDG_CONFIG_HOME": home.path + "/other"])
+        #expect(otherFile.contains("uses another bus or another configuration"))
+        let otherBus = try warning([
+            "XDG_CONFIG_HOME": home.path, "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent",
+        ])
+        #expect(otherBus.contains("uses another bus or another configuration"))
+    }
+
+    @Test("which agents apply rules follows from how they were started")
+    func agentStarts() {
+        let file = "/home/a/.config/appstated/session.conf"
+        func applies(
+            _ arguments: [String] = [], _ environment: [String: String] = ["HOME": "/home/a"],
+            bus: String? = nil
+        ) -> Bool {
+            SessionAgent.Start(arguments: ["appstate-session"] + arguments, environment: environment)
+                .applies(file, onBus: bus)
+        }
+        #expect(applies() && applies(["--verbose"]) && applies(["--config", file]))
+        #expect(!applies(["--launch-only"]) && !applies(["--config=/other"]))
+        #expect(!applies([], ["HOME": "/home/b"]))
+        #expect(applies([], ["HOME": "/home/b", "XDG_CONFIG_HOME": "/home/a/.config"]))
+        let usual = "unix:path=/var/run/dbus/system_bus_socket,guid=1"
+        #expect(applies(bus: usual) && !applies(bus: "unix:path=/a"))
+        let other = ["HOME": "/home/a", "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/a"]
+        #expect(applies([], other, bus: "unix:path=/a") && !applies([], other))
+        #expect(!applies(["--config", file], other))
+        // Its environment may not be read.
+        #expect(applies([], [:]))
+    }
+
     @Test("wrong usage is answered with what is wrong, and with the usage of the command that was called")
     func usage() throws {
         let home = try Home()
@@ -139,6 +232,13 @@ struct RuleCommandTests {
         #expect(unknown.errors == "appstatectl: there is no command \"supsend\"; did you mean suspend?\n")
         let strange = try home.run("x")
         #expect(strange.status == .exited(64) && strange.errors.contains("see appstatectl --help"))
+        let help = try home.run("help", "nosuch")
+        #expect(help.status == .exited(64) && help.output.isEmpty)
+        #expect(help.errors.contains("there is no command \"nosuch\""))
+        #expect(try home.run("help", "rule").output.contains("USAGE: appstatectl rule "))
+        #expect(try home.run("help").output.contains("OVERVIEW"))
+        let both = try home.run("toggle", "--focused", "1")
+        #expect(both.status == .exited(64) && both.errors.contains("or use --focused, not both"))
         let value = try home.run("rule", "gimp", "Suspension=often")
         #expect(value.status == .exited(64) && value.errors.contains("Usage: appstatectl rule "))
         let address = try home.run("suspend", "--address", "nonsense", "1")

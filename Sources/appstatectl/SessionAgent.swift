@@ -1,0 +1,100 @@
+import Glibc
+import Linux
+import SessionRules
+
+/// The session agents of the caller. Each of them applies the rules of its configuration to all applications of its
+/// user on its bus, whatever their session.
+enum SessionAgent {
+    /// How an agent was started.
+    struct Start {
+        let arguments: [String]
+        /// Empty if it may not be read.
+        let environment: [String: String]
+
+        /// Whether the agent applies the rules of a file. If that cannot be told, it counts as applying them.
+        ///
+        /// - Parameters:
+        ///   - file: the user's configuration; nil: the user has none.
+        ///   - bus: the address of the bus; nil: the system bus.
+        func applies(_ file: String?, onBus bus: String?) -> Bool {
+            if arguments.contains("--launch-only") { return false }
+            if let own = ownConfiguration, own != file { return false }
+            if environment.isEmpty { return true }
+            let address = environment["DBUS_SYSTEM_BUS_ADDRESS"]
+            guard SessionAgent.normal(address) == SessionAgent.normal(bus) else { return false }
+            guard let file, ownConfiguration == nil else { return true }
+            func directory(_ name: String, _ below: String = "") -> String? {
+                environment[name].flatMap { $0.hasPrefix("/") ? $0 + below : nil }
+            }
+            guard let directory = directory("XDG_CONFIG_HOME") ?? directory("HOME", "/.config") else {
+                return false
+            }
+            let theirs = directory + "/appstated/session.conf"
+            return theirs == file
+                || SessionAgent.resolved(theirs).map { $0 == SessionAgent.resolved(file) } ?? false
+        }
+
+        /// The value of `--config`.
+        private var ownConfiguration: String? {
+            for (index, word) in arguments.enumerated() {
+                if word == "--config", index + 1 < arguments.count { return arguments[index + 1] }
+                if word.hasPrefix("--config=") { return String(word.dropFirst("--config=".count)) }
+            }
+            return nil
+        }
+    }
+
+    private static let program = "appstate-session"
+
+    /// Why nobody applies the rules of a file; nil: an agent does.
+    ///
+    /// - Parameters:
+    ///   - file: the user's configuration; nil: the user has none.
+    ///   - bus: the address of the bus that the user names; nil: that of the environment.
+    static func absence(file: String?, bus: String?) throws -> String? {
+        let bus = bus ?? Environment["DBUS_SYSTEM_BUS_ADDRESS"]
+        let running = try processes()
+        if running.contains(where: { start(of: $0).applies(file, onBus: bus) }) { return nil }
+        guard let other = running.first else {
+            return "the session agent is not running (systemctl --user start appstate-session)"
+        }
+        return "the session agent that runs (pid \(other)) uses another bus or another configuration"
+    }
+
+    private static func processes() throws -> [Int32] {
+        let proc = Proc()
+        return try proc.processes().filter { pid in
+            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
+            return (try? proc.program(of: pid)) == program
+        }
+    }
+
+    private static func start(of pid: Int32) -> Start {
+        func words(_ name: String) -> [String] {
+            let bytes = (try? WholeFile.read("/proc/\(pid)/\(name)")) ?? []
+            return bytes.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
+        }
+        let variables = words("environ").compactMap { line -> (String, String)? in
+            guard let equals = line.firstIndex(of: "="), line.index(after: equals) < line.endIndex else {
+                return nil
+            }
+            return (String(line[..<equals]), String(line[line.index(after: equals)...]))
+        }
+        return Start(arguments: words("cmdline"), environment: Dictionary(variables) { first, _ in first })
+    }
+
+    /// An address in the form that others are compared with: without the id of the bus.
+    private static func normal(_ address: String?) -> String {
+        let usual = "unix:path=/run/dbus/system_bus_socket"
+        guard let address, !address.isEmpty else { return usual }
+        let plain = address.split(separator: ",").filter { !$0.hasPrefix("guid=") }.joined(separator: ",")
+        return plain == "unix:path=/var/run/dbus/system_bus_socket" ? usual : plain
+    }
+
+    /// The file that a path leads to; nil: there is none.
+    private static func resolved(_ path: String) -> String? {
+        guard let whole = realpath(path, nil) else { return nil }
+        defer { free(whole) }
+        return String(cString: whole)
+    }
+}
