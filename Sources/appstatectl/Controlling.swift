@@ -205,7 +205,15 @@ struct Reload: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
 
-    func run() throws { try bus.connect().call(ManagerMethod.reloadConfig) }
+    func run() throws {
+        let client = try bus.connect()
+        try client.call(ManagerMethod.reloadConfig)
+        let properties = try client.properties(of: BusNames.root, BusNames.manager)
+        guard case .uint32(let count)? = properties[ManagerProperty.refusedLines.rawValue], count > 0
+        else { return }
+        let lines = count == 1 ? "1 line is" : "\(count) lines are"
+        Terminal.warn("\(lines) invalid, and ignored; the journal names each: journalctl -u appstated")
+    }
 }
 
 extension BusOptions {
