@@ -105,6 +105,23 @@ struct CommandTests {
         #expect(try child.waitForExit() == .signalled(SIGKILL))
     }
 
+    @Test(
+        "reload says how many lines of the configuration are invalid",
+        .enabled(if: getuid() == 0, "needs root"))
+    func reload() throws {
+        let stage = try Stage()
+        let file = stage.bus.directory + "/appstated.conf"
+        for (text, said) in [
+            ("[Pressure]\nSource=/none\n", ""), ("[Pressure]\nSource=none\n", "1 line is invalid"),
+            ("[Limits]\nUsers=2\nStringBytes=many\n[Pressure]\nSource=/none\n", "2 lines are invalid"),
+        ] {
+            try text.write(toFile: file, atomically: true, encoding: .utf8)
+            let result = try stage.run("reload")
+            #expect(result.status == .exited(0))
+            #expect(said.isEmpty ? result.errors == "" : result.errors.contains(said), "\(result.errors)")
+        }
+    }
+
     /// The manual page's section about JSON.
     private static func manual() throws -> String {
         let page = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
