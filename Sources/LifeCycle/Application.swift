@@ -217,7 +217,7 @@ public struct Application: Equatable, Sendable {
     /// Whether it may still work on what it was needed for: opening a file may take longer than the grace period. While
     /// it computes, policy then does not suspend it, but for 30 s at most: some applications always compute.
     public func isAnswering(at now: Microseconds) -> Bool {
-        neededAt.map { now < $0 + Self.mostAnswering } ?? false
+        neededAt.map { now < $0.advanced(saturatingBy: Self.mostAnswering) } ?? false
     }
 
     static let mostAnswering: Microseconds = 30_000_000
