@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import LifeCycle
 import Linux
 import TestSupport
 import Testing
@@ -623,5 +624,38 @@ struct LaunchingTests {
         for user in crowd { #expect(user.calls.allSatisfy { user.app.answer(to: $0) == nil }) }
         let (app, path) = try scene.launched()
         #expect(try scene.client.application(ofPID: app.pid) == path)
+    }
+
+    @Test(
+        "the agent of a launch is remembered on the same bus, if the connection is the user's",
+        arguments: ["nothing", "the bus", "the user", "the connection"])
+    func remembered(_ change: String) throws {
+        if change == "the user", !App.canBeOthers { return }
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        let name = try #require(try Self.agent(in: scene.daemon, path).first)
+        let stranger = change == "the user" ? try App(scene.daemon.bus, uid: App.nobody) : nil
+        let other = try stranger?.ask("name")
+        try scene.daemon.end(SIGKILL)
+        try scene.daemon.rewrite(path) { line in
+            switch change {
+            case "the bus" where line.hasPrefix("bus="): "bus=0123456789abcdef0123456789abcdef"
+            case "the user" where line.hasPrefix("session-agent="): "session-agent=\(other ?? "") 1"
+            case "the connection" where line.hasPrefix("session-agent="): "session-agent=:1.999999 1"
+            default: line
+            }
+        }
+        try scene.daemon.start()
+        // So that the record is written again.
+        try scene.client.application(path, "Suspend")
+        #expect(try Self.agent(in: scene.daemon, path) == [change == "nothing" ? name : "", "1"])
+        // That it was launched is still known.
+        #expect(try scene.client.explain(path)["launched"] == .bool(true))
+    }
+
+    /// The connection of the agent that launched an application, and its number there, as they are recorded.
+    private static func agent(in daemon: TestDaemon, _ path: String) throws -> [String] {
+        let file = daemon.runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
+        return RecordFile.read(try WholeFile.read(file)).record["session-agent"]?.fields ?? []
     }
 }

@@ -259,11 +259,11 @@ extension Daemon {
         // The reason is known for a process that is being ended, and ending the next one may have to wait for this
         // answer.
         guard let application = machine.application(of: process), !application.isTerminating,
-            let launch = table[application.number]?.launch
+            let launch = table[application.number]?.launch, let agent = launch.agent
         else { return answer(.unknown) }
         do throws(MethodError) {
             try agents.call(
-                launch.agent, of: application.user, .getExit, within: Agents.patienceWithExits
+                agent, of: application.user, .getExit, within: Agents.patienceWithExits
             ) { message throws(BusFailure) in
                 try message.append(launch.number)
             } answered: { [unowned self] reply in
