@@ -42,7 +42,7 @@ public final class Daemon {
     let agents: Agents
     let launches = Launches()
     /// Processes that have ended, and whose session agents were asked how they ended.
-    var exits: [ProcessID: Slot] = [:]
+    var exits: Set<ProcessID> = []
     /// The id of the bus that the daemon is on.
     private var busID: String?
     private let source: Configuration.Source
@@ -123,7 +123,8 @@ public final class Daemon {
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
         let share = WorkShare()
-        agents = Agents(bus: bus, share: share, journal: journal)
+        agents = try Agents(
+            loop: loop, bus: bus, connections: connections, share: share, journal: journal)
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background

@@ -62,7 +62,8 @@ extension Journal {
         case .unresponsive(let event), .wouldTerminate(let event): fields = [(.reason, event.rawValue)]
         case .wouldReclaim(let bytes): fields.append((.bytes, String(bytes)))
         case .reclaimStuck(let span): fields.append((.microseconds, String(span)))
-        case .wouldSuspend, .contested, .losesUnsaved, .reclaimLimit, .notRelaunched: break
+        case .notRelaunched(let why): fields = [(.reason, why.description)]
+        case .wouldSuspend, .contested, .losesUnsaved, .reclaimLimit: break
         }
         log(priority, notice.description, about: application, as: message, fields)
     }

@@ -62,7 +62,8 @@ final class Registered {
 extension Registered {
     /// A launch, by the number that the session agent has given it.
     struct Launch: Equatable {
-        let agent: ConnectionName
+        /// nil: it can no longer be asked. It was on another bus, for example.
+        var agent: ConnectionName?
         let number: UInt64
     }
 
@@ -104,7 +105,7 @@ extension Registered {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
         if isKept { lines.append(Record.Line("kept", "1")) }
         if let launch {
-            lines.append(Record.Line("session-agent", launch.agent, String(launch.number)))
+            lines.append(Record.Line("session-agent", launch.agent ?? "", String(launch.number)))
         }
         if let userActivity {
             let fields = Variant.fields(of: userActivity.info)
@@ -133,7 +134,7 @@ extension Registered {
             launchOptions: options,
             launch: try record.optional("session-agent") { fields in
                 guard let agent = fields.text(), let number: UInt64 = fields.number() else { return nil }
-                return Launch(agent: agent, number: number)
+                return Launch(agent: agent.isEmpty ? nil : agent, number: number)
             },
             suspender: suspender(process, user))
         userActivity = try record.optional("user-activity") { fields in

@@ -82,8 +82,8 @@ extension Application {
         grace = try record.optional("grace") { Grace(&$0) } ?? .none
         termination = try record.optional("termination") { Termination(&$0) }
         protection = try record.optional("protection") { Protection(&$0) }
-        lastSerial = try record.require("serial") { $0.number() }
-        lastTask = try record.require("last-task") { $0.number() }
+        lastSerial = try record.require("serial") { $0.count() }
+        lastTask = try record.require("last-task") { $0.count() }
         tasks = try record.all("task") { BackgroundTask(&$0) }
         backlog = try Backlog(record, "missed")
         objection = try record.optional("objection") { $0.text() }

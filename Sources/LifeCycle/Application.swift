@@ -219,7 +219,7 @@ public struct Application: Equatable, Sendable {
     /// than the grace period. While it computes, policy does not suspend it, but for 30 s at most, because
     /// some applications always compute.
     public func isAnswering(at now: Microseconds) -> Bool {
-        neededAt.map { now < $0 + Self.mostAnswering } ?? false
+        neededAt.map { now < $0.advanced(saturatingBy: Self.mostAnswering) } ?? false
     }
 
     static let mostAnswering: Microseconds = 30_000_000

@@ -185,8 +185,8 @@ public enum Notice: Hashable, Sendable {
     case reclaimStuck(after: Microseconds)
     /// It should have been ended, but was not.
     case spared(String)
-    /// It was ended so often because memory was short that it is not started again.
-    case notRelaunched(Int)
+    /// It was ended because memory was short, and is not started again.
+    case notRelaunched(NoRelaunch)
     /// The source has reached the limit of ended applications for one event.
     case reclaimLimit(Int)
 
@@ -205,7 +205,7 @@ public enum Notice: Hashable, Sendable {
         case .losesUnsaved: "has unsaved changes, but nothing else is left to end"
         case .reclaimStuck(let span): "was killed \(span / 1_000) ms ago and is still there"
         case .spared(let why): "not ended: \(why)"
-        case .notRelaunched(let times): "not started again: it was ended \(times) times within an hour"
+        case .notRelaunched(let why): "not started again: \(why)"
         case .reclaimLimit(let limit):
             "not ended: \(limit) applications have been ended for this event already"
         }

@@ -102,6 +102,13 @@ public struct Fields {
 
     public mutating func number<Number: FixedWidthInteger>() -> Number? { text().flatMap { Number($0) } }
 
+    /// A number that counts on from here. None that was counted comes near the maximum, where the next would end the
+    /// process.
+    mutating func count() -> UInt64? {
+        guard let number: UInt64 = number(), number <= .max / 2 else { return nil }
+        return number
+    }
+
     public mutating func flag() -> Bool? { text().flatMap(Bool.init(digit:)) }
 
     public mutating func value<Value: RawRepresentable>() -> Value? where Value.RawValue == String {

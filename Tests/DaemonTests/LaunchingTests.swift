@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import LifeCycle
 import Linux
 import TestSupport
 import Testing
@@ -557,14 +558,15 @@ struct LaunchingTests {
     func unanswered() throws {
         let scene = try Scene()
         scene.agent.isSilent = true
-        let calls = try (0..<4).map { number in
+        let calls = try (0..<10).map { number in
             try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
                 try $0.append("org.example.App\(number)")
                 try $0.appendDictionary([])
             }
         }
         // Half a minute: as long as the daemon waits.
-        try scene.client.wait("the end of all four launches") { calls.allSatisfy { $0.answer != nil } }
+        try scene.client.wait("the end of all launches") { calls.allSatisfy { $0.answer != nil } }
+        #expect(scene.agent.unanswered.count == 4)
         scene.agent.isSilent = false
         do {
             _ = try scene.agent.launch(Self.id)
@@ -576,5 +578,108 @@ struct LaunchingTests {
         try scene.agent.answerLate()
         let (app, path) = try scene.launched()
         #expect(try scene.client.application(ofPID: app.pid) == path)
+    }
+
+    @Test("calls to an agent wait for their turn: four are under way, and eight once it answers")
+    func turns() throws {
+        let scene = try Scene()
+        let child = try Child("sleep", ["1000"])
+        let path = try scene.client.register("org.example.Unaware", child.pid)
+        scene.agent.isSilent = true
+        let opens = try (0..<30).map { number in
+            try scene.agent.begin(path, BusNames.application, "Open") {
+                try $0.append(strings: ["note:\(number)"])
+                try $0.appendDictionary([])
+            }
+        }
+        try scene.client.settle()
+        #expect(scene.agent.unanswered.count == 4)
+        try scene.agent.answerLate()
+        try scene.client.wait("the first answers") { opens.count { $0.answer != nil } == 4 }
+        try scene.client.settle()
+        #expect(scene.agent.unanswered.count == 8)
+        scene.agent.isSilent = false
+        try scene.agent.answerLate()
+        try scene.client.wait("all answers") { opens.allSatisfy { $0.answer != nil } }
+        #expect(
+            scene.agent.presented.map { $0.options["urls"] } == (12..<30).map { .strings(["note:\($0)"]) })
+        for open in opens.dropFirst(12) { #expect(throws: Never.self) { try open.answer?.get() } }
+    }
+
+    @Test("what waits for an agent that leaves fails, and the next agent is asked")
+    func agentLeaves() throws {
+        let scene = try Scene()
+        var calls: [AgentStandIn.Begun] = []
+        do {
+            let passing = try AgentStandIn(try Client(scene.daemon.bus))
+            passing.isSilent = true
+            calls = try (0..<10).map { number in
+                try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
+                    try $0.append("org.example.App\(number)")
+                    try $0.appendDictionary([])
+                }
+            }
+            try passing.client.wait("the calls") { passing.unanswered.count == 4 }
+        }
+        try scene.client.wait("the failures") { calls.allSatisfy { $0.answer != nil } }
+        for call in calls { #expect(throws: MethodError.self) { try call.answer?.get() } }
+        _ = try scene.launched()
+    }
+
+    @Test(
+        "agents of four users that answer nothing do not keep another user from launching",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func muteAgents() throws {
+        let scene = try Scene()
+        let users = [App.nobody] + (1..<App.nobody).lazy.filter { getpwuid($0) != nil }.prefix(3)
+        let crowd = try users.map { user in
+            let agent = try App(scene.daemon.bus, uid: user)
+            try agent.manager("RegisterAgent s:")
+            kill(agent.pid, SIGSTOP)
+            let app = try App(scene.daemon.bus, uid: user)
+            let path = try app.register("org.example.Own", "delegate=b:false")
+            let calls = try (0..<32).map { _ in
+                try app.begin("\(path) \(BusNames.application) Open as:note:1 {}")
+            }
+            try app.settle()
+            return (agent: agent, app: app, calls: calls)
+        }
+        // They wait, or the bus has refused them already.
+        for user in crowd { #expect(user.calls.allSatisfy { user.app.answer(to: $0) == nil }) }
+        let (app, path) = try scene.launched()
+        #expect(try scene.client.application(ofPID: app.pid) == path)
+    }
+
+    @Test(
+        "the agent of a launch is remembered on the same bus, if the connection is the user's",
+        arguments: ["nothing", "the bus", "the user", "the connection"])
+    func remembered(_ change: String) throws {
+        if change == "the user", !App.canBeOthers { return }
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        let name = try #require(try Self.agent(in: scene.daemon, path).first)
+        let stranger = change == "the user" ? try App(scene.daemon.bus, uid: App.nobody) : nil
+        let other = try stranger?.ask("name")
+        try scene.daemon.end(SIGKILL)
+        try scene.daemon.rewrite(path) { line in
+            switch change {
+            case "the bus" where line.hasPrefix("bus="): "bus=0123456789abcdef0123456789abcdef"
+            case "the user" where line.hasPrefix("session-agent="): "session-agent=\(other ?? "") 1"
+            case "the connection" where line.hasPrefix("session-agent="): "session-agent=:1.999999 1"
+            default: line
+            }
+        }
+        try scene.daemon.start()
+        // So that the record is written again.
+        try scene.client.application(path, "Suspend")
+        #expect(try Self.agent(in: scene.daemon, path) == [change == "nothing" ? name : "", "1"])
+        // That it was launched is still known.
+        #expect(try scene.client.explain(path)["launched"] == .bool(true))
+    }
+
+    /// The connection of the agent that launched an application, and its number there, as they are recorded.
+    private static func agent(in daemon: TestDaemon, _ path: String) throws -> [String] {
+        let file = daemon.runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
+        return RecordFile.read(try WholeFile.read(file)).record["session-agent"]?.fields ?? []
     }
 }

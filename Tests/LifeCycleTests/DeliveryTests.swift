@@ -125,4 +125,20 @@ struct DeliveryTests {
         #expect(relaunches(machine.handle(.timePassed, at: 3)) == 1)
         #expect(relaunches(machine.handle(.timePassed, at: 4)) == 0)
     }
+
+    @Test("an application that is not started again is reported with the true reason")
+    func notRelaunched() throws {
+        var machine = Machine()
+        machine.pressure.level = .critical
+        let others = try RelaunchTests.many(Relaunches.mostWaiting, of: 1000)
+        for other in others { #expect(machine.relaunches.add(other, at: 0) == nil) }
+        let number = try number(
+            machine.perform(.register(registration(1, byItself: false)), at: 0).answer)
+        var rule = Rule()
+        rule.relaunchReclaimed = true
+        _ = try machine.perform(.configure(number, rule), at: 1)
+        machine.update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
+        let gone = machine.handle(.exited(ProcessID(pid: 1, startTime: 1), .killed), at: 2)
+        #expect(gone.contains(.notice(number, .notRelaunched(.othersWait(Relaunches.mostWaiting)))))
+    }
 }

@@ -39,6 +39,10 @@ final class Delivery {
     /// The most pings that one user's connections may leave unanswered. The bus takes 128 unanswered calls of ours in
     /// all: dbus-daemon(1), "max_replies_per_connection".
     private static let mostPings = 24
+    /// The most that all connections may leave unanswered. The rest is for session agents (`Agents`).
+    private static let mostPingsInAll = 32
+    /// A user with fewer unanswered pings than `fewPings` finds room even when others have filled the normal limit.
+    private static let (fewPings, mostPingsWithFew) = (4, 48)
     /// Until another ping is sent after the bus had no room for one.
     private static let pause: Microseconds = 1_000_000
     private let now: () -> Microseconds
@@ -113,8 +117,11 @@ final class Delivery {
     }
 
     private func mayBePinged(_ connection: Connection) -> Bool {
-        let pings = connections.all.count { $0.user == connection.user && $0.flow.ping != nil }
-        return pings < Self.mostPings && now() >= connection.flow.notBefore
+        guard now() >= connection.flow.notBefore else { return false }
+        let pinged = connections.all.filter { $0.flow.ping != nil }
+        let own = pinged.count { $0.user == connection.user }
+        let most = own < Self.fewPings ? Self.mostPingsWithFew : Self.mostPingsInAll
+        return own < Self.mostPings && pinged.count < most
     }
 
     private func withhold(_ connection: Connection) {

@@ -31,7 +31,7 @@ extension Daemon {
                     message throws(BusFailure) in
                     try message.append(id.rawValue)
                     try message.appendDictionary(wish.startOptions)
-                } _: { [unowned self] reply in
+                } answered: { [unowned self] reply in
                     switch started(id, of: user, wish, by: agent, reply) {
                     case .failure(let error): conclude(key, .failure(error), answer)
                     case .success((let number, nil)): conclude(key, .success(number), answer)
@@ -45,6 +45,8 @@ extension Daemon {
                             }
                         }
                     }
+                } failed: { [unowned self] in
+                    conclude(key, .failure($0), answer)
                 }
             }
         } catch {
@@ -56,7 +58,7 @@ extension Daemon {
     /// last.
     func running(_ id: ApplicationID, of user: UInt32, in session: SessionKey) -> Application? {
         let all = machine.applications.values.filter {
-            $0.id == id && $0.user == user && !$0.isTerminating && exits[$0.process] == nil
+            $0.id == id && $0.user == user && !$0.isTerminating && !exits.contains($0.process)
                 && table[$0.number]?.isKnownByID == true
         }
         let here = all.filter { $0.session == session }
@@ -96,19 +98,21 @@ extension Daemon {
     private func openGate(
         of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
     ) {
+        let failed = { [agents] (why: MethodError) in
+            agents.tell(agent.connection, .cancel, launch)
+            done(why)
+        }
         do throws(MethodError) {
-            try launches.keep { answered throws(MethodError) in
-                try agents.call(agent.connection, of: agent.user, .proceed, within: Agents.patience) {
-                    message throws(BusFailure) in
-                    try message.append(launch)
-                } _: { [agents] reply in
-                    answered()
-                    if reply.error != nil { agents.tell(agent.connection, .cancel, launch) }
-                    done(reply.error.map(Agents.refusal))
-                }
+            try agents.call(agent.connection, of: agent.user, .proceed, within: Agents.patience) {
+                message throws(BusFailure) in
+                try message.append(launch)
+            } answered: { _ in
+                done(nil)
+            } failed: {
+                failed($0)
             }
         } catch {
-            done(error)
+            failed(error)
         }
     }
 
@@ -117,7 +121,6 @@ extension Daemon {
         _ id: ApplicationID, of user: UInt32, _ wish: Wish, by agent: Agents.Agent,
         _ reply: borrowing Message
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
-        if let error = reply.error { return .failure(Agents.refusal(error)) }
         do {
             // Checked before a descriptor is taken, because nothing would close it after an error.
             guard reply.signature == "thbs" else {
@@ -211,21 +214,16 @@ extension Daemon {
             }
             let isShown = wish.launchMode == .foreground || !hasDelegate && !wish.urls.isEmpty
             guard isShown, let agent else { return answer(.success(number)) }
-            try launches.keep { answered throws(MethodError) in
-                try agents.call(agent.connection, of: agent.user, .present, within: Agents.patience) {
-                    message throws(BusFailure) in
-                    try message.append(application.id.rawValue)
-                    try message.append(UInt32(application.process.pid))
-                    try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
-                } _: { reply in
-                    answered()
-                    // A window that is not raised is not a failure, because not every desktop lets every
-                    // client do that.
-                    guard let error = reply.error, !hasDelegate, !wish.urls.isEmpty else {
-                        return answer(.success(number))
-                    }
-                    answer(.failure(Agents.refusal(error)))
-                }
+            try agents.call(agent.connection, of: agent.user, .present, within: Agents.patience) {
+                message throws(BusFailure) in
+                try message.append(application.id.rawValue)
+                try message.append(UInt32(application.process.pid))
+                try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
+            } answered: { _ in
+                answer(.success(number))
+            } failed: {
+                // A window that is not raised is not a failure: not every desktop lets every client do that.
+                answer(hasDelegate || wish.urls.isEmpty ? .success(number) : .failure($0))
             }
         } catch {
             answer(.failure(error))
@@ -271,17 +269,21 @@ extension Daemon {
         // For a process that is being ended, the reason is already known, and the next end must not wait for
         // this answer.
         guard let application = machine.application(of: process), !application.isTerminating,
-            let launch = table[application.number]?.launch
+            let launch = table[application.number]?.launch, let agent = launch.agent
         else { return answer(.unknown) }
         do throws(MethodError) {
-            exits[process] = try agents.call(
-                launch.agent, of: application.user, .getExit, within: Agents.patienceWithExits
+            try agents.call(
+                agent, of: application.user, .getExit, within: Agents.patienceWithExits
             ) { message throws(BusFailure) in
                 try message.append(launch.number)
-            } _: { [unowned self] reply in
-                exits[process] = nil
-                answer(reply.error == nil ? Self.exitStatus(reply) : .unknown)
+            } answered: { [unowned self] reply in
+                exits.remove(process)
+                answer(Self.exitStatus(reply))
+            } failed: { [unowned self] _ in
+                exits.remove(process)
+                answer(.unknown)
             }
+            exits.insert(process)
         } catch {
             answer(.unknown)
         }

@@ -2,7 +2,7 @@ import AppStateBus
 import AppStateContract
 import LifeCycle
 
-/// The launches in progress, and the calls that wait for session agents.
+/// The launches in progress, and the number of calls that wait for session agents.
 final class Launches {
     /// One application of one user is started only once at a time.
     struct Key: Hashable {
@@ -13,7 +13,6 @@ final class Launches {
     typealias Answer = (Result<ApplicationNumber, MethodError>) -> Void
 
     private struct Launch {
-        var slot: Slot?
         /// Callers that requested the same launch in the meantime.
         var waiting: [(MethodError?) -> Void] = []
     }
@@ -23,9 +22,6 @@ final class Launches {
     private var calls: [UInt32: Int] = [:]
     /// Callers that wait until an application has launched, or has ended.
     private var launching: [(number: ApplicationNumber, again: () -> Void)] = []
-    /// Questions to session agents.
-    private var questions: [UInt64: Slot] = [:]
-    private var lastQuestion: UInt64 = 0
 
     /// The most launches of one user at once: each may keep a process waiting.
     private static let mostPerUser = 16
@@ -48,15 +44,6 @@ final class Launches {
         calls[user] = calls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
     }
 
-    /// Keeps a question to an agent until it is answered.
-    ///
-    /// - Parameter ask: gets the closure that must be called when the answer arrives.
-    func keep(_ ask: (_ answered: @escaping () -> Void) throws(MethodError) -> Slot) throws(MethodError) {
-        lastQuestion += 1
-        let number = lastQuestion
-        questions[number] = try ask { [unowned self] in questions[number] = nil }
-    }
-
     // MARK: Launches
 
     /// If a launch of the same application is in progress, calls `again` when it has ended, with the failure
@@ -70,7 +57,7 @@ final class Launches {
     }
 
     /// Begins a launch with the call that `ask` sends.
-    func begin(_ key: Key, _ ask: () throws(MethodError) -> Slot) throws(MethodError) {
+    func begin(_ key: Key, _ ask: () throws(MethodError) -> Void) throws(MethodError) {
         guard launches.keys.count(where: { $0.user == key.user }) < Self.mostPerUser else {
             throw MethodError(
                 .limitsExceeded,
@@ -78,7 +65,7 @@ final class Launches {
         }
         launches[key] = Launch()
         do throws(MethodError) {
-            launches[key]?.slot = try ask()
+            try ask()
         } catch {
             launches[key] = nil
             throw error

@@ -41,7 +41,7 @@ extension Daemon {
                 continue
             }
             do {
-                if let number = try adopt(record, state, &kept) {
+                if let number = try adopt(record, on: bus, state, &kept) {
                     adopted.append((number, entry))
                 } else {
                     noteEnd(record, &kept)
@@ -107,11 +107,16 @@ extension Daemon {
 
     /// nil: its process has ended meanwhile.
     private func adopt(
-        _ record: Record, _ state: RuntimeState, _ kept: inout [String: Int32]
+        _ record: Record, on bus: String, _ state: RuntimeState, _ kept: inout [String: Int32]
     ) throws -> ApplicationNumber? {
         let process = try record.require("process") { ProcessID(&$0) }
         let application = try Registered(record, suspender: stops.suspender)
         guard try takeUp(process, &kept) else { return nil }
+        // On another bus, the name belongs to somebody else.
+        let isSameBus = !bus.isEmpty && record["bus"]?.fields == [bus]
+        if !isSameBus || !isAgent(application.launch?.agent, of: application.user) {
+            application.launch?.agent = nil
+        }
         do {
             let number = try core.machine.restore(record)
             // An application that was launched, or that could be found by its id before it entered its
@@ -196,6 +201,11 @@ extension Daemon {
     /// Whether a connection that had a part in an application still exists, on the same bus.
     private func isStillThere(_ name: ConnectionName) -> Bool {
         (try? connections.connection(named: name)) != nil
+    }
+
+    private func isAgent(_ name: ConnectionName?, of user: UInt32) -> Bool {
+        guard let name, let connection = try? connections.connection(named: name) else { return false }
+        return connection.user == user
     }
 
     /// Ensures that no process stays stopped for a forgotten reason, or keeps changed resources.

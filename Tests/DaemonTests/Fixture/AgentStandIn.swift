@@ -20,7 +20,7 @@ final class AgentStandIn {
     var proceedError: MethodError?
     /// It does not answer.
     var isSilent = false
-    private var unanswered: [PendingCall] = []
+    private(set) var unanswered: [PendingCall] = []
     private(set) var started: [[String: Variant]] = []
     private(set) var presented: [(id: String, pid: UInt32, options: [String: Variant])] = []
     private(set) var proceeded: [UInt64] = []
@@ -84,6 +84,10 @@ final class AgentStandIn {
                 ) { [unowned self] call in
                     let id = try call.message.readString()
                     let pid = try call.message.readUInt32()
+                    if isSilent {
+                        unanswered.append(call.deferred())
+                        return
+                    }
                     presented.append((id, pid, Self.dictionary(try call.message.readDictionary())))
                     if let presentError { throw presentError }
                     try call.reply { try $0.append(true) }

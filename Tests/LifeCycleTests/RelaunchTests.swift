@@ -1,0 +1,106 @@
+import AppStateContract
+import Testing
+
+@testable import LifeCycle
+
+/// Which application is started again next, and which is not, after memory was short.
+@Suite("Applications that are started again")
+struct RelaunchTests {
+    private static let pause = Relaunches.pause
+    private static let hour: Microseconds = 3_600_000_000
+
+    static func one(_ name: String, of user: UInt32) throws -> Relaunch {
+        Relaunch(
+            id: try #require(ApplicationID("org.example.\(name)")), user: user, session: .user(user))
+    }
+
+    static func many(_ count: Int, of user: UInt32) throws -> [Relaunch] {
+        try (0..<count).map { try one("A\($0)", of: user) }
+    }
+
+    /// Takes what is due for this long, a pause after the other.
+    private func started(_ relaunches: inout Relaunches, from begin: Microseconds, _ times: Int) -> [Relaunch]
+    {
+        (0..<times).compactMap { relaunches.takeDue(at: begin + UInt64($0) * Self.pause) }
+    }
+
+    @Test("a user with many applications takes no place of another user's, and the users take turns")
+    func turns() throws {
+        var relaunches = Relaunches()
+        let greedy = try Self.many(64, of: 1)
+        let answers = greedy.map { relaunches.add($0, at: 0) }
+        #expect(answers.prefix(Relaunches.mostWaiting).allSatisfy { $0 == nil })
+        #expect(
+            answers.dropFirst(Relaunches.mostWaiting).allSatisfy {
+                $0 == .othersWait(Relaunches.mostWaiting)
+            })
+        let modest = try Self.many(2, of: 2)
+        for relaunch in modest { #expect(relaunches.add(relaunch, at: 0) == nil) }
+        let order = started(&relaunches, from: 0, 5)
+        #expect(order == [greedy[0], modest[0], greedy[1], modest[1], greedy[2]])
+        // Who comes again waits for a turn like the others.
+        let third = try Self.one("B", of: 3)
+        #expect(relaunches.add(third, at: 5 * Self.pause) == nil)
+        #expect(relaunches.add(modest[0], at: 5 * Self.pause) == nil)
+        #expect(started(&relaunches, from: 5 * Self.pause, 4) == [greedy[3], third, modest[0], greedy[4]])
+    }
+
+    @Test("one is started at a time, with a pause between two, whoever's they are")
+    func pauses() throws {
+        var relaunches = Relaunches()
+        #expect(relaunches.nextDue == nil)
+        for user: UInt32 in 1...3 { #expect(relaunches.add(try Self.one("A", of: user), at: 5) == nil) }
+        #expect(relaunches.takeDue(at: 5)?.user == 1)
+        #expect(relaunches.nextDue == 5 + Self.pause)
+        #expect(relaunches.takeDue(at: 4 + Self.pause) == nil)
+        #expect(relaunches.takeDue(at: 5 + Self.pause)?.user == 2)
+        #expect(relaunches.takeDue(at: .max)?.user == 3)
+        #expect(relaunches.nextDue == nil)
+    }
+
+    @Test("the limit per hour of an application holds, however many applications other users have")
+    func often() throws {
+        var relaunches = Relaunches()
+        let own = try Self.one("A", of: 1)
+        var now: Microseconds = 0
+        for round in 0..<Relaunches.mostInAnHour {
+            #expect(relaunches.add(own, at: now) == nil)
+            // More starts than any common list had places for.
+            for user in UInt32(2)..<60 {
+                #expect(relaunches.add(try Self.one("B\(round)", of: user), at: now) == nil)
+            }
+            while relaunches.takeDue(at: now) != nil { now += Self.pause }
+        }
+        #expect(now < Self.hour)
+        #expect(relaunches.add(own, at: now) == .often(Relaunches.mostInAnHour))
+        #expect(relaunches.add(try Self.one("C", of: 1), at: now) == nil)
+        // An hour after the first start, one more may follow.
+        #expect(relaunches.add(own, at: Self.hour) == nil)
+    }
+
+    @Test("the applications of one user are started again a limited number of times within an hour")
+    func ofUser() throws {
+        var relaunches = Relaunches()
+        var now: Microseconds = 0
+        var count = 0
+        for relaunch in try Self.many(Relaunches.mostOfUserInAnHour, of: 1) {
+            #expect(relaunches.add(relaunch, at: now) == nil)
+            if relaunches.takeDue(at: now) != nil { count += 1 }
+            now += Self.pause
+        }
+        #expect(count == Relaunches.mostOfUserInAnHour)
+        let next = try Self.one("B", of: 1)
+        #expect(relaunches.add(next, at: now) == .manyOfUser(Relaunches.mostOfUserInAnHour))
+        #expect(relaunches.add(try Self.one("B", of: 2), at: now) == nil)
+        #expect(relaunches.add(next, at: Self.hour) == nil)
+    }
+
+    @Test("an application that waits already is started once, in the session in which it ran last")
+    func again() throws {
+        var relaunches = Relaunches()
+        #expect(relaunches.add(try Self.one("A", of: 1), at: 0) == nil)
+        let newer = Relaunch(id: try Self.one("A", of: 1).id, user: 1, session: .login("c2"))
+        #expect(relaunches.add(newer, at: 0) == nil)
+        #expect(started(&relaunches, from: 0, 3) == [newer])
+    }
+}
