@@ -109,16 +109,16 @@ public final class Daemon {
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
         // So that an appstated --release that is run by hand releases nothing that this daemon holds.
         _ = state?.lock(alone: false)
+        let share = WorkShare()
         keeper = try Keeper(
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
-            loop: loop, journal: journal)
+            loop: loop, journal: journal, now: { Self.now }, share: share)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
         // What everybody depends on is asked by the connection whose calls no client can leave unanswered.
         polkit = Polkit(bus: inquiries, journal: journal)
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
-        let share = WorkShare()
         agents = Agents(bus: bus, share: share, journal: journal)
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
