@@ -148,7 +148,7 @@ public final class Daemon {
             background: background, core: core, table: table, records: records, standings: standings,
             sensor: sensor, kills: kills, objections: objections)
         delivery = Delivery(
-            bus: bus, connections: connections, journal: journal, now: { Self.now },
+            bus: bus, connections: connections, journal: journal, now: { Self.now }, share: share,
             isReachable: { connection in
                 guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
                     let application = core.application(number)
