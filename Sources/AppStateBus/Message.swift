@@ -106,6 +106,17 @@ public struct Message: ~Copyable {
         return try check(result, "measure", subject) == 0 ? limit - left : nil
     }
 
+    /// How much it carries: the bytes of its arguments, as `size(atMost:values:)` counts them, and the number of its
+    /// values. For a message that was received or has been sent.
+    public borrowing func measure() throws(BusFailure) -> (bytes: Int, values: Int) {
+        try rewind()
+        var (bytes, values) = (Int.max, Int.max)
+        let result = csystemd_message_weigh(pointer, &bytes, &values)
+        try rewind()
+        try check(result, "measure", subject)
+        return (Int.max - bytes, Int.max - values)
+    }
+
     /// How failures name it: the member, or else the kind of message.
     var subject: String {
         member ?? (isError ? "an error" : "a reply")

@@ -112,9 +112,10 @@ public final class Daemon {
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
         // This prevents an appstated --release that is run by hand from releasing the holds of this daemon.
         _ = state?.lock(alone: false)
+        let share = WorkShare()
         keeper = try Keeper(
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
-            loop: loop, journal: journal)
+            loop: loop, journal: journal, now: { Self.now }, share: share)
         connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
         // Queries on which everything depends use the connection on which no client can leave calls
         // unanswered.
@@ -122,7 +123,6 @@ public final class Daemon {
         let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
         gate = Gate(
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
-        let share = WorkShare()
         agents = try Agents(
             loop: loop, bus: bus, connections: connections, share: share, journal: journal)
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
@@ -153,7 +153,7 @@ public final class Daemon {
             background: background, core: core, table: table, records: records, standings: standings,
             sensor: sensor, kills: kills, objections: objections)
         delivery = Delivery(
-            bus: bus, connections: connections, journal: journal, now: { Self.now },
+            bus: bus, connections: connections, journal: journal, now: { Self.now }, share: share,
             isReachable: { connection in
                 guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
                     let application = core.application(number)

@@ -248,4 +248,40 @@ struct DeliveryTests {
             #expect(order.last == "reply", "\(order) of \(path)")
         }
     }
+
+    @Test("a long message reaches its delegate, and each subscriber before the reply, or Resync does instead")
+    func longMessage() throws {
+        let daemon = try TestDaemon()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        let subscribers = try (0..<40).map { _ in try daemon.subscriber() }
+        let client = subscribers[0]
+        for subscriber in subscribers {
+            try subscriber.settle()
+            subscriber.forget()
+        }
+        let entries = (0..<1_000).map { ("key\($0)", Variant.uint32($0)) }
+        let order = try order(client, path, BusNames.application, "SendMessage") { message in
+            try message.append("long")
+            try message.appendDictionary(entries)
+        }
+        #expect(order == ["MessageReceived", "reply"] || order == ["Resync", "reply"])
+        try app.settle()
+        #expect(app.story(of: path).last == "MessageReceived")
+
+        for subscriber in subscribers { try subscriber.settle() }
+        let heard = subscribers.map { $0.received.map(\.member) }
+        #expect(heard.allSatisfy { $0 == ["MessageReceived"] || $0 == ["Resync"] }, "\(heard)")
+        #expect(heard.contains(["MessageReceived"]) && heard.contains(["Resync"]), "\(heard)")
+        // The next step begins anew.
+        try client.application(path, "SendMessage") { message in
+            try message.append("short")
+            try message.appendDictionary([])
+        }
+        for (subscriber, before) in zip(subscribers, heard) {
+            try subscriber.settle()
+            #expect(subscriber.received.map(\.member) == before + ["MessageReceived"])
+        }
+    }
 }

@@ -42,7 +42,7 @@ final class Announcer {
         journal.log(.debug, "registered", about: application, as: .applicationAdded)
         manager(.applicationAdded, about: application)
         guard let interface = applicationInterface else { return }
-        delivery.send(.objects("InterfacesAdded"), to: followers(of: application)) {
+        delivery.send(.objects("InterfacesAdded"), of: application.user, to: followers(of: application)) {
             try append(object: application.path, of: interface, to: $0)
         }
     }
@@ -87,7 +87,7 @@ final class Announcer {
 
     /// Repeats the end of an application to a connection that was just sent an answer containing the application.
     func sayRemoved(_ number: ApplicationNumber, to connection: Connection) {
-        delivery.send(.objects("InterfacesRemoved"), to: connection) { message in
+        delivery.send(.objects("InterfacesRemoved"), of: nil, to: connection) { message in
             try message.append(objectPath: BusNames.path(ofApplication: number.rawValue))
             try message.append(strings: Self.standardInterfaces + [BusNames.application])
         }
@@ -106,20 +106,24 @@ final class Announcer {
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
         let signal = SignalName(
             path: application.path, interface: BusNames.application, member: announcement.signal.rawValue)
+        // Once for all recipients: they may be many, and it may be long.
+        let entries = announcement.entries(of: application)
         let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
         if let connection = delegate.flatMap({ connections[$0] }) {
-            delivery.sendToDelegate(signal, to: connection) { try announcement.append(to: $0, application) }
+            delivery.sendToDelegate(signal, of: application.user, to: connection) {
+                try announcement.append(to: $0, entries)
+            }
         }
         guard audience.contains(.subscribers) else { return }
-        delivery.send(signal, to: subscribers(of: application, without: delegate)) {
-            try announcement.append(to: $0, application)
+        delivery.send(signal, of: application.user, to: subscribers(of: application, without: delegate)) {
+            try announcement.append(to: $0, entries)
         }
 
         guard case .edge(let edge, let reason) = announcement.payload else { return }
         journal.log(
             .debug, "\(edge), reason: \(reason.rawValue)", about: application, as: .stateChanged,
             [(.from, edge.from.rawValue), (.to, edge.to.rawValue), (.reason, reason.rawValue)])
-        manager(.stateChanged, about: application) { try announcement.append(to: $0, application) }
+        manager(.stateChanged, about: application) { try announcement.append(to: $0, entries) }
     }
 
     func changed(_ application: Registered, _ properties: Set<ApplicationProperty>) {
@@ -148,7 +152,7 @@ final class Announcer {
     /// Each reporter is sent its own windows only.
     func minimizeRequested(_ windows: [UInt64], of reporter: ConnectionName) {
         guard let connection = connections[reporter] else { return }
-        delivery.send(.reporter(.minimizeRequested), to: connection) { try $0.append(windows) }
+        delivery.send(.reporter(.minimizeRequested), of: nil, to: connection) { try $0.append(windows) }
     }
 
     func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
@@ -187,29 +191,29 @@ final class Announcer {
         of application: Registered, _ properties: Set<ApplicationProperty>, to wants: (Connection) -> Bool
     ) {
         propertiesChanged(
-            of: applicationInterface, application.path, properties.map(\.rawValue).sorted(), to: wants)
+            of: applicationInterface, application.path, properties.map(\.rawValue).sorted(),
+            of: application.user, to: wants)
     }
 
     private func managerChanged(_ property: ManagerProperty, to wants: (Connection) -> Bool) {
-        propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], to: wants)
+        propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], of: nil, to: wants)
     }
 
     private func propertiesChanged(
-        of interface: Interface?, _ path: String, _ names: [String], to wants: (Connection) -> Bool
+        of interface: Interface?, _ path: String, _ names: [String], of owner: UInt32?,
+        to wants: (Connection) -> Bool
     ) {
         guard let interface else { return }
         // A value that may be long is only invalidated. Clients that need it read it.
         let invalidated = names.filter { $0 == ApplicationProperty.userActivity.rawValue }
         let names = names.filter { !invalidated.contains($0) }
         let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
-        for connection in connections.all where wants(connection) {
+        delivery.sendEach(signal, of: owner, to: wants) { message, connection in
             reader = connection
             defer { reader = nil }
-            delivery.send(signal, to: connection) { message in
-                try message.append(interface.name)
-                try interface.appendProperties(to: message, path: path, only: names)
-                try message.append(strings: invalidated)
-            }
+            try message.append(interface.name)
+            try interface.appendProperties(to: message, path: path, only: names)
+            try message.append(strings: invalidated)
         }
     }
 
@@ -218,7 +222,7 @@ final class Announcer {
         _ signal: ManagerSignal, about application: Registered,
         _ body: (borrowing Message) throws -> Void = { _ in }
     ) {
-        delivery.send(.manager(signal), to: subscribers(of: application)) { message in
+        delivery.send(.manager(signal), of: application.user, to: subscribers(of: application)) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
             try message.append(application.pid)
@@ -228,11 +232,24 @@ final class Announcer {
 }
 
 extension Announcement {
+    /// The dictionary among the signal's arguments.
+    fileprivate func entries(of application: Registered) -> [(String, Variant)] {
+        switch payload {
+        case .none: signal == .willFinishLaunching ? application.launchOptions : []
+        case .urls(_, options: let fields), .activity(_, info: let fields),
+            .message(from: _, name: _, payload: let fields):
+            Variant.entries(inFields: fields)
+        case .until, .level, .cause, .event, .edge: []
+        }
+    }
+
     /// Appends the signal's arguments.
-    fileprivate func append(to message: borrowing Message, _ application: Registered) throws {
+    ///
+    /// - Parameter entries: the dictionary among them.
+    fileprivate func append(to message: borrowing Message, _ entries: [(String, Variant)]) throws {
         switch payload {
         case .none:
-            if signal == .willFinishLaunching { try message.appendDictionary(application.launchOptions) }
+            if signal == .willFinishLaunching { try message.appendDictionary(entries) }
         case .until(let deadline, let number):
             try message.append(number)
             try message.append(deadline)
@@ -242,16 +259,16 @@ extension Announcement {
             try message.append(change.rawValue)
         case .event(let event):
             try message.append(event.rawValue)
-        case .urls(let urls, let options):
+        case .urls(let urls, _):
             try message.append(strings: urls)
-            try message.appendDictionary(Variant.entries(inFields: options))
-        case .activity(let type, let info):
+            try message.appendDictionary(entries)
+        case .activity(let type, _):
             try message.append(type)
-            try message.appendDictionary(Variant.entries(inFields: info))
-        case .message(let sender, let name, let payload):
+            try message.appendDictionary(entries)
+        case .message(let sender, let name, _):
             try message.append(sender)
             try message.append(name)
-            try message.appendDictionary(Variant.entries(inFields: payload))
+            try message.appendDictionary(entries)
         case .edge(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)

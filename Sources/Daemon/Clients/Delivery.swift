@@ -31,11 +31,14 @@ final class Delivery {
     /// Whether the process behind a connection runs. Nothing is sent to a suspended process.
     private let isReachable: (Connection) -> Bool
     private var withheld: Set<ConnectionName> = []
-    /// The number of signals that each user's connections were sent in this step.
-    private var sent: [UInt32: Int] = [:]
+    /// What each user's connections were sent in this step.
+    private var sent: [UInt32: Load] = [:]
     /// Enough to send the few subscribers of a desktop everything about its applications. If one user creates
     /// 64 subscribers, they get `Resync`.
     private static let mostInStep = 384
+    /// The most that these signals carry. The signal that reaches the limit is sent.
+    private static let mostWeightInStep = 640 << 10
+    private let share: WorkShare
     /// The most pings that one user's connections may leave unanswered. The bus takes 128 unanswered calls of ours in
     /// all: dbus-daemon(1), "max_replies_per_connection".
     private static let mostPings = 24
@@ -47,11 +50,33 @@ final class Delivery {
     private static let pause: Microseconds = 1_000_000
     private let now: () -> Microseconds
 
+    private struct Load {
+        var signals = 0
+        var weight = 0
+    }
+
+    /// What a signal carries.
+    private struct Size {
+        let bytes: Int
+        /// What it costs to write it and to send it, in bytes of a long text.
+        let weight: Int
+
+        /// What one value costs besides its bytes.
+        private static let weightOfValue = 32
+
+        init(_ message: borrowing Message) throws(BusFailure) {
+            let (bytes, values) = try message.measure()
+            self.bytes = bytes
+            weight = bytes + Self.weightOfValue * values
+        }
+    }
+
     init(
         bus: Bus, connections: Connections, journal: Journal, now: @escaping () -> Microseconds,
-        isReachable: @escaping (Connection) -> Bool
+        share: WorkShare, isReachable: @escaping (Connection) -> Bool
     ) {
         self.now = now
+        self.share = share
         self.bus = bus
         self.connections = connections
         self.journal = journal
@@ -59,36 +84,72 @@ final class Delivery {
     }
 
     /// Sends a signal of an object to the connections that `wants` picks.
+    ///
+    /// - Parameter owner: the user who is charged for what the bus must pass on; nil: nobody.
     func send(
-        _ signal: SignalName, to wants: (Connection) -> Bool, _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, of owner: UInt32? = nil, to wants: (Connection) -> Bool,
+        _ body: (borrowing Message) throws -> Void
     ) {
+        sendEach(signal, of: owner, to: wants) { message, _ in try body(message) }
+    }
+
+    /// The same, where what a connection is sent depends on the connection. It is much the same for all of them.
+    func sendEach(
+        _ signal: SignalName, of owner: UInt32?, to wants: (Connection) -> Bool,
+        _ body: (borrowing Message, Connection) throws -> Void
+    ) {
+        var size: Size?
+        var count = 0
         for connection in connections.all where wants(connection) {
-            send(signal, to: connection, body)
+            if send(signal, to: connection, &size, { try body($0, connection) }) { count += 1 }
         }
+        charge(size, times: count, to: owner)
     }
 
     /// Sends a signal to one connection, unless it does not read.
     func send(
-        _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, of owner: UInt32?, to connection: Connection,
+        _ body: (borrowing Message) throws -> Void
     ) {
-        guard !connection.flow.isWithheld, sent[connection.user, default: 0] < Self.mostInStep,
-            isReachable(connection)
+        var size: Size?
+        if send(signal, to: connection, &size, body) { charge(size, times: 1, to: owner) }
+    }
+
+    /// - Parameter size: of the signal; found out if it is not known yet.
+    /// - Returns: whether it was sent.
+    private func send(
+        _ signal: SignalName, to connection: Connection, _ size: inout Size?,
+        _ body: (borrowing Message) throws -> Void
+    ) -> Bool {
+        let load = sent[connection.user] ?? Load()
+        guard !connection.flow.isWithheld, load.signals < Self.mostInStep,
+            load.weight < Self.mostWeightInStep, isReachable(connection)
         else {
             withhold(connection)
-            return
+            return false
         }
-        sent[connection.user, default: 0] += 1
-        post(signal, to: connection, body)
+        post(signal, to: connection, &size, body)
+        sent[connection.user] = Load(
+            signals: load.signals + 1, weight: load.weight + (size?.weight ?? 0))
         keepFlow(connection)
+        return true
     }
 
     /// Sends a signal to the delegate. The life cycle has decided that the delegate can read it.
     func sendToDelegate(
-        _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, of owner: UInt32, to connection: Connection,
+        _ body: (borrowing Message) throws -> Void
     ) {
         if connection.flow.isCutOff { return }
-        post(signal, to: connection, body)
+        var size: Size?
+        post(signal, to: connection, &size, body)
+        charge(size, times: 1, to: owner)
         keepFlow(connection)
+    }
+
+    private func charge(_ size: Size?, times count: Int, to owner: UInt32?) {
+        guard let size, let owner else { return }
+        share.charge(handingOn: size.bytes * count, to: owner, at: now())
     }
 
     /// Must be called after each step, and after anything else that has sent many signals.
@@ -133,17 +194,20 @@ final class Delivery {
         connection.flow.isWithheld = false
         connection.flow.sent = 0
         withheld.remove(connection.name)
-        post(.manager(.resync), to: connection) { _ in }
+        var size: Size?
+        post(.manager(.resync), to: connection, &size) { _ in }
     }
 
     private func post(
-        _ signal: SignalName, to connection: Connection, _ body: (borrowing Message) throws -> Void
+        _ signal: SignalName, to connection: Connection, _ size: inout Size?,
+        _ body: (borrowing Message) throws -> Void
     ) {
         journal.attempt(.warning, "cannot send \(signal.member) of \(signal.path) to \(connection.name)") {
             let message = try bus.newSignal(
                 path: signal.path, interface: signal.interface, member: signal.member, to: connection.name)
             try body(message)
             try bus.send(message)
+            if size == nil { size = try Size(message) }
         }
     }
 

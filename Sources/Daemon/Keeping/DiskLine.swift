@@ -1,6 +1,8 @@
 import AppStateBus
+import LifeCycle
 
-/// Work that waits for the disk. Users take turns, and each user's work is done in the order in which it came.
+/// Work that waits for the disk. Users take turns, and each user's work is done in the order in which it came. A user
+/// who has used up the share of the daemon's time waits.
 struct DiskLine {
     enum Work {
         /// Writes the record of the application, or removes it if there is nothing to record.
@@ -17,6 +19,11 @@ struct DiskLine {
             case .save(_, let call), .load(let call, _), .open(let call): call
             case .record, .drop: nil
             }
+        }
+
+        /// The bytes of a client's that it writes.
+        var writtenBytes: Int {
+            if case .save(let content, _) = self { Int(clamping: content.size) } else { 0 }
         }
 
         fileprivate var isRecord: Bool { if case .record = self { true } else { false } }
@@ -63,11 +70,22 @@ struct DiskLine {
         queues[user, default: []].append(job)
     }
 
-    /// The next job, which is under way from now on; nil: a job is already under way, or none waits.
-    mutating func begin() -> Job? {
-        guard current == nil, let user = users.first, let job = queues[user]?.first else { return nil }
-        users.removeFirst()
-        queues[user]?.removeFirst()
+    /// The next job, of the first user who has a share left; it is under way from now on. Nobody's turn comes while a
+    /// job is under way.
+    ///
+    /// - Parameter share: nil: no user's work waits for a share.
+    mutating func begin(within share: WorkShare?, at now: Microseconds) -> WorkShare.Place<Job> {
+        guard current == nil, !users.isEmpty else { return .nobody }
+        switch share?.turn(in: users, at: now, of: { $0 }) ?? .now(users.startIndex) {
+        case .now(let index): return take(users.remove(at: index))
+        case .later(let due): return .later(due)
+        case .nobody: return .nobody
+        }
+    }
+
+    /// Takes the first job of a user, who comes behind all others now.
+    private mutating func take(_ user: UInt32) -> WorkShare.Place<Job> {
+        guard let job = queues[user]?.removeFirst() else { return .nobody }
         if queues[user]?.isEmpty == true {
             queues[user] = nil
         } else {
@@ -75,7 +93,7 @@ struct DiskLine {
         }
         if job.work.isRecord { records.remove(job.kept) }
         current = job
-        return job
+        return .now(job)
     }
 
     /// Ends the job that was under way and returns it.

@@ -7,8 +7,8 @@ import Systemd
 
 /// Keeps the data that outlives an application, the daemon and the boot: how the application ended, and its
 /// saved state (lifecycle.md § 7). The index is in memory. Only a worker accesses the disk; it does one job
-/// at a time, and users take turns. The worker is separate because work that waits for memory must not wait
-/// for a slow disk.
+/// at a time, users take turns, and the work is charged to the user's share of the daemon's time. The worker is
+/// separate because work that waits for memory must not wait for a slow disk.
 final class Keeper {
     private final class SharedFile: Sendable {
         let descriptor: Descriptor
@@ -54,7 +54,13 @@ final class Keeper {
     private let state: RuntimeState?
     private let journal: Journal
     private let worker: Worker<UInt32, Outcome>
+    private let share: WorkShare
+    private let now: () -> Microseconds
     private var source: Source?
+    /// Goes on when a user has a share again.
+    private var timer: Timer?
+    /// The daemon ends: no work waits for a share any longer.
+    private var isEnding = false
     /// Whether the data of an earlier daemon has been read. Before that, nothing is kept.
     private(set) var isOpen = false
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
@@ -72,14 +78,20 @@ final class Keeper {
     ///
     /// - Parameter state: contains the data that is not yet on the disk: ends, and which saved state must be
     ///   dropped.
-    init?(files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal) throws {
+    init?(
+        files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal,
+        now: @escaping () -> Microseconds, share: WorkShare
+    ) throws {
         guard let files else { return nil }
         self.files = files
         self.boot = boot
         self.state = state
         self.journal = journal
+        self.now = now
+        self.share = share
         worker = try Worker(name: "appstated-disk", limit: 1, idleMilliseconds: 1_000)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+        timer = try loop.timer { [weak self] in self?.doNext() }
     }
 
     /// Reads the data of an earlier daemon, once this daemon has the name on the bus. If the disk does not
@@ -335,11 +347,18 @@ final class Keeper {
     }
 
     private func doNext() {
-        while isOpen, let job = line.begin() {
-            switch worker.submit(job.kept.user, self.job(for: job)) {
-            case .accepted: return
-            case .full: preconditionFailure("the disk's worker does one job at a time")
-            case .failed(let failure): finish(.failed(failure))
+        while isOpen {
+            switch line.begin(within: isEnding ? nil : share, at: now()) {
+            case .nobody: return
+            case .later(let due):
+                timer?.arm(at: due)
+                return
+            case .now(let job):
+                switch worker.submit(job.kept.user, self.job(for: job)) {
+                case .accepted: return
+                case .full: preconditionFailure("the disk's worker does one job at a time")
+                case .failed(let failure): finish(.failed(failure))
+                }
             }
         }
     }
@@ -417,10 +436,18 @@ final class Keeper {
             if case .found(let found) = finished.value {
                 adopt(found)
             } else {
+                charge(finished.processorTime)
                 finish(finished.value)
                 doNext()
             }
         }
+    }
+
+    /// Charges the user of the job that was under way.
+    private func charge(_ processorTime: Microseconds) {
+        guard let job = line.current else { return }
+        share.charge(processorTime, to: job.kept.user, at: now())
+        share.charge(writing: job.work.writtenBytes, to: job.kept.user, at: now())
     }
 
     /// Waits for the job that is under way; false: it was not done in time.
@@ -510,6 +537,8 @@ final class Keeper {
     /// The daemon ends. Does the waiting work, unless the disk is slow. Calls that still wait after that get
     /// an error.
     func finish() {
+        isEnding = true
+        doNext()
         let end = Clock.monotonicMicroseconds + Self.patience
         while line.current != nil {
             if takeResult(until: end) { continue }
@@ -519,6 +548,7 @@ final class Keeper {
         isOpen = false
         repeat {
             line.end()?.work.call?.fail(.failed("appstated is ending, and the disk has not answered"))
-        } while line.begin() != nil
+            _ = line.begin(within: nil, at: now())
+        } while line.current != nil
     }
 }

@@ -17,6 +17,9 @@ final class WorkShare {
     /// other users waits behind a long answer.
     private static let weightOfBus = 20
 
+    /// How fast a disk takes what users save, at a guess. Other users' work waits for it meanwhile.
+    private static let bytesToDiskPerMicrosecond = 256
+
     private var paces: [UInt32: Pace] = [:]
 
     /// When this user's work continues; a time in the past means now. Root has no limit, because root can also end the
@@ -48,6 +51,11 @@ final class WorkShare {
     /// Charges the user for an answer of this many bytes that the bus must pass on.
     func charge(handingOn bytes: Int, to user: UInt32, at now: Microseconds) {
         charge(Microseconds(Self.weightOfBus * bytes / Self.bytesPerMicrosecond), to: user, at: now)
+    }
+
+    /// Charges the user for this many bytes that were written to the disk.
+    func charge(writing bytes: Int, to user: UInt32, at now: Microseconds) {
+        charge(Microseconds(bytes / Self.bytesToDiskPerMicrosecond), to: user, at: now)
     }
 
     /// Charges the user for something that took this much processor time, the daemon's or the bus's.
