@@ -62,6 +62,11 @@ final class Agents {
             self.answered = answered
             self.failed = failed
         }
+
+        func end(with refusal: MethodError?, _ reply: borrowing Message) {
+            guard let refusal else { return answered(reply) }
+            failed(refusal)
+        }
     }
 
     /// What the agents of one user have to do.
@@ -215,10 +220,16 @@ final class Agents {
     }
 
     private func haveAnswer(to call: Call, _ reply: borrowing Message, isLate: Bool) {
-        let error = reply.error
-        // libsystemd reads the whole text of an error before anybody else sees it.
-        share.charge(handingOn: reply.errorSize, to: call.user, at: Clock.monotonicMicroseconds)
-        let isFromAgent = reply.sender == call.agent
+        let (error, size, sender) = (reply.error, reply.errorSize, reply.sender)
+        // libsystemd reads the whole text of an error before our code sees it.
+        share.charge(handingOn: size, to: call.user, at: Clock.monotonicMicroseconds)
+        noteAnswer(to: call, error, isFromAgent: sender == call.agent, isLate: isLate)
+        // What follows from this answer comes before what waits: a program at its gate runs before the next is started.
+        call.end(with: error.map(Self.refusal), reply)
+        advance()
+    }
+
+    private func noteAnswer(to call: Call, _ error: MethodError?, isFromAgent: Bool, isLate: Bool) {
         // Earlier, the bus has answered, because the agent has left.
         let isOpen = !isFromAgent && isLate && error?.isNoReply == true && connections[call.agent] != nil
         if isOpen { unanswered[call.agent, default: Unanswered(user: call.user)].count += 1 }
@@ -227,13 +238,6 @@ final class Agents {
             if isOpen { $0.unanswered += 1 }
             if isFromAgent || isOpen { $0.isAnswering = isFromAgent }
         }
-        // What follows from this answer comes before what waits: a program at its gate runs before the next is started.
-        if let error {
-            call.failed(Self.refusal(error))
-        } else {
-            call.answered(reply)
-        }
-        advance()
     }
 
     /// Sends what waits, as far as there is room, and ends what waits in vain.
