@@ -13,11 +13,19 @@ public struct Configuration {
 
         /// The administrator's file, and the user's on top of it (XDG Base Directory Specification).
         public static var system: Source {
-            func directory(_ name: String, _ below: String = "") -> String? {
-                Environment[name].flatMap { $0.hasPrefix("/") ? $0 + below : nil }
-            }
-            let own = directory("XDG_CONFIG_HOME") ?? directory("HOME", "/.config")
-            return .layers((["/etc", own].compactMap(\.self)).map { $0 + "/appstated/session.conf" })
+            .layers(["/etc/appstated/session.conf", ownFile()].compactMap(\.self))
+        }
+    }
+
+    /// The user's own file, which may not exist; nil if the user has no directory for it.
+    ///
+    /// - Parameter environment: returns the value of a variable; nil: it is not set, or empty.
+    public static func ownFile(environment: (String) -> String? = { Environment[$0] }) -> String? {
+        func directory(_ name: String, _ below: String = "") -> String? {
+            environment(name).flatMap { $0.hasPrefix("/") ? $0 + below : nil }
+        }
+        return (directory("XDG_CONFIG_HOME") ?? directory("HOME", "/.config")).map {
+            $0 + "/appstated/session.conf"
         }
     }
 
@@ -50,12 +58,6 @@ public struct Configuration {
     ///
     /// - Parameter name: the name of the text, for complaints.
     public init(text: String, name: String) { take(ConfigurationFile(text, name: name)) }
-
-    /// The user's own file, which may not exist; nil if the user has no directory for it.
-    public static var ownFile: String? {
-        guard case .layers(let paths) = Source.system, paths.count > 1 else { return nil }
-        return paths.last
-    }
 
     /// Reads the files that exist. Never fails: rejected lines become complaints.
     public init(reading source: Source) {

@@ -54,33 +54,3 @@ extension CompletionKind {
         .shellCommand("appstatectl complete \(words.rawValue) 2>/dev/null")
     }
 }
-
-extension EntryDirectories {
-    /// The ids of all entries that are not hidden, in alphabetical order. A subdirectory becomes part of the id:
-    /// `kde4/foo.desktop` is `kde4-foo`.
-    var ids: [String] {
-        var found: Set<String> = []
-        for directory in data { Self.collect("\(directory)/applications", "", &found, depth: 0) }
-        return found.filter { (try? entry($0)) != nil }.sorted()
-    }
-
-    private static let suffix = ".desktop"
-    /// A link may lead back to a directory above it.
-    private static let greatestDepth = 4
-
-    private static func collect(_ path: String, _ prefix: String, _ found: inout Set<String>, depth: Int) {
-        guard depth <= greatestDepth, let directory = opendir(path) else { return }
-        defer { closedir(directory) }
-        while let entry = readdir(directory) {
-            let name = withUnsafeBytes(of: &entry.pointee.d_name) { bytes in
-                String(decoding: bytes.prefix { $0 != 0 }, as: UTF8.self)
-            }
-            if name.hasPrefix(".") { continue }
-            if name.hasSuffix(suffix) {
-                found.insert(prefix + name.dropLast(suffix.count))
-            } else {
-                collect("\(path)/\(name)", "\(prefix)\(name)-", &found, depth: depth + 1)
-            }
-        }
-    }
-}

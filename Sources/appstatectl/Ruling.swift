@@ -64,7 +64,7 @@ struct RuleCommand: ParsableCommand {
         guard !rule.pattern.isEmpty, !rule.pattern.contains(where: \.isNewline) else {
             throw ValidationError("A rule needs a pattern without line breaks.")
         }
-        guard let path = Configuration.ownFile else {
+        guard let path = Configuration.ownFile() else {
             throw Failure("there is no place for your configuration: neither HOME nor XDG_CONFIG_HOME is set")
         }
         guard delete || !assignments.isEmpty else { return try show(rule) }
@@ -170,7 +170,7 @@ struct Rules: ParsableCommand {
             }
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
-        if let reason = try SessionAgent.absence(file: Configuration.ownFile, bus: bus.address) {
+        if let reason = try SessionAgent.absence(file: Configuration.ownFile(), bus: bus.address) {
             Terminal.warn("appstatectl: the rules are not applied: \(reason)")
         }
     }

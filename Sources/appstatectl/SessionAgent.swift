@@ -23,13 +23,7 @@ enum SessionAgent {
             let address = environment["DBUS_SYSTEM_BUS_ADDRESS"]
             guard SessionAgent.normal(address) == SessionAgent.normal(bus) else { return false }
             guard let file, ownConfiguration == nil else { return true }
-            func directory(_ name: String, _ below: String = "") -> String? {
-                environment[name].flatMap { $0.hasPrefix("/") ? $0 + below : nil }
-            }
-            guard let directory = directory("XDG_CONFIG_HOME") ?? directory("HOME", "/.config") else {
-                return false
-            }
-            let theirs = directory + "/appstated/session.conf"
+            guard let theirs = Configuration.ownFile(environment: { environment[$0] }) else { return false }
             return theirs == file
                 || SessionAgent.resolved(theirs).map { $0 == SessionAgent.resolved(file) } ?? false
         }
@@ -70,17 +64,11 @@ enum SessionAgent {
     }
 
     private static func start(of pid: Int32) -> Start {
-        func words(_ name: String) -> [String] {
-            let bytes = (try? WholeFile.read("/proc/\(pid)/\(name)")) ?? []
-            return bytes.split(separator: 0).map { String(decoding: $0, as: UTF8.self) }
-        }
-        let variables = words("environ").compactMap { line -> (String, String)? in
-            guard let equals = line.firstIndex(of: "="), line.index(after: equals) < line.endIndex else {
-                return nil
-            }
-            return (String(line[..<equals]), String(line[line.index(after: equals)...]))
-        }
-        return Start(arguments: words("cmdline"), environment: Dictionary(variables) { first, _ in first })
+        let line = (try? WholeFile.read("/proc/\(pid)/cmdline")) ?? []
+        let variables = Environment.variables(of: "\(pid)").filter { !$0.value.isEmpty }
+        return Start(
+            arguments: line.split(separator: 0).map { String(decoding: $0, as: UTF8.self) },
+            environment: Dictionary(variables.map { ($0.name, $0.value) }) { first, _ in first })
     }
 
     /// An address in the form that others are compared with: without the id of the bus.

@@ -589,11 +589,7 @@ private final class Stage {
         && Programs.built("appstated") != nil && Programs.built("appstatectl") != nil
 
     init() throws {
-        let policies = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appendingPathComponent("dbus").path
-        bus = try PrivateBus(
-            policyDirectories: [policies],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"org.appstate1\"/></policy>")
+        bus = try PrivateBus.forDaemon()
         let configuration = bus.directory + "/appstated.conf"
         // Other programs on this machine must not cause reclaims: no source, no pressure.
         try "[Pressure]\nSource=/none".write(toFile: configuration, atomically: true, encoding: .utf8)

@@ -23,11 +23,7 @@ struct HoldCommandTests {
         static let path = "/org/appstate1/application/7"
 
         init() throws {
-            let policies = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-                .deletingLastPathComponent().deletingLastPathComponent().appendingPathComponent("dbus").path
-            bus = try PrivateBus(
-                policyDirectories: [policies],
-                policy: "<policy user=\"\(getuid())\"><allow own=\"org.appstate1\"/></policy>")
+            bus = try PrivateBus.forDaemon()
             loop = try EventLoop()
             daemon = try Bus.open(address: bus.address)
             let application = Interface(

@@ -25,11 +25,7 @@ struct LaunchCommandTests {
         var known: Set<String>?
 
         init() throws {
-            let policies = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-                .deletingLastPathComponent().deletingLastPathComponent().appendingPathComponent("dbus").path
-            bus = try PrivateBus(
-                policyDirectories: [policies],
-                policy: "<policy user=\"\(getuid())\"><allow own=\"org.appstate1\"/></policy>")
+            bus = try PrivateBus.forDaemon()
             loop = try EventLoop()
             daemon = try Bus.open(address: bus.address)
             for name in ["data", "data/applications", "config", "files"] {

@@ -146,7 +146,7 @@ final class Announcer {
     /// The pressure is the machine's: every client may know it.
     func memoryPressureChanged(_ level: MemoryPressure) {
         delivery.send(.manager(.memoryPressureChanged), to: \.isSubscribed) { try $0.append(level.rawValue) }
-        managerChanged(.memoryPressure) { $0.followsManager || $0.isSubscribed }
+        managerChanged(.memoryPressure)
     }
 
     /// Each reporter is sent its own windows only.
@@ -163,13 +163,11 @@ final class Announcer {
     }
 
     func detectionChanged() {
-        managerChanged(.stopDetection) { $0.followsManager || $0.isSubscribed }
+        managerChanged(.stopDetection)
     }
 
     func configurationChanged(_ properties: [ManagerProperty]) {
-        for property in properties {
-            managerChanged(property) { $0.followsManager || $0.isSubscribed }
-        }
+        for property in properties { managerChanged(property) }
     }
 
     /// The connections that subscribed to everything, except the delegate, which was sent its own signal.
@@ -195,7 +193,9 @@ final class Announcer {
             of: application.user, to: wants)
     }
 
-    private func managerChanged(_ property: ManagerProperty, to wants: (Connection) -> Bool) {
+    private func managerChanged(
+        _ property: ManagerProperty, to wants: (Connection) -> Bool = { $0.followsManager || $0.isSubscribed }
+    ) {
         propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], of: nil, to: wants)
     }
 

@@ -22,6 +22,29 @@ public struct EntryDirectories: Sendable {
         return entry
     }
 
+    /// The ids of all entries that are not hidden, in alphabetical order.
+    public var ids: [String] {
+        var found: Set<String> = []
+        for directory in data { Self.collect(in: "\(directory)/applications", "", &found, depth: 0) }
+        return found.filter { (try? entry($0)) != nil }.sorted()
+    }
+
+    /// A link may lead back to a directory above it.
+    private static let greatestDepth = 4
+
+    private static func collect(
+        in directory: String, _ prefix: String, _ found: inout Set<String>, depth: Int
+    ) {
+        guard depth <= greatestDepth else { return }
+        for name in TextFile.names(inDirectory: directory) where !name.hasPrefix(".") {
+            if name.hasSuffix(suffix) {
+                found.insert(prefix + name.dropLast(suffix.count))
+            } else {
+                collect(in: "\(directory)/\(name)", "\(prefix)\(name)-", &found, depth: depth + 1)
+            }
+        }
+    }
+
     /// The file of an id. Nil: there is none.
     public func path(of id: String) -> String? {
         for directory in data {

@@ -51,15 +51,7 @@ enum ProgramEnvironment {
     }
 
     private static var ours: [(name: String, value: String)] {
-        let whole = (try? WholeFile.read("/proc/self/environ")) ?? []
-        let variables = whole.split(separator: 0).compactMap { bytes -> (name: String, value: String)? in
-            guard let equals = bytes.firstIndex(of: UInt8(ascii: "=")) else { return nil }
-            return (
-                String(decoding: bytes[..<equals], as: UTF8.self),
-                String(decoding: bytes[(equals + 1)...], as: UTF8.self)
-            )
-        }
-        return variables.filter { !own.contains($0.name) }
+        Environment.variables(of: "self").filter { !own.contains($0.name) }
     }
 
     private static func merged(
