@@ -80,7 +80,7 @@ test:
 	@scripts/setup test
 	@scripts/test $(TEST_FLAGS)
 
-# make test-repeat RUNS=10 BUSY=4: all tests ten times, the second half beside four busy processes.
+# make test-repeat RUNS=10 BUSY=4: all tests ten times, every second time beside four busy processes.
 test-repeat:
 	@scripts/setup test
 	@RUNS=$(RUNS) BUSY=$(BUSY) scripts/repeat-tests $(TEST_FLAGS)
