@@ -84,6 +84,12 @@ public protocol ApplicationDelegate: AnyObject {
     /// The user or another program asks the application to open URLs.
     func application(_ application: Application, open urls: [String], options: [String: Value])
 
+    /// The user launches the application again while it runs. One that has no window opens one.
+    ///
+    /// - Parameter options: `activation-token`, with which a Wayland compositor lets the application raise a window, and
+    ///   `source-app-id`, the application that asked for the launch. Both may be absent.
+    func application(_ application: Application, reopen options: [String: Value])
+
     /// The user wants to continue an activity here that they began elsewhere or earlier.
     func application(_ application: Application, continue activity: UserActivity)
 
@@ -123,6 +129,7 @@ extension ApplicationDelegate {
     public func applicationProtectedDataWillBecomeUnavailable(_ application: Application) async {}
     public func applicationProtectedDataDidBecomeAvailable(_ application: Application) {}
     public func application(_ application: Application, open urls: [String], options: [String: Value]) {}
+    public func application(_ application: Application, reopen options: [String: Value]) {}
     public func application(_ application: Application, continue activity: UserActivity) {}
     public func application(_ application: Application, didReceive message: ReceivedMessage) {}
     public func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? { nil }

@@ -12,6 +12,8 @@ public enum ApplicationNotification: Hashable, Sendable {
     case protectedDataWillBecomeUnavailable
     case protectedDataDidBecomeAvailable
     case openURLs([String], options: [String: Value])
+    /// The application was launched again while it ran.
+    case reopen(options: [String: Value])
     case continueUserActivity(UserActivity)
     case didReceiveMessage(ReceivedMessage)
 }

@@ -159,6 +159,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case protectedDataWillBecomeUnavailable = "ProtectedDataWillBecomeUnavailable"
     case protectedDataDidBecomeAvailable = "ProtectedDataDidBecomeAvailable"
     case openURLs = "OpenURLs"
+    case reopen = "Reopen"
     case continueUserActivity = "ContinueUserActivity"
     case messageReceived = "MessageReceived"
     case backgroundTransferFinished = "BackgroundTransferFinished"
@@ -169,7 +170,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     /// The names and types of its arguments.
     public var arguments: [(name: String, type: String)] {
         switch self {
-        case .willFinishLaunching: [("options", "a{sv}")]
+        case .willFinishLaunching, .reopen: [("options", "a{sv}")]
         case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
             .protectedDataDidBecomeAvailable:
             []

@@ -178,6 +178,8 @@ public struct Application: Equatable, Sendable {
     public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
 
     public var isLaunching: Bool { launch != nil }
+    /// Its launch in the foreground is under way: it will show a window without being told to.
+    public var willAppear: Bool { isLaunching && isAssumedVisible }
     /// It was launched, and it is not known yet whether it will register itself.
     public var isBeingLaunched: Bool { awaitsOwnRegistration && launch != nil }
     public var isTerminating: Bool { termination != nil }

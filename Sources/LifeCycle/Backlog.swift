@@ -168,6 +168,7 @@ extension Announcement {
     fileprivate var fields: [String] {
         switch payload {
         case .urls(let urls, let options): [signal.rawValue, String(urls.count)] + urls + options
+        case .options(let options): [signal.rawValue] + options
         case .activity(let type, let info): [signal.rawValue, type] + info
         case .message(let sender, let name, let payload): [signal.rawValue, sender, name] + payload
         case .until(let deadline, let number): [signal.rawValue, String(number), String(deadline)]
@@ -196,6 +197,8 @@ extension Announcement {
             let urls = Array(fields.rest.prefix(count))
             fields.rest = fields.rest.dropFirst(count)
             self = .openURLs(urls, options: fields.takeRest())
+        case .reopen:
+            self = .reopen(options: fields.takeRest())
         case .continueUserActivity:
             guard let type = fields.text() else { return nil }
             self = .continueUserActivity(type, info: fields.takeRest())

@@ -97,6 +97,8 @@ public struct Announcement: Hashable, Sendable {
         case event(UnresponsiveEvent)
         /// URLs to open, and the options, as fields.
         case urls([String], options: [String])
+        /// The options with which it is launched again, as fields.
+        case options([String])
         /// A user activity to continue: its type and its info, as fields.
         case activity(String, info: [String])
         /// A message: its sender, its name and its payload, as fields.
@@ -113,6 +115,13 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.openURLs, .urls(urls, options: options))
     }
 
+    /// It is launched again, with nothing to open.
+    ///
+    /// - Parameter options: a dictionary, as fields.
+    public static func reopen(options: [String]) -> Announcement {
+        Announcement(.reopen, .options(options))
+    }
+
     /// - Parameter info: a dictionary, as fields.
     public static func continueUserActivity(_ type: String, info: [String]) -> Announcement {
         Announcement(.continueUserActivity, .activity(type, info: info))
@@ -127,7 +136,7 @@ public struct Announcement: Hashable, Sendable {
     /// that cannot read.
     var isDelivery: Bool {
         switch payload {
-        case .urls, .activity, .message: true
+        case .urls, .options, .activity, .message: true
         case .none, .until, .level, .cause, .edge, .event: false
         }
     }
@@ -139,6 +148,7 @@ public struct Announcement: Hashable, Sendable {
         func sum(_ texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count + 1 } }
         return switch payload {
         case .urls(let urls, let options): sum(urls) + sum(options)
+        case .options(let options): sum(options)
         case .activity(let type, let info): type.utf8.count + sum(info)
         case .message(let sender, let name, let payload): sender.utf8.count + name.utf8.count + sum(payload)
         case .none, .until, .level, .cause, .edge, .event: 0

@@ -16,13 +16,14 @@ struct TellingTests {
     }
 
     @Test(
-        "URLs, an activity, a message, a time change and a lock arrive in the order in which they were sent")
+        "URLs, a second launch, an activity, a message, a time change and a lock arrive in the order in which they were sent")
     func events() throws {
         let (daemon, player) = try launched()
         try daemon.tell(.openURLs) { message in
             try message.append(strings: ["file:///a", "https://example.org"])
             try message.appendDictionary([])
         }
+        try daemon.tell(.reopen) { try $0.appendDictionary([("activation-token", .string("token"))]) }
         try daemon.tell(.continueUserActivity) { message in
             try message.append("org.example.editing")
             try message.appendDictionary([("note", .string("seven"))])
@@ -39,6 +40,7 @@ struct TellingTests {
         #expect(
             player.story.dropFirst(2) == [
                 "open not-running file:///a,https://example.org",
+                "reopen not-running token",
                 "continue not-running org.example.editing seven",
                 "didReceive not-running org.example.Other greet hello",
                 "significantTimeChange not-running midnight",

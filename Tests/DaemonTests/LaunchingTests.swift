@@ -21,6 +21,9 @@ struct LaunchingTests {
         private(set) var apps: [App] = []
         /// For the next launch: it may take longer to start than the daemon waits for the agent.
         private var spare: App?
+        private var filter: Slot?
+        /// The options of the latest `OpenURLs` and `Reopen`.
+        private(set) var options: [String: [String: Variant]] = [:]
 
         init(_ configuration: String = "") throws {
             daemon = try TestDaemon(configuration: configuration, keeps: true)
@@ -30,6 +33,15 @@ struct LaunchingTests {
                 spare = nil
                 apps.append(app)
                 return app.pid
+            }
+            filter = try client.bus.addFilter { [unowned self] message in
+                guard let member = message.member, ["OpenURLs", "Reopen"].contains(member) else {
+                    return false
+                }
+                if member == "OpenURLs" { _ = try? message.readStrings() }
+                let entries = (try? message.readDictionary()) ?? []
+                options[member] = Dictionary(entries.map { ($0.key, $0.value) }) { $1 }
+                return false
             }
             try prepare()
         }
@@ -194,6 +206,48 @@ struct LaunchingTests {
         #expect(scene.agent.presented[0].options == ["activation-token": .string("token")])
         try app.ask("settle")
         #expect(scene.signals(app).last == "OpenURLs")
+        try scene.client.settle()
+        #expect(scene.options["OpenURLs"] == ["activation-token": .string("token")])
+    }
+
+    @Test("a running application that is launched again is told so, unless it stays in the background")
+    func again() throws {
+        let scene = try Scene()
+        let app = try scene.launched([("launch-mode", .string("background"))]).app
+        _ = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
+        try app.ask("settle")
+        #expect(!scene.signals(app).contains("Reopen"))
+        _ = try scene.agent.launch(Self.id, [("activation-token", .string("token"))])
+        try app.ask("settle")
+        #expect(scene.signals(app).filter { $0 == "Reopen" }.count == 1)
+        try scene.client.settle()
+        #expect(scene.options["Reopen"] == ["activation-token": .string("token")])
+    }
+
+    @Test("a launch in the foreground that is under way is not told of another one")
+    func againDuringLaunch() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        let app = scene.apps[0]
+        _ = try app.register(Self.id)
+        #expect(try scene.agent.launch(Self.id) == path)
+        try app.application(path, "FinishLaunching")
+        try app.ask("settle")
+        #expect(!scene.signals(app).contains("Reopen"))
+    }
+
+    @Test("a launch in the background tells of one in the foreground once it has finished")
+    func againDuringBackgroundLaunch() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
+        let app = scene.apps[0]
+        _ = try app.register(Self.id)
+        #expect(try scene.agent.launch(Self.id) == path)
+        try app.ask("settle")
+        #expect(!scene.signals(app).contains("Reopen"))
+        try app.application(path, "FinishLaunching")
+        try app.ask("settle")
+        #expect(scene.signals(app).filter { $0 == "Reopen" }.count == 1)
     }
 
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")

@@ -139,6 +139,10 @@ final class Actor: ApplicationDelegate {
         say("text \(text)")
     }
 
+    func application(_ application: Application, reopen options: [String: Value]) {
+        tell("reopen", options["activation-token"]?.stringValue ?? "-")
+    }
+
     func application(_ application: Application, continue activity: UserActivity) {
         tell("continue", activity.type, activity.info["note"]?.stringValue ?? "-")
     }

@@ -80,6 +80,11 @@ extension Life {
         delegate.application(application, open: urls, options: options)
     }
 
+    func reopen(_ options: [String: Value]) {
+        application.post(.reopen(options: options))
+        delegate.application(application, reopen: options)
+    }
+
     func `continue`(_ activity: UserActivity) {
         application.post(.continueUserActivity(activity))
         delegate.application(application, continue: activity)

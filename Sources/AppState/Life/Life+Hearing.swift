@@ -157,6 +157,9 @@ extension Life {
             let urls = try message.readStrings()
             let options = [String: Value](try message.readDictionary())
             return { self.director.perform(.delivery) { self.open(urls, options) } }
+        case .reopen:
+            let options = [String: Value](try message.readDictionary())
+            return { self.director.perform(.delivery) { self.reopen(options) } }
         case .continueUserActivity:
             let type = try message.readString()
             let info = [String: Value](try message.readDictionary())

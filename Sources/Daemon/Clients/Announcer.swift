@@ -236,7 +236,7 @@ extension Announcement {
     fileprivate func entries(of application: Registered) -> [(String, Variant)] {
         switch payload {
         case .none: signal == .willFinishLaunching ? application.launchOptions : []
-        case .urls(_, options: let fields), .activity(_, info: let fields),
+        case .urls(_, options: let fields), .options(let fields), .activity(_, info: let fields),
             .message(from: _, name: _, payload: let fields):
             Variant.entries(inFields: fields)
         case .until, .level, .cause, .event, .edge: []
@@ -253,6 +253,8 @@ extension Announcement {
         case .until(let deadline, let number):
             try message.append(number)
             try message.append(deadline)
+        case .options:
+            try message.appendDictionary(entries)
         case .level(let level):
             try message.append(level.rawValue)
         case .cause(let change):

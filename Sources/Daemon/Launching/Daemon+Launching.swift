@@ -209,8 +209,9 @@ extension Daemon {
             let agent = agent(of: application.user, in: application.session)
             if !hasDelegate, !wish.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
             try perform(.bringForward(number, wish.words))
-            if hasDelegate, !wish.deliveries.isEmpty {
-                try perform(.deliver(number, wish.deliveries, wish.words))
+            let deliveries = deliveries(of: wish, to: application)
+            if hasDelegate, !deliveries.isEmpty {
+                try perform(.deliver(number, deliveries, wish.words))
             }
             let isShown = wish.launchMode == .foreground || !hasDelegate && !wish.urls.isEmpty
             guard isShown, let agent else { return answer(.success(number)) }
@@ -228,6 +229,13 @@ extension Daemon {
         } catch {
             answer(.failure(error))
         }
+    }
+
+    /// Those of the wish; if there are none and the application is to be seen, it is told that it is launched again.
+    private func deliveries(of wish: Wish, to application: Application) -> [Announcement] {
+        let given = wish.deliveries
+        let isLaunchedAgain = given.isEmpty && wish.launchMode == .foreground && !application.willAppear
+        return isLaunchedAgain ? [wish.reopening] : given
     }
 
     /// The application that resulted from a launch. If the program does not register itself, this may be a

@@ -88,7 +88,7 @@ struct Wish {
     var deliveries: [Announcement] {
         var found: [Announcement] = []
         if !urls.isEmpty {
-            found.append(.openURLs(urls, options: Variant.fields(of: withSource(payload))))
+            found.append(.openURLs(urls, options: Variant.fields(of: signed(payload))))
         }
         switch reason {
         case .activity:
@@ -108,10 +108,17 @@ struct Wish {
         return found
     }
 
-    /// A caller never names the sender itself.
-    private func withSource(_ entries: [String: Variant]) -> [String: Variant] {
+    /// The item for the delegate of a running application that is launched again with nothing to open.
+    var reopening: Announcement { .reopen(options: Variant.fields(of: signed([:]))) }
+
+    /// Adds the sender, which a caller never names itself, and the token, without which a Wayland compositor does not
+    /// let the application raise a window of its own.
+    private func signed(_ entries: [String: Variant]) -> [String: Variant] {
         var entries = entries
         entries[SenderKey.application] = source.map { .string($0.rawValue) }
+        if !activationToken.isEmpty {
+            entries[LaunchKey.activationToken.rawValue] = .string(activationToken)
+        }
         return entries
     }
 

@@ -56,6 +56,10 @@ final class Notes: ApplicationDelegate {
         for url in urls { window.text += read(url) }
     }
 
+    func application(_ application: Application, reopen options: [String: Value]) {
+        window.present()
+    }
+
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {
         RestorableState(text: window.text)
     }
