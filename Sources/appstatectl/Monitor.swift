@@ -24,71 +24,34 @@ final class Watcher {
     private let client: Client
     private let paths: Set<String>
     private let json: Bool
-    private let loop: EventLoop
+    private let subscription: Subscription
     private var names: [String: (id: String, pid: UInt32)] = [:]
-    /// The daemon to which the watcher is subscribed.
-    private var daemon: String?
-    private var slots: [Slot] = []
     private var sources: [Source] = []
 
     init(_ client: Client, only paths: Set<String>, json: Bool) throws {
         self.client = client
         self.paths = paths
         self.json = json
-        loop = try EventLoop()
+        subscription = try Subscription(client)
     }
 
-    /// Runs until it is interrupted (0) or the bus goes away (4). If the daemon comes back, for example after an
-    /// upgrade, the watcher subscribes again. `Resync` says that signals may have been missed.
+    /// Runs until it is interrupted (0) or the bus goes away (4). `Resync` says that signals may have been missed
+    /// while the daemon was away.
     func run() throws -> Int32 {
-        slots.append(
-            try client.bus.addFilter { [unowned self] message in
-                if message.isSignal { take(message) }
-                return false
-            })
-        slots.append(
-            try client.bus.watchOwner(
-                of: BusNames.service,
-                failed: { [unowned self] in leave("the bus does not report on \(BusNames.service): \($0)") },
-                handler: { [unowned self] _, owner in ownerChanged(to: owner) }))
         for signal in [SIGINT, SIGTERM] {
-            sources.append(try loop.onSignal(signal) { [unowned self] in loop.exit(code: 0) })
+            sources.append(try subscription.loop.onSignal(signal) { [unowned self] in subscription.end(0) })
         }
-        try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away", .notRunning) }
-        try subscribe()
-        Terminal.warn("listening")
-        try client.bus.attach(to: loop)
-        let code = try loop.run()
-        slots = []
-        return code
-    }
-
-    private func subscribe() throws {
-        daemon = try client.call(ManagerMethod.subscribe).sender
-        names = [:]
-        for row in try client.applications() { names[row.path] = (row.id, row.pid) }
-    }
-
-    private func ownerChanged(to owner: String?) {
-        // Our own call may have started this daemon.
-        if owner == daemon { return }
-        guard owner != nil else {
-            return Terminal.warn("appstatectl: appstated has left the bus; waiting for it to return")
+        return try subscription.run { [unowned self] again in
+            names = [:]
+            for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+            if again {
+                show(ManagerSignal.resync.rawValue, nil, [])
+            } else {
+                Terminal.warn("listening")
+            }
+        } heard: { [unowned self] message in
+            take(message)
         }
-        do {
-            try subscribe()
-            show(ManagerSignal.resync.rawValue, nil, [])
-        } catch let failure as Failure where failure.verdict == .notRunning {
-            // It has already left again. The next owner is announced, too.
-            return
-        } catch {
-            leave("\((error as? Failure)?.sentence ?? "\(error)")")
-        }
-    }
-
-    private func leave(_ sentence: String, _ verdict: Verdict = .refused) {
-        Terminal.warn("appstatectl: \(sentence)")
-        loop.exit(code: verdict.rawValue)
     }
 
     private func take(_ message: borrowing Message) {
@@ -147,7 +110,7 @@ final class Watcher {
         if let path, !paths.isEmpty, !paths.contains(path) { return }
         let name = path.flatMap { names[$0] }
         if json {
-            var members: [(String, JSON)] = [("time", .unsigned(loop.now)), ("signal", .string(member))]
+            var members: [(String, JSON)] = [("time", .unsigned(subscription.loop.now)), ("signal", .string(member))]
             if let path {
                 members.append(
                     ("application", .unsigned(UInt64(BusNames.applicationNumber(inPath: path) ?? 0))))

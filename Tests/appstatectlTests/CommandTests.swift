@@ -226,6 +226,33 @@ struct CommandTests {
         #expect(try monitor.waitForExit() == .exited(0))
     }
 
+    @Test("wait returns once the application is in one of the states")
+    func waitForState() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        #expect(try stage.run("wait", "--state", "background", "1").status == .exited(0))
+        let waiting = try stage.start("wait", "--state", "active", "--state", "suspended", "1")
+        try stage.suspend("1")
+        #expect(try waiting.waitForExit() == .exited(0))
+        #expect(waiting.output.isEmpty && waiting.errors.isEmpty)
+    }
+
+    @Test("wait returns once the application has ended, and fails if it was to be in a state first")
+    func waitForEnd() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        let ended = try stage.startWaiting("org.example.Editor")
+        let state = try stage.startWaiting("--state", "active", "org.example.Editor")
+        child.kill(SIGKILL)
+        #expect(try ended.waitForExit() == .exited(0))
+        #expect(try state.waitForExit() == .exited(3))
+        #expect(state.errors == "appstatectl: org.example.Editor has ended\n")
+        #expect(try stage.run("wait", "1").status == .exited(3))
+        #expect(try stage.run("wait", "--state", "asleep", "1").status == .exited(64))
+    }
+
     @Test("the effects of memory pressure are printed in readable units")
     func pressure() {
         let reclaimed = Watcher.words(
@@ -615,6 +642,17 @@ private final class Stage {
         try Child(
             Programs.built("appstatectl") ?? "appstatectl", arguments,
             environment: bus.environment.merging(environment) { $1 })
+    }
+
+    /// Starts `appstatectl wait`, and returns once it has subscribed.
+    func startWaiting(_ arguments: String...) throws -> Child {
+        let monitor = try Child(
+            "stdbuf", ["-oL", "dbus-monitor", "--address", bus.address, "member=Subscribe"])
+        // The bus says this to a connection that becomes a monitor.
+        try monitor.waitForLine(containing: "NameLost")
+        let waiting = try start(["wait"] + arguments, environment: [:])
+        try monitor.waitForLine(containing: "member=Subscribe")
+        return waiting
     }
 
     /// Suspends an application, and waits until it is: on a busy machine the answer may come first.
