@@ -31,7 +31,8 @@ struct AppStateCtl: ParsableCommand {
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
-            List.self, Show.self, Explain.self, History.self, Monitor.self, Wait.self, Status.self, Launch.self,
+            List.self, Show.self, Explain.self, History.self, Monitor.self, Wait.self, Status.self,
+            Launch.self,
             Open.self,
             Register.self,
             Unregister.self,

@@ -110,7 +110,9 @@ final class Watcher {
         if let path, !paths.isEmpty, !paths.contains(path) { return }
         let name = path.flatMap { names[$0] }
         if json {
-            var members: [(String, JSON)] = [("time", .unsigned(subscription.loop.now)), ("signal", .string(member))]
+            var members: [(String, JSON)] = [
+                ("time", .unsigned(subscription.loop.now)), ("signal", .string(member)),
+            ]
             if let path {
                 members.append(
                     ("application", .unsigned(UInt64(BusNames.applicationNumber(inPath: path) ?? 0))))
