@@ -139,7 +139,8 @@ final class RuleKeeper: DaemonSpeaker {
                 ApplicationMethod.configure, at: path,
                 { try $0.appendDictionary(rule.map { $0.rule.entries(named: $0.name) } ?? []) },
                 refused: { [unowned self] error in
-                    // The application has usually ended.
+                    // It has ended, or its user's rule no longer adopts it.
+                    if ErrorName(rawValue: error.name) == .noSuchApplication { return told[path] = .some(rule) }
                     if !line.tryAgain("does not accept the rule for \(path)", error) {
                         told[path] = .some(rule)
                     }

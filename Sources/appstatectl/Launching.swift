@@ -68,7 +68,7 @@ struct Open: ParsableCommand {
     func run() throws {
         let defaults = ApplicationDefaults()
         var orders: [LaunchOrder] = []
-        // All targets are checked before the first is opened: either all are opened, or none.
+        // If the application for one of them is not found, none is opened.
         for target in targets {
             let url = try Target.url(target)
             let handler = try Target.handler(of: url, defaults)
@@ -79,12 +79,20 @@ struct Open: ParsableCommand {
             }
         }
         let client = try bus.connect()
-        let paths = try orders.map { try client.launch($0) }
-        if output.json {
-            Terminal.emit(JSON.array(paths.map(Launch.json)))
-        } else {
-            for path in paths { Terminal.emit(Line(path)) }
+        var paths: [String] = []
+        var first: Failure?
+        for order in orders {
+            do {
+                let path = try client.launch(order)
+                paths.append(path)
+                if !output.json { Terminal.emit(Line(path)) }
+            } catch let failure as Failure where failure.verdict != .notRunning {
+                Terminal.warn("appstatectl: \(failure.sentence)")
+                first = first ?? failure
+            }
         }
+        if output.json { Terminal.emit(JSON.array(paths.map(Launch.json))) }
+        if let first { throw ExitCode(first.verdict.rawValue) }
     }
 }
 

@@ -17,7 +17,7 @@ struct AppStateCtl: ParsableCommand {
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
-            monitor starts only if it finds all of them.
+            monitor starts only if it finds all of them, except that no application need have an id yet.
 
             On a terminal, the lines of list, show, explain, history, status and rules are cut to its width, or \
             to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \

@@ -9,28 +9,54 @@ struct Monitor: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
-    @Argument(help: "Only these applications.", completion: .applications) var apps: [String] = []
+    @Argument(
+        help: "Only these applications; of an id, all that have it, now or later.", completion: .applications)
+    var apps: [String] = []
 
     func run() throws {
         let client = try bus.connect()
-        let paths = Set(try apps.map { try client.path(of: $0) })
-        let watcher = try Watcher(client, only: paths, json: output.json)
+        let filter = try Watcher.Filter(apps, client)
+        let watcher = try Watcher(client, only: filter, json: output.json)
         throw ExitCode(try watcher.run())
     }
 }
 
 /// Subscribes, and prints the signals that arrive.
 final class Watcher {
+    /// The applications that are shown; empty: all of them.
+    struct Filter {
+        private var paths: Set<String> = []
+        private var ids: Set<String> = []
+
+        /// - Parameter names: what users call applications. No application need have the id yet.
+        init(_ names: [String], _ client: Client) throws {
+            for name in names {
+                guard ApplicationID(name) != nil, UInt32(name) == nil else {
+                    paths.insert(try client.path(of: name))
+                    continue
+                }
+                ids.insert(name)
+                if try !client.applications().contains(where: { $0.id == name }) {
+                    Terminal.warn("appstatectl: no application \"\(name)\" yet")
+                }
+            }
+        }
+
+        func shows(_ path: String, _ id: String?) -> Bool {
+            paths.isEmpty && ids.isEmpty || paths.contains(path) || id.map { ids.contains($0) } ?? false
+        }
+    }
+
     private let client: Client
-    private let paths: Set<String>
+    private let filter: Filter
     private let json: Bool
     private let subscription: Subscription
     private var names: [String: (id: String, pid: UInt32)] = [:]
     private var sources: [Source] = []
 
-    init(_ client: Client, only paths: Set<String>, json: Bool) throws {
+    init(_ client: Client, only filter: Filter, json: Bool) throws {
         self.client = client
-        self.paths = paths
+        self.filter = filter
         self.json = json
         subscription = try Subscription(client)
     }
@@ -107,8 +133,8 @@ final class Watcher {
     }
 
     private func show(_ member: String, _ path: String?, _ arguments: [(String, JSON)]) {
-        if let path, !paths.isEmpty, !paths.contains(path) { return }
         let name = path.flatMap { names[$0] }
+        if let path, !filter.shows(path, name?.id) { return }
         if json {
             var members: [(String, JSON)] = [
                 ("time", .unsigned(subscription.loop.now)), ("signal", .string(member)),

@@ -20,15 +20,15 @@ final class Subscription {
     ///
     /// - Parameters:
     ///   - subscribed: called after each subscription. Again: signals may have been missed.
-    ///   - heard: gets each signal.
+    ///   - heard: gets each signal of the daemon. The bus lets any user send signals to this connection.
     /// - Returns: the exit status.
     func run(
         subscribed: @escaping (_ again: Bool) throws -> Void, heard: @escaping (borrowing Message) -> Void
     ) throws -> Int32 {
         self.subscribed = subscribed
         slots.append(
-            try client.bus.addFilter { message in
-                if message.isSignal { heard(message) }
+            try client.bus.addFilter { [unowned self] message in
+                if message.isSignal, message.sender == daemon { heard(message) }
                 return false
             })
         slots.append(

@@ -90,4 +90,14 @@ struct ConfigurationFileTests {
         #expect(file.assignments == [])
         #expect(file.complaints == [])
     }
+
+    @Test("a link to /dev/null is an empty file, and any other device a complaint")
+    func masked() throws {
+        let directory = try TemporaryDirectory()
+        try FileManager.default.createSymbolicLink(
+            atPath: directory.path + "/masked.conf", withDestinationPath: "/dev/null")
+        let masked = ConfigurationFile(reading: directory.path + "/masked.conf", mayBeMissing: false)
+        #expect(masked.complaints.isEmpty && masked.sections.isEmpty)
+        #expect(ConfigurationFile(reading: "/dev/zero", mayBeMissing: false).complaints.count == 1)
+    }
 }

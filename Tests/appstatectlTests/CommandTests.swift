@@ -226,6 +226,38 @@ struct CommandTests {
         #expect(try monitor.waitForExit() == .exited(0))
     }
 
+    @Test("monitor shows all applications that have an id, also those that are registered later")
+    func monitorID() throws {
+        let stage = try Stage()
+        let monitor = try stage.start("monitor", "org.example.Editor")
+        try monitor.waitForLine(containing: "no application \"org.example.Editor\" yet")
+        try monitor.waitForLine(containing: "listening")
+        let child = try Child("sleep", ["1000"])
+        let other = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Other", "\(other.pid)")
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        try monitor.waitForLine(containing: "ApplicationAdded")
+        child.kill(SIGKILL)
+        try monitor.waitForLine(containing: "ApplicationRemoved")
+        #expect(!monitor.output.contains("org.example.Other"))
+    }
+
+    @Test("signals from another sender than the daemon are not shown")
+    func forged() throws {
+        let stage = try Stage()
+        let monitor = try stage.startSubscribed("monitor", "--json")
+        try monitor.child.waitForLine(containing: "listening")
+        let bus = try Bus.open(address: stage.bus.address)
+        let message = try bus.newSignal(
+            path: "/org/appstate1/application/9", interface: "org.appstate1.Application",
+            member: "DidBecomeActive", to: monitor.name)
+        try bus.send(message)
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        try monitor.child.waitForLine(containing: "ApplicationAdded")
+        #expect(!monitor.child.output.contains("application/9"))
+    }
+
     @Test("wait returns once the application is in one of the states")
     func waitForState() throws {
         let stage = try Stage()
@@ -243,8 +275,8 @@ struct CommandTests {
         let stage = try Stage()
         let child = try Child("sleep", ["1000"])
         try stage.run("register", "org.example.Editor", "\(child.pid)")
-        let ended = try stage.startWaiting("org.example.Editor")
-        let state = try stage.startWaiting("--state", "active", "org.example.Editor")
+        let ended = try stage.startSubscribed("wait", "org.example.Editor").child
+        let state = try stage.startSubscribed("wait", "--state", "active", "org.example.Editor").child
         child.kill(SIGKILL)
         #expect(try ended.waitForExit() == .exited(0))
         #expect(try state.waitForExit() == .exited(3))
@@ -644,15 +676,16 @@ private final class Stage {
             environment: bus.environment.merging(environment) { $1 })
     }
 
-    /// Starts `appstatectl wait`, and returns once it has subscribed.
-    func startWaiting(_ arguments: String...) throws -> Child {
+    /// Starts a command, and returns once it has subscribed, with the name of its connection.
+    func startSubscribed(_ arguments: String...) throws -> (child: Child, name: String) {
         let monitor = try Child(
             "stdbuf", ["-oL", "dbus-monitor", "--address", bus.address, "member=Subscribe"])
         // The bus says this to a connection that becomes a monitor.
         try monitor.waitForLine(containing: "NameLost")
-        let waiting = try start(["wait"] + arguments, environment: [:])
-        try monitor.waitForLine(containing: "member=Subscribe")
-        return waiting
+        let child = try start(arguments, environment: [:])
+        let line = try monitor.waitForLine(containing: "member=Subscribe")
+        let sender = line.split(separator: " ").first { $0.hasPrefix("sender=") }
+        return (child, String(sender?.dropFirst("sender=".count) ?? ""))
     }
 
     /// Suspends an application, and waits until it is: on a busy machine the answer may come first.

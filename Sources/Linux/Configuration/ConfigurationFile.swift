@@ -30,8 +30,13 @@ public struct ConfigurationFile: Sendable {
     public private(set) var sections: [(name: String, line: Int)] = []
     public private(set) var complaints: [Complaint] = []
 
-    /// Reads a file. Never fails: a file that cannot be read is empty, with a complaint.
+    /// Reads a file. Never fails: a file that cannot be read is empty, with a complaint. /dev/null, or a link to it, is
+    /// an empty file: systemd masks its own files in this way (systemd.unit(5)).
     public init(reading path: String, mayBeMissing: Bool) {
+        if TextFile.isNull(path) {
+            self = ConfigurationFile("", name: path)
+            return
+        }
         do throws(KernelFailure) {
             self = ConfigurationFile(try TextFile.read(path), name: path)
         } catch {

@@ -13,6 +13,13 @@ public enum TextFile {
         return try Files.text(in: file, named: path, limit: limit)
     }
 
+    /// Whether a path leads to the null device: 1:3 of the kernel's devices.txt.
+    static func isNull(_ path: String) -> Bool {
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFCHR else { return false }
+        return status.st_rdev == makedev(1, 3)
+    }
+
     /// - Parameter isOurs: it is a file that only we make, and never a symbolic link.
     static func openRegular(_ path: String, isOurs: Bool = false) throws(KernelFailure) -> Descriptor {
         // O_NONBLOCK: opening a FIFO does not wait for its writer.
