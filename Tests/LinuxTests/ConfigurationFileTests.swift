@@ -1,3 +1,5 @@
+import Foundation
+import Glibc
 import Testing
 
 @testable import Linux
@@ -93,10 +95,10 @@ struct ConfigurationFileTests {
 
     @Test("a link to /dev/null is an empty file, and any other device a complaint")
     func masked() throws {
-        let directory = try TemporaryDirectory()
-        try FileManager.default.createSymbolicLink(
-            atPath: directory.path + "/masked.conf", withDestinationPath: "/dev/null")
-        let masked = ConfigurationFile(reading: directory.path + "/masked.conf", mayBeMissing: false)
+        let link = NSTemporaryDirectory() + "masked.\(UUID().uuidString)"
+        try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: "/dev/null")
+        let masked = ConfigurationFile(reading: link, mayBeMissing: false)
+        unlink(link)
         #expect(masked.complaints.isEmpty && masked.sections.isEmpty)
         #expect(ConfigurationFile(reading: "/dev/zero", mayBeMissing: false).complaints.count == 1)
     }
