@@ -17,7 +17,8 @@ public enum TextFile {
     static func isNull(_ path: String) -> Bool {
         var status = stat()
         guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFCHR else { return false }
-        return status.st_rdev == makedev(1, 3)
+        // makedev(3) is a macro: the minor number is in the lowest byte, the major number in the next.
+        return status.st_rdev == 1 << 8 | 3
     }
 
     /// - Parameter isOurs: it is a file that only we make, and never a symbolic link.
