@@ -236,20 +236,6 @@ struct LaunchingTests {
         #expect(!scene.signals(app).contains("Reopen"))
     }
 
-    @Test("a launch in the background tells of one in the foreground once it has finished")
-    func againDuringBackgroundLaunch() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
-        let app = scene.apps[0]
-        _ = try app.register(Self.id)
-        #expect(try scene.agent.launch(Self.id) == path)
-        try app.ask("settle")
-        #expect(!scene.signals(app).contains("Reopen"))
-        try app.application(path, "FinishLaunching")
-        try app.ask("settle")
-        #expect(scene.signals(app).filter { $0 == "Reopen" }.count == 1)
-    }
-
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
     func runningUnaware() throws {
         // Open waits for the end of the launch, and this one has no other.
