@@ -140,8 +140,8 @@ final class RuleKeeper: DaemonSpeaker {
                 { try $0.appendDictionary(rule.map { $0.rule.entries(named: $0.name) } ?? []) },
                 refused: { [unowned self] error in
                     // It has ended, or its user's rule no longer adopts it.
-                    if ErrorName(rawValue: error.name) == .noSuchApplication { return told[path] = .some(rule) }
-                    if !line.tryAgain("does not accept the rule for \(path)", error) {
+                    let isGone = ErrorName(rawValue: error.name) == .noSuchApplication
+                    if isGone || !line.tryAgain("does not accept the rule for \(path)", error) {
                         told[path] = .some(rule)
                     }
                 },

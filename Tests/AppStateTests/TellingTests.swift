@@ -16,7 +16,8 @@ struct TellingTests {
     }
 
     @Test(
-        "URLs, a second launch, an activity, a message, a time change and a lock arrive in the order in which they were sent")
+        "URLs, a second launch, an activity, a message, a time change and a lock arrive in the order in which they were sent"
+    )
     func events() throws {
         let (daemon, player) = try launched()
         try daemon.tell(.openURLs) { message in
