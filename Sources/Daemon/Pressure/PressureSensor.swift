@@ -222,11 +222,13 @@ final class PressureSensor {
                 available: min(left, figures.available), total: limit, swapTotal: figures.swapTotal,
                 swapFree: figures.swapFree, isLimited: true)
         }
+        let counters = try? fileCache?.read()
         return MemorySample(
             available: figures.available, total: figures.total, swapTotal: figures.swapTotal,
             swapFree: figures.swapFree, perCPU: (try? cpuLists?.read()) ?? 0,
             waited: (try? entry.stalls.read())?.some ?? 0,
-            files: (try? fileCache?.read()).map(FileCache.init), front: fronts.read(front(source)))
+            searches: source.path == Self.machineFile ? counters?.searches : nil,
+            files: counters.map(FileCache.init), front: fronts.read(front(source)))
     }
 
     // MARK: What is watched
@@ -299,7 +301,9 @@ final class PressureSensor {
 
 extension FileCache {
     fileprivate init(_ figures: FileCacheCounters.Figures) {
-        self.init(cached: figures.cached, evicted: figures.evicted, refaulted: figures.refaulted)
+        self.init(
+            cached: figures.cached, evicted: figures.evicted, reclaimed: figures.reclaimed,
+            refaulted: figures.refaulted)
     }
 }
 
