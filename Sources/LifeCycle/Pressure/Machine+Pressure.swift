@@ -8,6 +8,10 @@ extension Machine {
     /// The memory that the end of an application would free, if it was measured in an event.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
+    /// Whether an application was ended for the memory of a source in the present event. From then on, the pages on
+    /// the per-CPU lists count as left.
+    public func hasEnded(for source: PressureSource) -> Bool { pressure.hasEnded(for: source) }
+
     /// The active application that a source concerns; nil: there is none, or there are several, each in its
     /// own session.
     public func front(of source: PressureSource) -> ApplicationNumber? {
