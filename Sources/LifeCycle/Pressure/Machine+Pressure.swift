@@ -140,8 +140,8 @@ extension Machine {
     mutating func calledOff(_ number: ApplicationNumber) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
-            if let victim = pressure.victim, victim.number == number, let source = victim.source {
-                pressure.kills[source, default: 1] -= 1
+            if let victim = pressure.victim, victim.number == number {
+                for source in victim.counting { pressure.kills[source, default: 1] -= 1 }
             }
         }
         ended(number)
@@ -154,7 +154,7 @@ extension Machine {
         guard pressure.victim == nil else { return }
         let due = termination.dueKill ?? step.now
         pressure.victim = Pressure.Victim(
-            number: number, source: nil, deadline: due.advanced(saturatingBy: settings.pressure.killWait))
+            number: number, counting: [], deadline: due.advanced(saturatingBy: settings.pressure.killWait))
     }
 
     /// An application is no longer being ended: it is gone, was unregistered, or was spared.

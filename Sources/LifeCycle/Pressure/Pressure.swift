@@ -5,8 +5,8 @@ struct Pressure: Equatable, Sendable {
     /// An application that is being ended; the next one must wait until it is gone.
     struct Victim: Equatable, Sendable {
         let number: ApplicationNumber
-        /// The source whose shortage it is ended for; nil: an earlier daemon has decided its end.
-        let source: PressureSource?
+        /// The sources for whose `KillsPerEvent` its end counts; none if an earlier daemon has decided its end.
+        let counting: [PressureSource]
         /// If it is not gone by then, the next application is considered.
         let deadline: Microseconds
     }
