@@ -78,7 +78,7 @@ extension Machine {
 
     private mutating func willOpen() {
         guard !pressure.isEventOpen else { return }
-        pressure.measureAt = step.now
+        pressure.measuredAt = nil
         pressure.measuringSince = step.now
     }
 
@@ -181,8 +181,8 @@ extension Machine {
             step.effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
             lookAgain()
         }
-        if pressure.isEventOpen, let due = pressure.measureAt, due <= step.now {
-            pressure.measureAt = step.now + Pressure.measureEvery
+        if let due = pressure.measureAt, due <= step.now {
+            pressure.measuredAt = step.now
             step.effects.append(.measureMemory(applications.keys.sorted()))
         }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
