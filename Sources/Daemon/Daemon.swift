@@ -177,7 +177,7 @@ public final class Daemon {
                 return FrontSensor.Front(number: application.number) {
                     table.ownCgroup(of: application, within: turn.budget)
                 }
-            }, report: core.report)
+            }, hasEnded: { core.machine.hasEnded(for: $0) }, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
         sessions = try SessionSensor(

@@ -148,7 +148,8 @@ final class Resources {
     /// Applies a configuration to every application.
     func configure(_ table: ResourceTable, _ mode: Settings.Mode) {
         slices.configure(
-            [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max())
+            [table.active, table.inactive, table.background, table.suspended].compactMap(\.memoryLow).max(),
+            recordSlices)
         if table == self.table && mode == self.mode { return }
         self.table = table
         self.mode = mode
@@ -212,10 +213,11 @@ final class Resources {
         if entries.isEmpty {
             strangers.append(application)
         } else {
+            application.resources = entries
             var ledger = takeLedger(of: application)
             ledger.adopt(entries)
             keep(ledger, of: application)
-            slices.protect(application.number, ledger.protectedCgroup)
+            slices.protect(application.number, ledger.protectedCgroup, recordSlices)
         }
     }
 
@@ -424,7 +426,7 @@ final class Resources {
         // A value that could not be restored if the daemon were killed is not changed.
         if !changes.isEmpty, rows[number] != nil {
             let own = entries ?? planned.entries
-            let all = own + slices.entries(for: planned.protectedCgroup)
+            let all = own + slices.entries(of: number, next: planned.protectedCgroup)
             guard records.writeResources(of: application, all) else { return finish(application) }
         }
         keep(planned, of: application)
@@ -503,13 +505,21 @@ final class Resources {
             return
         }
         departing[number] = nil
-        slices.protect(number, ledgers[number]?.protectedCgroup)
+        slices.protect(number, ledgers[number]?.protectedCgroup, recordSlices)
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
             ledgers[number] = nil
             records.haveGivenBack(number)
         }
         goOn(after: number)
+    }
+
+    /// Writes down what is set for the slices above an application, beside the values of the application itself. The
+    /// record of an application that has left stays as it is until it is deleted.
+    private func recordSlices(_ number: ApplicationNumber, _ entries: [String]) -> Bool {
+        guard let application = applications[number], leaving[number] == nil, !isEnding else { return true }
+        let all = application.resources.filter { !SliceProtection.isEntry($0) } + entries
+        return all == application.resources || records.writeResources(of: application, all)
     }
 
     /// The original values of the newcomers that waited for an application to be examined without them are

@@ -126,6 +126,8 @@ private final class Churn {
     /// Each application's state as the subscriber knows it: what it read when it subscribed, and every edge since.
     private var told: [String: String] = [:]
     private var heard = 0
+    /// `memory.low` of the slices above the applications' own cgroups, before any daemon has set it.
+    private let ownProtection = Churn.protection
     private(set) var violations: [String] = []
     private(set) var deeds = 0
     private(set) var edges = 0
@@ -422,7 +424,21 @@ private final class Churn {
             }
             wrong += try look(subject, state: words[4]).map { "\(row): \($0)" }
         }
+        let isProtected = rows.contains { $0.hasSuffix(" active") }
+        if !isProtected, Self.protection != ownProtection {
+            wrong.append("no application is active, and the slices above have \(Self.protection)")
+        }
         return wrong
+    }
+
+    /// Empty without a memory controller.
+    private static var protection: [String: String] {
+        var found: [String: String] = [:]
+        guard let base = TestCgroup.base else { return found }
+        for slice in [base] + base.ancestors {
+            found[slice.path] = try? String(contentsOfFile: slice.directory + "/memory.low", encoding: .utf8)
+        }
+        return found
     }
 
     private func look(_ subject: Subject, state: String) throws -> [String] {

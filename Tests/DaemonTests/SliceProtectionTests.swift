@@ -38,10 +38,13 @@ struct SliceProtectionTests {
     private let one = ApplicationNumber(1)
     private let two = ApplicationNumber(2)
 
+    /// Every record can be written.
+    private let written: SliceProtection.Record = { _, _ in true }
+
     private func protection(_ tree: Tree) throws -> SliceProtection {
         let slices = SliceProtection(
             hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal(identifier: "test"))
-        slices.configure(2_000)
+        slices.configure(2_000, written)
         return slices
     }
 
@@ -49,18 +52,18 @@ struct SliceProtectionTests {
     func shared() throws {
         let tree = try Tree(["u", "u/a", "u/a/one", "u/b", "u/b/two"])
         let slices = try protection(tree)
-        slices.protect(one, "\(tree.root)/u/a/one")
+        slices.protect(one, "\(tree.root)/u/a/one", written)
         #expect(try ["u", "u/a"].map(tree.bytes) == [amount, amount])
         #expect(try ["u/a/one", "u/b", "u/b/two"].map(tree.bytes) == [0, 0, 0])
-        slices.protect(two, "\(tree.root)/u/b/two")
-        slices.protect(one, nil)
+        slices.protect(two, "\(tree.root)/u/b/two", written)
+        slices.protect(one, nil, written)
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, 0, amount])
         // The application moves.
-        slices.protect(two, "\(tree.root)/u/a/one")
+        slices.protect(two, "\(tree.root)/u/a/one", written)
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, amount, 0])
-        slices.configure(1_000)
+        slices.configure(1_000, written)
         #expect(try tree.bytes("u") == Int(CgroupShares.pages(1_000)) * Int(getpagesize()))
-        slices.configure(nil)
+        slices.configure(nil, written)
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 0])
     }
 
@@ -70,9 +73,9 @@ struct SliceProtectionTests {
         try tree.set("u", "\(64 << 20)")
         try tree.set("u/a", "\(amount)")
         let slices = try protection(tree)
-        slices.protect(one, "\(tree.root)/u/a/one")
+        slices.protect(one, "\(tree.root)/u/a/one", written)
         #expect(try ["u", "u/a"].map(tree.bytes) == [64 << 20, amount])
-        slices.protect(one, nil)
+        slices.protect(one, nil, written)
         #expect(try ["u", "u/a"].map(tree.bytes) == [64 << 20, 0])
     }
 
@@ -89,24 +92,81 @@ struct SliceProtectionTests {
         ])
         #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 64 << 20])
         // The recorded entries are what is taken back.
-        slices.protect(two, "\(tree.root)/u/b/two")
+        slices.protect(two, "\(tree.root)/u/b/two", written)
         #expect(try tree.bytes("u") == amount)
         let next = SliceProtection(
             hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal(identifier: "test"))
-        next.takeBack(slices.entries(for: "\(tree.root)/u/b/two"))
+        next.takeBack(slices.entries(of: two))
         #expect(try tree.bytes("u") == 0)
-        #expect(slices.entries(for: nil) == [])
+        #expect(slices.entries(of: one) == [])
+    }
+
+    @Test("a daemon that is killed at any moment leaves no slice that its records do not name")
+    func killed() throws {
+        let tree = try Tree(["u", "u/a", "u/a/one", "u/b", "u/b/two"])
+        let slices = try protection(tree)
+        var records: [ApplicationNumber: [String]] = [:]
+        var moments = 0
+        /// Whether the next daemon would reset everything.
+        func check(_ records: [ApplicationNumber: [String]]) throws {
+            moments += 1
+            let directories = ["u", "u/a", "u/b"]
+            let values = try directories.map(tree.bytes)
+            let next = SliceProtection(
+                hierarchy: UnifiedHierarchy(mountPoint: tree.root), journal: Journal(identifier: "test"))
+            for number in [one, two] { next.takeBack(records[number] ?? []) }
+            #expect(try directories.map(tree.bytes) == [0, 0, 0], "\(records)")
+            for (directory, value) in zip(directories, values) { try tree.set(directory, "\(value ?? 0)") }
+        }
+        let write: SliceProtection.Record = { number, entries in
+            do {
+                try check(records)
+                records[number] = entries
+                try check(records)
+            } catch {
+                Issue.record(error)
+            }
+            return true
+        }
+        // As the daemon does: the record of the next cgroup, then the application's own value, then the slices.
+        func protect(_ number: ApplicationNumber, _ directory: String?) throws {
+            _ = write(number, slices.entries(of: number, next: directory))
+            slices.protect(number, directory, write)
+            try check(records)
+        }
+        try protect(one, "\(tree.root)/u/a/one")
+        try protect(two, "\(tree.root)/u/b/two")
+        #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [amount, amount, amount])
+        slices.configure(1_000, write)
+        try check(records)
+        try protect(two, "\(tree.root)/u/a/two")
+        try protect(one, nil)
+        try protect(two, nil)
+        #expect(try ["u", "u/a", "u/b"].map(tree.bytes) == [0, 0, 0])
+        #expect(records == [one: [], two: []] && moments > 20)
+    }
+
+    @Test("what cannot be recorded is not set")
+    func unrecorded() throws {
+        let tree = try Tree(["u", "u/a", "u/a/one"])
+        let slices = try protection(tree)
+        slices.protect(one, "\(tree.root)/u/a/one") { _, _ in false }
+        #expect(try ["u", "u/a"].map(tree.bytes) == [0, 0])
+        slices.protect(one, "\(tree.root)/u/a/one", written)
+        #expect(try ["u", "u/a"].map(tree.bytes) == [amount, amount])
+        slices.configure(1_000) { _, _ in false }
+        #expect(try ["u", "u/a"].map(tree.bytes) == [0, 0])
     }
 
     @Test("a cgroup that is gone or elsewhere does no harm")
     func gone() throws {
         let tree = try Tree(["u", "u/a"])
         let slices = try protection(tree)
-        slices.protect(one, "\(tree.root)/u/a/one")
+        slices.protect(one, "\(tree.root)/u/a/one", written)
         try FileManager.default.removeItem(atPath: tree.root + "/u/a")
-        slices.protect(one, nil)
+        slices.protect(one, nil, written)
         #expect(try tree.bytes("u") == 0)
-        slices.protect(one, "/somewhere/else")
-        slices.protect(one, nil)
+        slices.protect(one, "/somewhere/else", written)
+        slices.protect(one, nil, written)
     }
 }

@@ -29,7 +29,13 @@ struct PressureDesk {
         var evicting: UInt64 = 0
         var refaulting: UInt64 = 0
         var waiting = 0.0
+        /// The kernel evicts for a cgroup's own limit, not for lack of the machine's memory.
+        var isForLimit = false
+        /// How often a second a process frees memory itself; nil: not known.
+        var searching: UInt64?
         fileprivate var evicted: UInt64 = 0
+        fileprivate var reclaimed: UInt64 = 0
+        fileprivate var searches: UInt64 = 0
         fileprivate var refaulted: UInt64 = 0
         fileprivate var waited: UInt64 = 0
         fileprivate var time: Microseconds?
@@ -43,6 +49,8 @@ struct PressureDesk {
             let span = now - (time ?? now)
             time = now
             evicted += evicting * UInt64(span) / 1_000_000
+            if !isForLimit { reclaimed += evicting * UInt64(span) / 1_000_000 }
+            searches += (searching ?? 0) * UInt64(span) / 1_000_000
             refaulted += refaulting * UInt64(span) / 1_000_000
             waited += UInt64(waiting * Double(span))
         }
@@ -203,8 +211,10 @@ struct PressureDesk {
                     churn?.advance(to: now)
                     if let churn {
                         sample.files = FileCache(
-                            cached: churn.cached, evicted: churn.evicted, refaulted: churn.refaulted)
+                            cached: churn.cached, evicted: churn.evicted, reclaimed: churn.reclaimed,
+                            refaulted: churn.refaulted)
                         sample.waited = churn.waited
+                        sample.searches = churn.searching.map { _ in churn.searches }
                     }
                     desk.take(.memorySampled(source, sample))
                 case .measureMemory(let numbers):

@@ -112,7 +112,7 @@ struct PressureGaugeTests {
     }
 
     @Test(
-        "a full stall asks for one end if little memory or swap is left, or in a limited source"
+        "a full stall asks for one end if little memory is left, or less swap and memory, or in a limited source"
     )
     func stalledRelief() {
         func wants(_ change: (inout GaugeDesk) -> Void) -> Bool {
@@ -131,11 +131,14 @@ struct PressureGaugeTests {
         #expect(wants { $0.available = Self.line * 3 / 2 })
         #expect(wants { $0.isLimited = true })
         for (free, isWanted) in [(1_000, false), (110, false), (90, true), (0, true)] as [(UInt64, Bool)] {
-            let isRelieved = wants {
-                $0.swapTotal = 1_000 << 20
-                $0.swapFree = free << 20
+            for (available, isShort) in [(Self.line * 4 - 1, true), (Self.line * 4, false)] {
+                let isRelieved = wants {
+                    $0.available = available
+                    $0.swapTotal = 1_000 << 20
+                    $0.swapFree = free << 20
+                }
+                #expect(isRelieved == (isWanted && isShort), "\(free) MiB of swap, \(available)")
             }
-            #expect(isRelieved == isWanted, "\(free) MiB of swap")
         }
     }
 
@@ -433,6 +436,37 @@ struct PressureAlarmTests {
         desk.available = line / 5 * 2 - 1
         desk.sample()
         #expect(wants(desk))
+    }
+
+    @Test("below the line, a warning of the machine ends an application only if a process waits")
+    func kernelThreads() {
+        let line = PressureDesk.line
+        /// What happens in the 100 ms after the trigger.
+        func wants(searches: UInt64?, front: UInt64? = nil) -> Bool {
+            var gauge = PressureGauge()
+            let settings = PressureSettings()
+            var sample = MemorySample(
+                available: line / 4 * 3, total: PressureDesk.total, swapTotal: 0,
+                searches: searches.map { _ in 70 },
+                files: FileCache(cached: 0, evicted: 0, reclaimed: 0, refaulted: 0),
+                front: front.map { _ in
+                    FrontMemory(ApplicationNumber(1), cached: 0, refaulted: 0, waited: 0)
+                })
+            gauge.triggered(.warning, at: 1_000_000)
+            gauge.sampled(sample, at: 1_000_000, settings)
+            sample.searches? += searches ?? 0
+            for step in 1...5 as ClosedRange<UInt64> {
+                sample.front?.waited += front ?? 0
+                gauge.sampled(sample, at: 1_000_000 + step * 20_000, settings)
+            }
+            #expect(gauge.level == .critical)
+            return gauge.wantsRelief(at: 1_100_000, promised: 0, hasEnded: false, settings)
+        }
+        #expect(!wants(searches: 0), "only the kernel's own search")
+        #expect(wants(searches: 1), "a process frees memory itself")
+        #expect(wants(searches: nil), "a cgroup's trigger counts no kernel threads")
+        #expect(wants(searches: 0, front: 2_000), "the application in front waits a tenth of the time")
+        #expect(!wants(searches: 0, front: 0))
     }
 
     @Test("the first end of an event comes earlier than the next, because its duration is still unknown")

@@ -82,6 +82,29 @@ struct PressureSourceTests {
         #expect(desk.reclaimed == [mine[0], theirs[0]])
     }
 
+    @Test("the slices of users do not multiply the limit of ends, and a spared application does not count")
+    func sameMemory() throws {
+        var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {
+            $0.pressure.killsPerEvent = 2
+        }
+        for _ in 0..<6 { _ = try desk.held(user: 1001) }
+        desk.runShort()
+        let spared = try #require(desk.reclaimed.first)
+        desk.take(.spared(spared, "it runs again"))
+        for _ in 0..<3 {
+            try endAll(&desk)
+            desk.pass(Self.second)
+            for source in [PressureDesk.everybody, Self.slice] { desk.trigger(.critical, of: source) }
+        }
+        #expect(desk.reclaimed.count == 3 && desk.notices.contains(.reclaimLimit(2)))
+        // The event is over, and the next one begins.
+        desk.calmDown()
+        desk.runShort()
+        try endAll(&desk)
+        desk.pass(Self.second)
+        #expect(desk.reclaimed.count == 5)
+    }
+
     @Test("for a part of the machine only its own members are ended and paged out, once they are known")
     func part() throws {
         var desk = PressureDesk(sources: [Self.part])

@@ -22,6 +22,26 @@ struct PressureTests {
         #expect(desk.machine.pressure.sizes.isEmpty)
     }
 
+    @Test("sizes are measured when an event begins, every 5 s while it is critical, otherwise every minute")
+    func measurements() {
+        var desk = PressureDesk()
+        func times(_ desk: PressureDesk) -> [Microseconds] {
+            desk.log.compactMap { if case .measureMemory = $0.effect { $0.time } else { nil } }
+        }
+        let begin = desk.now
+        desk.runShort(to: PressureDesk.line * 3 / 2)
+        desk.pass(121 * Self.second)
+        #expect(times(desk) == [0, 60, 120].map { begin + $0 * Self.second })
+        desk.forget()
+        // The last measurement is more than 5 s old: the next one comes at once.
+        desk.pass(30 * Self.second)
+        let critical = desk.now
+        desk.runShort()
+        #expect(desk.machine.memoryPressure == .critical)
+        desk.pass(12 * Self.second)
+        #expect(times(desk) == [0, 5, 10].map { critical + $0 * Self.second })
+    }
+
     @Test("a trigger or a sample of an unwatched source has no effect")
     func unknownSource() {
         var desk = PressureDesk()

@@ -427,11 +427,14 @@ struct Simulation {
 
     /// File pages have been evicted and read back, and a process has waited for memory.
     private mutating func churn() {
-        var files = world.memory.files ?? FileCache(cached: 0, evicted: 0, refaulted: 0)
+        var files = world.memory.files ?? FileCache(cached: 0, evicted: 0, reclaimed: 0, refaulted: 0)
         files.cached = UInt64.random(in: 0...400, using: &generator) << 20
         if generator.chance(50) { files.evicted += UInt64.random(in: 0...200, using: &generator) << 20 }
+        if generator.chance(80) { files.reclaimed += UInt64.random(in: 0...200, using: &generator) << 20 }
         if generator.chance(50) { files.refaulted += UInt64.random(in: 0...200, using: &generator) << 20 }
         world.memory.files = generator.chance(95) ? files : nil
+        let searches = (world.memory.searches ?? 0) + UInt64.random(in: 0...2, using: &generator)
+        world.memory.searches = generator.chance(80) ? searches : nil
         world.memory.waited += UInt64.random(in: 0...500_000, using: &generator)
         world.memory.front = nil
         if let number = world.machine.front(of: World.sources[0]), generator.chance(50) {

@@ -15,7 +15,7 @@ struct ThrashingTests {
     private static func sample(_ available: UInt64, own: UInt64? = nil) -> MemorySample {
         MemorySample(
             available: available, total: 1 << 30, swapTotal: 0,
-            files: FileCache(cached: cached, evicted: 0, refaulted: 0),
+            files: FileCache(cached: cached, evicted: 0, reclaimed: 0, refaulted: 0),
             front: own.map { FrontMemory(ApplicationNumber(1), cached: $0, refaulted: 0, waited: 0) })
     }
 
@@ -25,7 +25,8 @@ struct ThrashingTests {
         let availables = [
             0, 2 * Self.critical - 1, 2 * Self.critical, 4 * Self.critical - 1, 4 * Self.critical,
         ]
-        let paces = [0, Self.much - 1, Self.much, 10 * Self.much]
+        let some = Double(1 << 20)
+        let paces = [0, some - 1, some, Self.much - 1, Self.much, 10 * Self.much]
         let waitings = [0, 0.009, 0.01, 0.069, 0.07, 1]
         var count = 0
         for available in availables {
@@ -35,7 +36,8 @@ struct ThrashingTests {
                         let churn = FileChurn(evicting: evicting, refaulting: refaulting, waiting: waiting)
                         let takes = evicting >= Self.much
                         let readsBack = available < 4 * Self.critical && takes && refaulting >= Self.much
-                        let searches = available < 2 * Self.critical && takes && waiting >= 0.07
+                        let searches =
+                            available < 2 * Self.critical && takes && waiting >= 0.07 && refaulting >= some
                         let isThrashing = ThrashingPolicy.isThrashing(
                             churn, Self.sample(available), critical: Self.critical, limit: 1_000)
                         #expect(isThrashing == (readsBack || searches), "\(available) \(churn)")
@@ -50,7 +52,7 @@ struct ThrashingTests {
                                     && ownWaiting >= 0.01
                                 let searches =
                                     available < 2 * Self.critical && takes && waiting >= 0.07
-                                    && ownWaiting >= 0.01
+                                    && own >= some && ownWaiting >= 0.01
                                 let isThrashing = ThrashingPolicy.isThrashing(
                                     churn, Self.sample(available, own: Self.cached),
                                     critical: Self.critical, limit: 1_000)
@@ -62,7 +64,7 @@ struct ThrashingTests {
                 }
             }
         }
-        #expect(count == 5 * 4 * 4 * 6 * (1 + 4 * 6))
+        #expect(count == 5 * 6 * 6 * 6 * (1 + 6 * 6))
     }
 
     @Test(
@@ -89,6 +91,7 @@ struct ThrashingTests {
         func pass(_ span: Double, evicted: UInt64, own: UInt64, waited: UInt64) {
             var after = before
             after.files?.evicted += evicted
+            after.files?.reclaimed += evicted
             after.files?.refaulted += evicted / 2
             after.front?.refaulted += own
             after.front?.waited += waited
@@ -96,6 +99,12 @@ struct ThrashingTests {
             churn.take(before, after, span: span)
             before = after
         }
+        // A cgroup that evicts its own pages because of its own limit does not count.
+        var limited = before
+        limited.files?.evicted += 1 << 30
+        churn.take(before, limited, span: 0.1)
+        #expect(churn.evicting == 0)
+        before = limited
         for _ in 0..<100 { pass(0.1, evicted: 1 << 20, own: 1 << 18, waited: 50_000) }
         #expect(abs(churn.evicting - Double(10 << 20)) < 1 && abs(churn.refaulting - Double(5 << 20)) < 1)
         #expect(abs(churn.waiting - 0.5) < 1e-6)
@@ -173,12 +182,20 @@ struct ThrashingTests {
             ("read back", { $0.churn?.evicting = 0 }),
             ("read once", { $0.churn?.refaulting = 0 }),
             (
-                "waited for",
+                "copied, while the kernel searches all the time",
                 {
                     $0.churn?.refaulting = 0
+                    $0.churn?.waiting = 1
+                }
+            ),
+            (
+                "waited for",
+                {
+                    $0.churn?.refaulting = 2 << 20
                     $0.churn?.waiting = 0.05
                 }
             ),
+            ("evicted and read back in a cgroup with a limit of its own", { $0.churn?.isForLimit = true }),
             ("little", { $0.churn?.cached = 400 << 20 }),
             ("not known", { $0.churn = nil }),
             ("switched off", { $0.configure { $0.pressure.thrashingLimit = nil } }),
@@ -201,7 +218,7 @@ struct ThrashingTests {
     func searching() throws {
         for (available, isEnded) in [(90, true), (110, false)] as [(UInt64, Bool)] {
             var (desk, _, held) = try thrashing {
-                $0.churn?.refaulting = 0
+                $0.churn?.refaulting = 2 << 20
                 $0.churn?.waiting = 0.3
             }
             desk.runShort(to: available << 20)
@@ -249,6 +266,30 @@ struct ThrashingTests {
         #expect(hurry.reclaimed == [held[0]])
     }
 
+    @Test("above twice the line, thrashing raises the level and evicts file pages, but ends no application")
+    func pageOutsAlone() throws {
+        var (desk, _, held) = try thrashing()
+        desk.runShort(to: 110 << 20)
+        desk.pass(10 * Self.second)
+        #expect(desk.machine.memoryPressure == .critical && desk.reclaimed.isEmpty)
+        for number in held { #expect(desk.effects.contains(.pageOut(number, .files))) }
+        desk.set(100 << 20)
+        desk.pass(Self.second)
+        #expect(desk.reclaimed == [held[0]])
+    }
+
+    @Test("once an application has ended, the pages on the per-CPU lists count as left here, too")
+    func perCPU() throws {
+        var (desk, _, held) = try thrashing()
+        desk.memory[PressureDesk.everybody]?.perCPU = 10 << 20
+        desk.runShort(to: 95 << 20)
+        desk.pass(Self.second)
+        #expect(desk.reclaimed == [held[0]])
+        try desk.exit(held[0])
+        desk.pass(10 * Self.second)
+        #expect(desk.machine.memoryPressure == .critical && desk.reclaimed == [held[0]])
+    }
+
     @Test("an alarm detects thrashing before the available memory reaches the line")
     func alarm() throws {
         var (desk, _, held) = try thrashing()
@@ -260,6 +301,9 @@ struct ThrashingTests {
         desk.take(.memoryTaken(PressureDesk.everybody))
         #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .critical)
         #expect(desk.effects.contains { if case .measureMemory = $0 { true } else { false } })
+        desk.pass(Self.second)
+        #expect(desk.reclaimed.isEmpty, "150 MiB are ample")
+        desk.setAll(100 << 20)
         desk.pass(Self.second)
         #expect(desk.reclaimed == [held[0]])
     }

@@ -157,34 +157,25 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "reclaim of files requests as many bytes as there are file pages, without swap, or nothing"
-    )
-    func reclaimFiles() throws {
-        let tree = try MadeUpTree([
-            "a/memory.reclaim": "", "a/memory.current": "9999\n",
-            "a/memory.stat": "anon 5\ninactive_file 4096\nactive_file 8192\n",
-            "b/memory.reclaim": "", "b/memory.current": "9999\n",
-            "b/memory.stat": "anon 5\ninactive_file 0\nactive_file 0\n",
+        "reclaim of files requests no more than is not mapped, and nothing if more than a quarter is mapped",
+        arguments: [
+            ("inactive_file 4096\nactive_file 8192\n", "12288 swappiness=0"),
+            ("file_mapped 3072\ninactive_file 4096\nactive_file 8192\n", "9216 swappiness=0"),
+            ("file_mapped 3073\ninactive_file 4096\nactive_file 8192\n", ""),
+            ("file_mapped 20480\ninactive_file 4096\nactive_file 8192\n", ""),
+            ("inactive_file 0\nactive_file 0\n", ""),
         ])
-        #expect(try place("a", tree).reclaimFiles() == 0)
-        let asked = try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8)
-        #expect(asked == "12288 swappiness=0")
-        #expect(try place("b", tree).reclaimFiles() == 0)
-        #expect(try String(contentsOfFile: tree.root + "/b/memory.reclaim", encoding: .utf8) == "")
-        #expect(failure { _ = try place("c", tree).reclaimFiles() }?.isNoSuchFile == true)
-    }
-
-    @Test("reclaim writes the request and measures the result")
-    func reclaim() throws {
-        let tree = try MadeUpTree(["a/memory.reclaim": "", "a/memory.current": "4096\n"])
-        let cgroup = try place("a", tree)
-        #expect(try cgroup.reclaim(1 << 20) == 0)
-        #expect(try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8) == "1048576")
-        #expect(failure { _ = try place("b", tree).reclaim(1) }?.isNoSuchFile == true)
+    func reclaimFiles(statistics: String, request: String) throws {
+        let tree = try MadeUpTree([
+            "a/memory.reclaim": "", "a/memory.current": "9999\n", "a/memory.stat": "anon 5\n" + statistics,
+        ])
+        #expect(try place("a", tree).reclaimUnmappedFiles() == 0)
+        #expect(try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8) == request)
+        #expect(failure { _ = try place("c", tree).reclaimUnmappedFiles() }?.isNoSuchFile == true)
     }
 
     @Test(
-        "reclaim with the real controller frees page cache; a request for too much is met in part",
+        "reclaim with the real controller frees page cache that no process has mapped",
         .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
         .enabled(if: Machine.hasPython, "needs python3"))
     func realReclaim() throws {
@@ -202,8 +193,38 @@ struct MemoryReturnTests {
         try limit.take(child.pid)
         child.tell("go")
         _ = try child.line()
-        #expect(try limit.own.cgroup.reclaim(16 << 20) >= 8 << 20)
-        #expect(try limit.own.cgroup.reclaim(1 << 30) < 128 << 20)
+        #expect(try limit.own.cgroup.reclaimUnmappedFiles() >= 16 << 20)
+    }
+
+    @Test(
+        "what a process in another cgroup has mapped stays, though it belongs to the reclaimed cgroup",
+        .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
+        .enabled(if: Machine.hasPython, "needs python3"))
+    func realReclaimOfShared() throws {
+        let (suspended, front) = (try MemoryLimit(bytes: 128 << 20), try MemoryLimit(bytes: 128 << 20))
+        let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
+        func mapper(in limit: MemoryLimit) throws -> Child {
+            let child = try Child(
+                python: """
+                    import mmap
+                    sys.stdin.readline()
+                    file = os.open("\(tree.root)/shared", os.O_RDWR | os.O_CREAT)
+                    if os.fstat(file).st_size == 0: os.write(file, b"x" * (32 << 20)); os.fsync(file)
+                    held = mmap.mmap(file, 32 << 20, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+                    sum(held[::4096])
+                    say("mapped")
+                    hold()
+                    """)
+            try limit.take(child.pid)
+            child.tell("go")
+            _ = try child.line()
+            return child
+        }
+        let owner = try mapper(in: suspended)
+        let other = try mapper(in: front)
+        _ = try PageOut.perform(on: proc.identity(of: owner.pid), owner: geteuid(), .files)
+        _ = try suspended.own.cgroup.reclaimUnmappedFiles()
+        #expect(try proc.memory(of: other.pid).files >= 32 << 20)
     }
 
     @Test("a limit of processor time is lifted where there is one")

@@ -10,24 +10,43 @@ final class FrontSensor {
         let cgroup: () -> Cgroup?
     }
 
-    private var number: ApplicationNumber?
-    private var files: CgroupWorkingSet?
+    /// The application of one source.
+    private struct Slot {
+        let number: ApplicationNumber
+        let files: CgroupWorkingSet?
+        let openedAt: Microseconds
+    }
+
+    private var slots: [PressureSource: Slot] = [:]
+
+    /// The pause before another attempt: the search for the cgroup may have been interrupted, or the application has
+    /// moved.
+    private static let pause: Microseconds = 500_000
 
     /// The figures about it; nil: no application is active, or it has no such cgroup.
-    func read(_ front: Front?) -> FrontMemory? {
+    ///
+    /// - Parameter now: when the present turn of the loop began.
+    func read(_ front: Front?, of source: PressureSource, at now: Microseconds) -> FrontMemory? {
         guard let front else { return nil }
-        if number != front.number {
-            number = front.number
-            files = front.cgroup().flatMap { try? CgroupWorkingSet($0) }
+        var slot = slots[source]
+        if slot?.number != front.number { slot = nil }
+        if slot.map({ $0.files == nil && now - $0.openedAt >= Self.pause }) ?? true {
+            let files = front.cgroup().flatMap { try? CgroupWorkingSet($0) }
+            slot = Slot(number: front.number, files: files, openedAt: now)
+            slots[source] = slot
         }
-        guard let figures = try? files?.read() else { return nil }
+        guard let files = slot?.files else { return nil }
+        guard let figures = try? files.read() else {
+            slots[source] = Slot(number: front.number, files: nil, openedAt: now)
+            return nil
+        }
         return FrontMemory(
             front.number, cached: figures.cached, refaulted: figures.refaulted, waited: figures.waited)
     }
 
-    /// The application may have another cgroup the next time.
-    func forget() {
-        number = nil
-        files = nil
-    }
+    /// The application of this source may have another cgroup the next time.
+    func forget(_ source: PressureSource) { slots[source] = nil }
+
+    /// The same for all sources.
+    func forgetAll() { slots = [:] }
 }

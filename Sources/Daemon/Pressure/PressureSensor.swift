@@ -16,9 +16,8 @@ final class PressureSensor {
     private let handed: HandedOver
     private let hierarchy: UnifiedHierarchy?
     private let report: (Fact) -> Void
-    private let machine: MemoryInfo?
-    private let cpuLists: CPUPageLists?
-    private let fileCache: FileCacheCounters?
+    private let machine: MachineMemory
+    private let hasEnded: (PressureSource) -> Bool
     private let front: (PressureSource) -> FrontSensor.Front?
     private let fronts = FrontSensor()
     private var watched: [PressureSource: Watched] = [:]
@@ -41,13 +40,16 @@ final class PressureSensor {
     private static let leastFaults: UInt64 = 1_024
 
     private final class Watched {
-        let headroom: Headroom
+        /// Whether its PSI file is a cgroup's, and not the machine's.
+        let isOfCgroup: Bool
+        let limits: CgroupLimits?
         var triggers: [Armed] = []
         let stalls: PressureFile
         var sources: [Source] = []
 
-        init(_ headroom: Headroom, _ stalls: PressureFile) {
-            self.headroom = headroom
+        init(isOfCgroup: Bool, _ limits: CgroupLimits?, _ stalls: PressureFile) {
+            self.isOfCgroup = isOfCgroup
+            self.limits = limits
             self.stalls = stalls
         }
 
@@ -75,29 +77,25 @@ final class PressureSensor {
         }
     }
 
-    /// The memory to which a source refers.
-    private enum Headroom {
-        case machine
-        case cgroup(CgroupMemory)
-    }
-
     private static let machineFile = "/proc/pressure/memory"
 
-    /// - Parameter front: the active application that a source concerns, if it is the only one.
+    /// - Parameters:
+    ///   - front: the active application that a source concerns, if it is the only one.
+    ///   - hasEnded: whether an application was ended for a source in the present event.
     init(
         loop: EventLoop, proc: Proc, handed: HandedOver, journal: Journal,
-        front: @escaping (PressureSource) -> FrontSensor.Front?, report: @escaping (Fact) -> Void
+        front: @escaping (PressureSource) -> FrontSensor.Front?,
+        hasEnded: @escaping (PressureSource) -> Bool, report: @escaping (Fact) -> Void
     ) {
         self.front = front
+        self.hasEnded = hasEnded
         self.handed = handed
         self.loop = loop
         self.proc = proc
         self.journal = journal
         self.report = report
         hierarchy = try? UnifiedHierarchy.find(proc: proc)
-        machine = try? MemoryInfo(root: proc.root)
-        cpuLists = try? CPUPageLists(root: proc.root)
-        fileCache = try? FileCacheCounters(root: proc.root)
+        machine = MachineMemory(proc: proc) { loop.now }
         openAlarm()
     }
 
@@ -125,7 +123,7 @@ final class PressureSensor {
     /// Carries out `alarmMemory`.
     func alarm(_ source: PressureSource, after bytes: UInt64?) {
         // A pressure event is over, or begins.
-        fronts.forget()
+        fronts.forget(source)
         guard alarms[source] != bytes else { return }
         alarms[source] = bytes
         arm()
@@ -172,6 +170,7 @@ final class PressureSensor {
         self.settings = settings
         watched = [:]
         alarms = [:]
+        fronts.forgetAll()
         arm()
         let paths = settings.sources.isEmpty ? [Self.machineFile] : settings.sources
         for path in paths { watch(PressureSource(configured: path, in: hierarchy), settings) }
@@ -205,28 +204,26 @@ final class PressureSensor {
     }
 
     /// What is left of the machine's memory, in bytes.
-    var available: UInt64? { (try? machine?.read())??.available }
+    var available: UInt64? { machine.figures?.available }
 
     private func read(_ entry: Watched, _ source: PressureSource) throws -> MemorySample {
-        guard let machine else {
-            throw KernelFailure(operation: "open", subject: "\(proc.root)/meminfo", errno: ENOENT)
+        guard let figures = machine.figures else {
+            throw KernelFailure(operation: "read", subject: "\(proc.root)/meminfo", errno: EIO)
         }
-        let figures = try machine.read()
-        let own: CgroupMemory.Figures? =
-            switch entry.headroom {
-            case .machine: nil
-            case .cgroup(let memory): try memory.read()
-            }
-        if let limit = own?.limit, let left = own?.headroom, limit < figures.total {
+        if let least = try entry.limits?.read(below: figures.total) {
             return MemorySample(
-                available: min(left, figures.available), total: limit, swapTotal: figures.swapTotal,
-                swapFree: figures.swapFree, isLimited: true)
+                available: min(least.memory.headroom, figures.available), total: least.memory.limit,
+                swapTotal: figures.swapTotal, swapFree: figures.swapFree,
+                // Stalls inside the cgroup do not show that the limit of one above it is reached.
+                isLimited: least.isOwn && entry.isOfCgroup)
         }
+        let counters = machine.files
         return MemorySample(
             available: figures.available, total: figures.total, swapTotal: figures.swapTotal,
-            swapFree: figures.swapFree, perCPU: (try? cpuLists?.read()) ?? 0,
+            swapFree: figures.swapFree, perCPU: hasEnded(source) ? machine.perCPU : 0,
             waited: (try? entry.stalls.read())?.some ?? 0,
-            files: (try? fileCache?.read()).map(FileCache.init), front: fronts.read(front(source)))
+            searches: entry.isOfCgroup ? nil : counters?.searches, files: counters.map(FileCache.init),
+            front: fronts.read(front(source), of: source, at: loop.now))
     }
 
     // MARK: What is watched
@@ -245,7 +242,13 @@ final class PressureSensor {
     private func watch(_ source: PressureSource, _ settings: PressureSettings) {
         let entry: Watched
         do {
-            entry = Watched(headroom(of: source), try PressureFile(path: source.path))
+            let cgroup = hierarchy.flatMap { source.cgroup(in: $0) }
+            // In a container, the machine's memory is that of the topmost cgroup, if that has a limit.
+            let limited = cgroup ?? hierarchy.flatMap { Cgroup(path: $0.top, in: $0) }
+            entry = Watched(
+                isOfCgroup: cgroup.map { !$0.isRoot } ?? false,
+                limited.flatMap { CgroupLimits($0, proc: proc) },
+                try PressureFile(path: source.path))
             for (wanted, level) in [
                 (settings.warning, MemoryPressure.warning), (settings.critical, .critical),
             ] {
@@ -270,13 +273,6 @@ final class PressureSensor {
         watched[source] = entry
     }
 
-    private func headroom(of source: PressureSource) -> Headroom {
-        guard let hierarchy, let cgroup = source.cgroup(in: hierarchy) else { return .machine }
-        let memory =
-            (try? CgroupMemory(cgroup)) ?? (try? CgroupMemory(versionOneCounterpartOf: cgroup, proc: proc))
-        return memory.map(Headroom.cgroup) ?? .machine
-    }
-
     private func fired(
         _ source: PressureSource, _ level: MemoryPressure, _ armed: Armed, _ events: Readiness
     ) {
@@ -299,7 +295,9 @@ final class PressureSensor {
 
 extension FileCache {
     fileprivate init(_ figures: FileCacheCounters.Figures) {
-        self.init(cached: figures.cached, evicted: figures.evicted, refaulted: figures.refaulted)
+        self.init(
+            cached: figures.cached, evicted: figures.evicted, reclaimed: figures.reclaimed,
+            refaulted: figures.refaulted)
     }
 }
 

@@ -47,6 +47,9 @@ final class Reclaimer {
         case released
     }
 
+    /// The most processes of an application whose memory is paged out: each takes milliseconds, and the memory of dead
+    /// processes is released by the same worker.
+    private static let mostPagedOut = 256
     /// The most jobs of a worker that are under way.
     private static let mostJobs = 64
 
@@ -118,28 +121,32 @@ final class Reclaimer {
         let (main, user) = (application.process, application.user)
         let (proc, foreign) = (proc, table.foreign)
         let cgroup = ownCgroup(of: application)
-        let hasController = cgroup.map { access($0.directory + "/memory.reclaim", F_OK) == 0 } ?? false
         let isUnderWay = submit(.pageOut(number), to: evictor) {
-            do throws(KernelFailure) {
-                if hasController, let cgroup {
-                    let bytes =
-                        switch extent {
-                        case .files: try cgroup.reclaimFiles()
-                        case .everything: try cgroup.reclaim(cgroup.memoryCurrent())
-                        }
-                    return .pagedOut(bytes: bytes, failure: nil)
-                }
-                var bytes: UInt64 = 0
-                let what: PageOut.Extent = extent == .files ? .files : .everything
-                for member in Extent.members(of: main, proc: proc, isForeign: foreign.contains) {
+            var bytes: UInt64 = 0
+            var failure: KernelFailure?
+            let what: PageOut.Extent = extent == .files ? .files : .everything
+            let members =
+                cgroup.flatMap { Self.members(of: $0, proc) { $0 != main && foreign.contains($0) } }
+                ?? Extent.members(of: main, proc: proc, isForeign: foreign.contains)
+            for member in members.prefix(Self.mostPagedOut) {
+                do throws(KernelFailure) {
                     bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc).released
+                } catch {
+                    if !error.isNoSuchProcess, failure == nil { failure = error }
                 }
-                return .pagedOut(bytes: bytes, failure: nil)
-            } catch {
-                return .pagedOut(bytes: 0, failure: error)
             }
+            // The cgroup may have no memory controller.
+            bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0
+            return .pagedOut(bytes: bytes, failure: bytes == 0 ? failure : nil)
         }
         if !isUnderWay { report(.pagedOut(number)) }
+    }
+
+    /// Those of an application's own cgroup; nil: the cgroup is gone.
+    private static func members(
+        of cgroup: Cgroup, _ proc: Proc, isForeign: (ProcessIdentity) -> Bool
+    ) -> [ProcessIdentity]? {
+        try? cgroup.processes().compactMap { try? proc.identity(of: $0) }.filter { !isForeign($0) }
     }
 
     private func ownCgroup(of application: Registered) -> Cgroup? {

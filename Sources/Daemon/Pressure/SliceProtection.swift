@@ -8,13 +8,18 @@ import Systemd
 ///
 /// Each slice above a protected application gets as much as one application, and is set back to 0 when the last such
 /// application is no longer protected. All slices get the same amount. A value that is neither 0 nor this
-/// amount belongs to another program, and is left alone. Only the values of the applications therefore need
-/// to be recorded.
+/// amount belongs to another program, and is left alone.
+///
+/// Each value is named by the record of a protected application, from before it is set until after it is set back: a
+/// daemon may be killed at any moment.
 final class SliceProtection {
     private let hierarchy: UnifiedHierarchy?
     private let journal: Journal
     private var amount: Int32 = 0
     private var protected: [ApplicationNumber: String] = [:]
+
+    /// Makes these the entries about slices in an application's record. Returns false if this failed.
+    typealias Record = (ApplicationNumber, [String]) -> Bool
 
     init(hierarchy: UnifiedHierarchy?, journal: Journal) {
         self.hierarchy = hierarchy
@@ -22,36 +27,49 @@ final class SliceProtection {
     }
 
     /// What each slice gets: hundredths of a per cent of the memory; nil: nothing.
-    func configure(_ share: UInt32?) {
+    func configure(_ share: UInt32?, _ record: Record) {
         let amount = share.map(CgroupShares.pages) ?? 0
         if amount == self.amount { return }
-        let slices = Set(protected.values.flatMap(slices))
-        for slice in slices { set(slice, 0) }
+        for slice in Set(protected.values.flatMap(slices)) { set(slice, 0) }
         self.amount = amount
-        for slice in slices { set(slice, amount) }
+        // What cannot be recorded is not set.
+        protected = protected.filter { record($0.key, entries(for: $0.value)) }
+        for slice in Set(protected.values.flatMap(slices)) { set(slice, amount) }
     }
 
     /// Notes the cgroup of a protected application; nil: it is not protected, or no longer.
-    func protect(_ number: ApplicationNumber, _ directory: String?) {
+    func protect(_ number: ApplicationNumber, _ directory: String?, _ record: Record) {
         let before = protected[number]
-        if before == directory { return }
-        protected[number] = directory
-        let still = Set(protected.values.flatMap(slices))
-        for slice in Set(before.map(slices) ?? []).subtracting(still) { set(slice, 0) }
-        for slice in directory.map(slices) ?? [] { set(slice, amount) }
+        if before != directory {
+            let isRecorded = record(number, entries(of: number, next: directory))
+            let next = isRecorded ? directory : nil
+            protected[number] = next
+            let still = Set(protected.values.flatMap(slices))
+            for slice in Set(before.map(slices) ?? []).subtracting(still) { set(slice, 0) }
+            for slice in next.map(slices) ?? [] { set(slice, amount) }
+        }
+        _ = record(number, entries(of: number))
     }
 
     // MARK: Values of an earlier daemon
 
     private static let key = "slices"
 
-    /// The record of the slices above a cgroup, among the entries that restore an application's original
-    /// resources.
+    /// The entries about the slices above an application's cgroup, among those that restore the application's original
+    /// resources: above its present cgroup, and above the one that it will have.
     ///
     ///     slices 131072 /sys/fs/cgroup/…     pages that each has, and the cgroup
-    func entries(for directory: String?) -> [String] {
+    func entries(of number: ApplicationNumber, next: String? = nil) -> [String] {
+        let present = protected[number]
+        return entries(for: present) + (next == present ? [] : entries(for: next))
+    }
+
+    private func entries(for directory: String?) -> [String] {
         directory.map { ["\(Self.key) \(amount) \($0)"] } ?? []
     }
+
+    /// Whether an entry of a record is about slices.
+    static func isEntry(_ entry: String) -> Bool { entry.hasPrefix(key + " ") }
 
     /// Sets the slices in such entries of an earlier daemon back to 0, if they still have what it gave them.
     func takeBack(_ entries: [String]) {

@@ -1,15 +1,19 @@
-/// Pages of files in memory, as the kernel counts them for the machine or for one cgroup; all in bytes.
+/// Pages of files in memory, as the kernel counts them for the machine; all in bytes.
 public struct FileCache: Equatable, Sendable {
     /// The pages in memory now: `Active(file)` and `Inactive(file)`.
     public var cached: UInt64
-    /// Evicted from memory since the machine, or the cgroup, started.
+    /// Evicted since the machine started, no matter why.
     public var evicted: UInt64
+    /// Pages of every kind that were reclaimed since then because the machine's memory was short. Those that a cgroup
+    /// lost because of its own limit are not included.
+    public var reclaimed: UInt64
     /// Read again since then, after having been evicted.
     public var refaulted: UInt64
 
-    public init(cached: UInt64, evicted: UInt64, refaulted: UInt64) {
+    public init(cached: UInt64, evicted: UInt64, reclaimed: UInt64, refaulted: UInt64) {
         self.cached = cached
         self.evicted = evicted
+        self.reclaimed = reclaimed
         self.refaulted = refaulted
     }
 }
@@ -34,7 +38,7 @@ public struct FrontMemory: Equatable, Sendable {
 /// How fast file pages leave memory and are read back, and how much processes wait meanwhile. These are averages over
 /// seconds: half of the past is forgotten in 500 ms.
 public struct FileChurn: Equatable, Sendable {
-    /// Bytes a second.
+    /// Bytes a second, for lack of the machine's memory.
     public private(set) var evicting = 0.0
     /// Bytes a second.
     public private(set) var refaulting = 0.0
@@ -66,7 +70,9 @@ public struct FileChurn: Equatable, Sendable {
         guard span > 0, let old = before.files, let new = after.files else { return }
         let share = span / (span + 0.5)
         func pace(_ from: UInt64, _ to: UInt64) -> Double { to > from ? Double(to - from) / span : 0 }
-        evicting += (pace(old.evicted, new.evicted) - evicting) * share
+        // A user can have as many pages evicted as they like, in a cgroup with a limit of their own.
+        let evicted = min(pace(old.evicted, new.evicted), pace(old.reclaimed, new.reclaimed))
+        evicting += (evicted - evicting) * share
         refaulting += (pace(old.refaulted, new.refaulted) - refaulting) * share
         waiting += (pace(before.waited, after.waited) / 1_000_000 - waiting) * share
         guard let now = after.front else {

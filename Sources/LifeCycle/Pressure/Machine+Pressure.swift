@@ -8,6 +8,10 @@ extension Machine {
     /// The memory that the end of an application would free, if it was measured in an event.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
+    /// Whether an application was ended for the memory of a source in the present event. From then on, the pages on
+    /// the per-CPU lists count as left.
+    public func hasEnded(for source: PressureSource) -> Bool { pressure.hasEnded(for: source) }
+
     /// The active application that a source concerns; nil: there is none, or there are several, each in its
     /// own session.
     public func front(of source: PressureSource) -> ApplicationNumber? {
@@ -74,7 +78,7 @@ extension Machine {
 
     private mutating func willOpen() {
         guard !pressure.isEventOpen else { return }
-        pressure.measureAt = step.now
+        pressure.measuredAt = nil
         pressure.measuringSince = step.now
     }
 
@@ -136,8 +140,8 @@ extension Machine {
     mutating func calledOff(_ number: ApplicationNumber) {
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
-            if let victim = pressure.victim, victim.number == number, let source = victim.source {
-                pressure.kills[source, default: 1] -= 1
+            if let victim = pressure.victim, victim.number == number {
+                for source in victim.counting { pressure.kills[source, default: 1] -= 1 }
             }
         }
         ended(number)
@@ -150,7 +154,7 @@ extension Machine {
         guard pressure.victim == nil else { return }
         let due = termination.dueKill ?? step.now
         pressure.victim = Pressure.Victim(
-            number: number, source: nil, deadline: due.advanced(saturatingBy: settings.pressure.killWait))
+            number: number, counting: [], deadline: due.advanced(saturatingBy: settings.pressure.killWait))
     }
 
     /// An application is no longer being ended: it is gone, was unregistered, or was spared.
@@ -177,8 +181,8 @@ extension Machine {
             step.effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
             lookAgain()
         }
-        if pressure.isEventOpen, let due = pressure.measureAt, due <= step.now {
-            pressure.measureAt = step.now + Pressure.measureEvery
+        if let due = pressure.measureAt, due <= step.now {
+            pressure.measuredAt = step.now
             step.effects.append(.measureMemory(applications.keys.sorted()))
         }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {

@@ -90,6 +90,21 @@ extension Machine {
         return ReclaimPolicy.first(of: candidates, usage: usage)
     }
 
+    /// The sources for whose limit an end counts: the one that is short, and all others that are short of the same
+    /// memory. Otherwise the slices of users would multiply the limit.
+    private func sources(countingAnEndOf number: ApplicationNumber, for source: PressureSource)
+        -> [PressureSource]
+    {
+        func isShortOfMachineMemory(_ gauge: PressureGauge?) -> Bool {
+            gauge?.level == .critical && gauge?.sample?.isLimited == false
+        }
+        guard let victim = applications[number], isShortOfMachineMemory(pressure.gauges[source]) else {
+            return [source]
+        }
+        return pressure.gauges.filter { isShortOfMachineMemory($0.value) && isPayer(victim, of: $0.key) }
+            .keys.sorted { $0.path < $1.path }
+    }
+
     /// Whether it is ended or, in `observe`, would be. False if the source has reached its limit of ended
     /// applications.
     private mutating func end(_ victim: ReclaimPolicy.Candidate, for source: PressureSource) -> Bool {
@@ -99,28 +114,28 @@ extension Machine {
             step.effects.append(.notice(number, .wouldReclaim(victim.bytes)))
             return true
         }
-        let kills = pressure.kills[source, default: 0]
+        let counting = sources(countingAnEndOf: number, for: source)
         let most = settings.pressure.killsPerEvent
-        guard kills < most else {
-            if kills == most {
-                pressure.kills[source] = kills + 1
+        if let full = counting.first(where: { pressure.kills[$0, default: 0] >= most }) {
+            if pressure.kills[full] == most {
+                pressure.kills[full] = most + 1
                 step.effects.append(.notice(number, .reclaimLimit(most)))
             }
             return false
         }
-        pressure.kills[source] = kills + 1
+        for source in counting { pressure.kills[source, default: 0] += 1 }
         if victim.isUnsaved { step.effects.append(.notice(number, .losesUnsaved)) }
         let wait = settings.pressure.killWait
         switch victim.rank {
         case .held, .stopped:
             pressure.victim = Pressure.Victim(
-                number: number, source: source, deadline: step.now.advanced(saturatingBy: wait))
+                number: number, counting: counting, deadline: step.now.advanced(saturatingBy: wait))
             update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
             step.effects.append(.reclaim(number))
         case .background:
             let grace = settings.pressure.terminateGrace
             pressure.victim = Pressure.Victim(
-                number: number, source: source,
+                number: number, counting: counting,
                 deadline: step.now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
             step.effects.append(.willReclaim(number))
             announceEnd(of: number, .reclaimed, within: grace, .pressure)

@@ -5,8 +5,8 @@ struct Pressure: Equatable, Sendable {
     /// An application that is being ended; the next one must wait until it is gone.
     struct Victim: Equatable, Sendable {
         let number: ApplicationNumber
-        /// The source whose shortage it is ended for; nil: an earlier daemon has decided its end.
-        let source: PressureSource?
+        /// The sources for whose `KillsPerEvent` its end counts; none if an earlier daemon has decided its end.
+        let counting: [PressureSource]
         /// If it is not gone by then, the next application is considered.
         let deadline: Microseconds
     }
@@ -36,13 +36,15 @@ struct Pressure: Equatable, Sendable {
     var promised: [ApplicationNumber: UInt64] = [:]
     /// Sources, of more than one user, for which no suspended application is left.
     var exhausted: Set<PressureSource> = []
-    /// When sizes must be measured again.
-    var measureAt: Microseconds?
+    /// When sizes were measured last in this event.
+    var measuredAt: Microseconds?
     /// Since when the first sizes of the event are being measured. Without them no application is chosen.
     var measuringSince: Microseconds?
 
-    /// While an event lasts, sizes are measured this often.
+    /// While an event is critical, sizes are measured this often,
     static let measureEvery: Microseconds = 5_000_000
+    /// and otherwise this often. An event may stay open for days.
+    static let measureSeldom: Microseconds = 60_000_000
     /// Sizes are awaited no longer than this.
     static let measureWait: Microseconds = 100_000
     /// Smaller applications are not worth a page-out: Android compacts above 12 MB resident.
@@ -71,8 +73,15 @@ struct Pressure: Equatable, Sendable {
 
     var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }
 
+    /// When sizes must be measured again; nil: no event is open.
+    var measureAt: Microseconds? {
+        guard isEventOpen else { return nil }
+        guard let measuredAt else { return measuringSince }
+        return measuredAt + (highest == .critical ? Self.measureEvery : Self.measureSeldom)
+    }
+
     var nextDeadline: Microseconds? {
-        let others = [victim?.deadline, isEventOpen ? measureAt : nil, levelDue]
+        let others = [victim?.deadline, measureAt, levelDue]
         return (gauges.values.map(\.nextSample) + others).lazy.compactMap(\.self).min()
     }
 
@@ -93,7 +102,7 @@ struct Pressure: Equatable, Sendable {
         promised = [:]
         exhausted = []
         members = [:]
-        measureAt = nil
+        measuredAt = nil
         measuringSince = nil
         sizes = [:]
     }

@@ -57,6 +57,8 @@ public struct PressureGauge: Equatable, Sendable {
         var owesRelief = false
         /// A trigger that has not been answered yet.
         var owesAnswer = false
+        /// When a process was last seen to have freed memory itself.
+        var searchedAt: Microseconds?
         var sample: MemorySample?
         /// Memory was freed since the sample, so the sample no longer shows what is needed.
         var isOutOfDate = false
@@ -191,20 +193,28 @@ public struct PressureGauge: Equatable, Sendable {
         if left < critical {
             let haste = hasEnded ? Self.haste : Self.firstHaste
             if Double(left) < episode.fall * haste { return true }
-            if episode.owesAnswer, now - episode.triggeredAt <= settings.warning.window { return true }
+            let window = settings.warning.window
+            if episode.owesAnswer, now - episode.triggeredAt <= window, episode.isWaiting(at: now, window) {
+                return true
+            }
         }
-        if !hasCheaper, promised == 0, episode.isThrashing(sample, settings) { return true }
+        let isAmple = left >= Self.ample(critical, of: sample.total)
+        var counted = sample
+        counted.available = left
+        if !hasCheaper, promised == 0, !isAmple, episode.isThrashing(counted, settings) { return true }
         guard episode.owesRelief, let stalledAt = episode.stalledAt,
             now - stalledAt <= settings.critical.window
         else { return false }
         // A cgroup stalls because of its own limit, no matter how much is calculated to be left.
-        return sample.isLimited || sample.isSwapUsedUp || left < Self.ample(critical, of: sample.total)
+        return sample.isLimited || !isAmple
+            || sample.isSwapUsedUp && ThrashingPolicy.isShort(counted, critical)
     }
 
     /// An application is being ended.
     mutating func relieved() {
         episode?.owesRelief = false
         episode?.owesAnswer = false
+        episode?.searchedAt = nil
         forgetChurn()
     }
 
@@ -278,6 +288,14 @@ extension PressureGauge.Episode {
             limit: settings.thrashingLimit)
     }
 
+    /// Whether a process waits. A trigger of the machine does not show this, because PSI counts the time in which
+    /// the kernel itself searches for pages, too (`kswapd`), for example while a large file is copied.
+    fileprivate func isWaiting(at now: Microseconds, _ window: Microseconds) -> Bool {
+        if sample?.searches == nil { return true }
+        if let front = churn.front, front.waiting >= ThrashingPolicy.frontWaiting { return true }
+        return searchedAt.map { now - $0 <= window } ?? false
+    }
+
     fileprivate mutating func take(_ sample: MemorySample, at now: Microseconds) {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
@@ -286,7 +304,10 @@ extension PressureGauge.Episode {
             // Memory that an end has freed does not show the rate at which others allocate memory.
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
             // The pages that were evicted until then do not show it either.
-            if !isOutOfDate { churn.take(before, sample, span: span) }
+            if !isOutOfDate {
+                churn.take(before, sample, span: span)
+                if let old = before.searches, let new = sample.searches, new > old { searchedAt = now }
+            }
         }
         self.sample = sample
         isOutOfDate = false

@@ -35,6 +35,9 @@ public struct MemorySample: Equatable, Sendable {
     /// Microseconds in which some process waited for memory, according to the source's PSI file, since the
     /// file began to count.
     public var waited: UInt64
+    /// Grows whenever a process had to free memory itself before it got any (direct reclaim); nil: not known, or not
+    /// needed, because the source's PSI file counts no kernel threads.
+    public var searches: UInt64?
     /// The machine's file pages; nil: not known, or the sample is of a cgroup below its own limit.
     public var files: FileCache?
     /// The memory of the active application, if it has a cgroup of its own with a memory controller.
@@ -43,9 +46,11 @@ public struct MemorySample: Equatable, Sendable {
     /// - Parameter swapFree: nil: all swap.
     public init(
         available: UInt64, total: UInt64, swapTotal: UInt64, swapFree: UInt64? = nil, perCPU: UInt64 = 0,
-        isLimited: Bool = false, waited: UInt64 = 0, files: FileCache? = nil, front: FrontMemory? = nil
+        isLimited: Bool = false, waited: UInt64 = 0, searches: UInt64? = nil, files: FileCache? = nil,
+        front: FrontMemory? = nil
     ) {
         self.waited = waited
+        self.searches = searches
         self.files = files
         self.front = front
         self.available = available

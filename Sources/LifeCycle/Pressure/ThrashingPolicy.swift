@@ -7,15 +7,16 @@
 /// | | `CriticalAvailable` | pages of files taken | read back | who waits |
 /// | --- | --- | --- | --- | --- |
 /// | pages in use are read back | less than 4 times is left | much | much | |
-/// | pages in use are searched for others | less than twice is left | much | | any process, 7 % of the time: the kernel's own search counts (`kswapd`) |
+/// | pages in use are searched for others | less than twice is left | much | 1 MiB a second | any process, 7 % of the time: the kernel's own search counts (`kswapd`) |
 ///
-/// In both cases the active application must also wait 1 % of the time, if this is known.
+/// In both cases the active application must also wait 1 % of the time, if this is known. Above twice the critical
+/// amount no application is ended for it (`PressureGauge.wantsRelief`).
 ///
 /// *Much* is `ThrashingLimit` of the file cache within a second. Android's lmkd compares the same two
 /// (`thrashing_limit`). If the active application has a cgroup with a memory controller, its own refaults are
-/// compared with its own file cache.
+/// compared with its own file cache. Pages that a cgroup loses because of its own limit do not count as taken.
 ///
-/// Reading a large file once evicts pages and reads none back. Reading lost pages back when memory is free
+/// Copying a large file evicts pages and reads none back. Reading lost pages back when memory is free
 /// again evicts none. A program that uses more than the machine has thrashes even with much memory left, and
 /// ending another application does not help it.
 public enum ThrashingPolicy {
@@ -26,7 +27,7 @@ public enum ThrashingPolicy {
     static let frontWaiting = 0.01
     /// As in the default of the trigger `Warning`, which is lmkd's.
     static let waitingToSearch = 0.07
-    /// Less than this never counts as much, no matter how small the cache is: bytes a second.
+    /// Less than this never counts, no matter how small the cache is: bytes a second.
     static let leastChurn = 1_048_576.0
 
     /// - Parameters:
@@ -42,12 +43,16 @@ public enum ThrashingPolicy {
         guard isMuch(churn.evicting, of: files.cached) else { return false }
         // The thrashing concerns another program.
         if let front = churn.front, front.waiting < frontWaiting { return false }
-        if isLess(sample, than: roomToSearch, critical), churn.waiting >= waitingToSearch { return true }
-        guard isLess(sample, than: roomToReadBack, critical) else { return false }
-        guard let front = churn.front, let own = sample.front else {
-            return isMuch(churn.refaulting, of: files.cached)
+        var (refaulting, cached) = (churn.refaulting, files.cached)
+        if let front = churn.front, let own = sample.front {
+            (refaulting, cached) = (front.refaulting, own.cached)
         }
-        return isMuch(front.refaulting, of: own.cached)
+        if isLess(sample, than: roomToSearch, critical), churn.waiting >= waitingToSearch,
+            refaulting >= leastChurn
+        {
+            return true
+        }
+        return isLess(sample, than: roomToReadBack, critical) && isMuch(refaulting, of: cached)
     }
 
     /// Whether so little is left that pages in use may be taken.
