@@ -1,4 +1,4 @@
-/// A time span that can be paused: grace and limits do not run while an application is stopped (§ 4).
+/// A time span that can be paused: the limits of § 4 do not always advance.
 enum Countdown: Equatable, Sendable {
     case running(until: Microseconds)
     case paused(remaining: Microseconds)
@@ -30,6 +30,11 @@ enum Countdown: Equatable, Sendable {
         case .running(let until): until <= now
         case .paused, .endless: false
         }
+    }
+
+    /// Resumes or pauses; otherwise nothing changes.
+    mutating func setRunning(_ isRunning: Bool, at now: Microseconds) {
+        if isRunning { resume(at: now) } else { pause(at: now) }
     }
 
     mutating func pause(at now: Microseconds) {

@@ -47,11 +47,7 @@ extension Machine {
         let suspends = policySuspends(application)
         updateAnnouncing(number, .launch) {
             $0.delegate = delegate
-            if $0.isLaunching {
-                var countdown = Countdown(settings.launchTimeout, from: $1.now)
-                if $0.isStopped { countdown.pause(at: $1.now) }
-                $0.launch = countdown
-            }
+            if $0.isLaunching { $0.launch = Countdown(settings.launchTimeout, from: $1.now) }
             $0.meet(settings, isSuspended: suspends, &$1)
         }
         return number

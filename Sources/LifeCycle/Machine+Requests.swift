@@ -232,16 +232,13 @@ extension Machine {
         try checkText(name.utf8.count, of: application.user)
         parts[connection, default: []].insert(number)
         let id = application.lastTask + 1
-        let warning = settings.backgroundTaskWarn
-        var countdown = Countdown(settings.backgroundTaskMax, from: step.now)
-        if application.isStopped { countdown.pause(at: step.now) }
-        let begun = countdown
-        update(number, .request) {
+        let settings = settings
+        updateAnnouncing(number, .request) {
             $0.lastTask = id
             $0.tasks.append(
                 Application.BackgroundTask(
-                    id: id, name: name, owner: connection, warning: warning,
-                    limit: begun))
+                    id: id, name: name, owner: connection, warning: settings.backgroundTaskWarn,
+                    limit: Countdown(settings.backgroundTaskMax, from: $1.now)))
         }
         return id
     }
@@ -320,7 +317,8 @@ extension Machine {
         if application.launch?.isOver(at: step.now) == true, !missed(.launch, by: number) {
             update(number, .launchTimeout) { $0.launch = nil }
         }
-        for task in application.tasks {
+        // In the background, where the launch may have ended, their limits advance.
+        for task in applications[number]?.tasks ?? [] {
             guard let deadline = task.limit.deadline else { continue }
             if !task.isWarned, deadline - min(deadline, task.warning) <= step.now {
                 updateAnnouncing(number, .policy) { $0.warn(task.id, &$1) }

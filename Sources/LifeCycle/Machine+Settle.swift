@@ -83,7 +83,7 @@ extension Machine {
     private mutating func settle(
         _ next: inout Application, from before: Application, _ reason: StateChangeReason
     ) {
-        if before.isStopped != next.isStopped { next.timersStandStill(next.isStopped, at: step.now) }
+        next.paceLaunch(at: step.now)
         // A stop cancels a pending acknowledgement (§ 2). The end of the delegate or of the application also
         // cancels it.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
@@ -98,6 +98,7 @@ extension Machine {
             next.holds.removeAll { $0.reason == .toggle }
         }
         walk(&next, reason)
+        next.paceTasks(at: step.now)
         // Nobody who sees the application needs to wait for an answer.
         if next.state == .active { next.neededAt = nil }
         if next.state == .active || next.state == .inactive
@@ -146,6 +147,7 @@ extension Machine {
     /// The application stays in the background. When it enters the background, it is notified and gets a
     /// grace period to save its data. After a stop it gets another one.
     private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
+        next.paceTasks(at: step.now)
         guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: step.now) }
         let serial = next.nextSerial()
         next.startGrace(
@@ -308,15 +310,20 @@ extension Application {
         return latest
     }
 
-    mutating func timersStandStill(_ still: Bool, at now: Microseconds) {
-        func turn(_ countdown: inout Countdown) {
-            if still { countdown.pause(at: now) } else { countdown.resume(at: now) }
+    /// The launch timeout pauses while it is stopped.
+    fileprivate mutating func paceLaunch(at now: Microseconds) {
+        let runs = !isStopped
+        launch?.setRunning(runs, at: now)
+    }
+
+    /// The limits of its tasks advance only where policy suspends it and while it is not stopped: in the foreground no
+    /// time is limited. A task whose deadline is put off is warned again.
+    fileprivate mutating func paceTasks(at now: Microseconds) {
+        let runs = isResting && !isStopped
+        for index in tasks.indices {
+            tasks[index].limit.setRunning(runs, at: now)
+            if !runs { tasks[index].isWarned = false }
         }
-        if var countdown = launch {
-            turn(&countdown)
-            launch = countdown
-        }
-        for index in tasks.indices { turn(&tasks[index].limit) }
     }
 
     fileprivate func observed(since before: Application) -> Set<ApplicationProperty> {

@@ -35,9 +35,11 @@ struct TaskTests {
         let theatre = try Theatre(configuration: "BackgroundTaskMaxSec=3\nBackgroundTaskWarnSec=2")
         let (player, path) = try launched(theatre)
         try player.ask("begin upload")
+        try theatre.wait("the task") { try theatre.tasks(of: path) == 1 }
+        try theatre.setMinimized(player.pid, true)
         try player.wait(forLine: "task upload cancelled")
         try theatre.wait("the end of the task") { try theatre.tasks(of: path) == 0 }
-        #expect(try player.ask("state") == "inactive")
+        try theatre.wait(for: path, toBe: "suspended")
     }
 
     @Test("a task that ends at once is not left behind")

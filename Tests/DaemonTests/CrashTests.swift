@@ -466,8 +466,12 @@ private final class Churn {
         let tasks = try deadlines(subject)
         if Set(tasks.keys) != Set(subject.tasks.keys) { wrong.append("tasks \(tasks), not \(subject.tasks)") }
         if !stands {
-            for (id, deadline) in subject.tasks where tasks[id] ?? 0 < deadline {
-                wrong.append("task \(id) ends at \(tasks[id] ?? 0), not \(deadline)")
+            // Its limit advances in the background only, so it may end later than it was to end when it began.
+            for (id, deadline) in subject.tasks {
+                let end = tasks[id] ?? 0
+                if state == "background" ? end < max(deadline, 1) : end != 0 {
+                    wrong.append("task \(id) ends at \(end) in \(state), not \(deadline)")
+                }
             }
         }
         if wrong.isEmpty {

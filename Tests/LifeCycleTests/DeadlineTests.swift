@@ -16,12 +16,104 @@ struct DeadlineTests {
     func withTask() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
-        let begun = stage.now
         try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
         stage.pass(10 * Self.second)
         try stage.minimize()
-        #expect(deadline(stage) == begun + 30 * Self.second)
-        #expect(stage.application.backgroundTimeRemaining(at: stage.now) == 20 * Self.second)
+        #expect(deadline(stage) == stage.now + 30 * Self.second)
+        #expect(stage.application.backgroundTimeRemaining(at: stage.now) == 30 * Self.second)
+    }
+
+    @Test("the limit of a task does not advance in the foreground, where no time is limited")
+    func taskInForeground() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        stage.forget()
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        stage.pass(3_600 * Self.second)
+        #expect(stage.application.tasks.map(\.deadline) == [0])
+        try stage.unfocus()
+        #expect(stage.state == .inactive)
+        stage.pass(3_600 * Self.second)
+        #expect(stage.application.tasks.map(\.deadline) == [0])
+        #expect(!stage.words(.all).contains("BackgroundTaskWillExpire"))
+
+        stage.forget()
+        try stage.minimize()
+        #expect(deadline(stage) == stage.now + 30 * Self.second)
+        #expect(stage.application.tasks.map(\.deadline) == [stage.now + 30 * Self.second])
+        let changed = stage.effects.contains { effect in
+            if case .changed(_, let properties) = effect {
+                properties.contains(.backgroundTasks)
+            } else {
+                false
+            }
+        }
+        #expect(changed)
+
+        stage.pass(10 * Self.second)
+        try stage.focus()
+        #expect(stage.application.tasks.map(\.deadline) == [0])
+        stage.pass(3_600 * Self.second)
+        try stage.minimize()
+        #expect(deadline(stage) == stage.now + 20 * Self.second)
+        stage.pass(20 * Self.second)
+        #expect(stage.application.tasks.isEmpty && stage.holds == [.policy])
+    }
+
+    @Test(
+        "the limit of a task advances where policy suspends: behind a lock, and with a rule without the focus"
+    )
+    func taskWherePolicySuspends() throws {
+        var locked = try Stage.launched(suspension: .automatic)
+        try locked.focus()
+        try locked.perform(.beginBackgroundTask(locked.number, name: "a", by: Stage.delegate))
+        locked.take(.session(.user(Stage.user), inFront: false, isLocked: true))
+        #expect(locked.application.tasks.map(\.deadline) == [locked.now + 30 * Self.second])
+
+        var ruled = try Stage.launched(suspension: .automatic)
+        var rule = Rule()
+        rule.suspendWhen = .inactive
+        try ruled.perform(.configure(ruled.number, rule))
+        try ruled.focus()
+        try ruled.perform(.beginBackgroundTask(ruled.number, name: "a", by: Stage.delegate))
+        #expect(ruled.application.tasks.map(\.deadline) == [0])
+        try ruled.unfocus()
+        #expect(ruled.state == .inactive)
+        #expect(ruled.application.tasks.map(\.deadline) == [ruled.now + 30 * Self.second])
+    }
+
+    @Test("a task whose deadline was put off is warned again, with the new one")
+    func warnedAgain() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        stage.pass(25 * Self.second)
+        try stage.focus()
+        stage.pass(100 * Self.second)
+        stage.forget()
+        try stage.minimize()
+        #expect(!stage.words(.delegate).contains("BackgroundTaskWillExpire"))
+        stage.pass(0)
+        let deadline = stage.now + 5 * Self.second
+        #expect(stage.heard(.delegate).last == .backgroundTaskWillExpire(task: 1, deadline: deadline))
+        stage.pass(5 * Self.second)
+        #expect(stage.application.tasks.isEmpty)
+    }
+
+    @Test("the next daemon knows how much of a task's limit is left, and whether it advances")
+    func taskAfterRestart() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+        stage.pass(10 * Self.second)
+        try stage.focus()
+        let record = try #require(stage.machine.record(of: stage.number))
+        stage.machine = Machine()
+        _ = try stage.machine.restore(record)
+        _ = stage.machine.reassert(stage.number, at: stage.now)
+        #expect(stage.machine.record(of: stage.number)?.lines(of: "task") == record.lines(of: "task"))
+        stage.pass(100 * Self.second)
+        #expect(stage.application.tasks.map(\.deadline) == [0])
+        try stage.minimize()
+        #expect(stage.application.tasks.map(\.deadline) == [stage.now + 20 * Self.second])
     }
 
     @Test("an endless task, an endless grace period and a granted mode each give deadline 0")

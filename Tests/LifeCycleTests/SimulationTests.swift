@@ -489,6 +489,14 @@ struct Simulation {
             try world.require(
                 record.rule?.backgroundCPUQuota == nil || !record.holds.contains { $0.reason == .policy },
                 "\(number) is slowed, and policy holds it")
+            let counts =
+                !record.isStopped
+                && (record.state == .background || record.state == .inactive && highest == 1 && level == 1)
+            for task in record.tasks where task.limit != .endless {
+                try world.require(
+                    (task.deadline != 0) == counts,
+                    "the limit of \(number)'s task is \(task.limit) in \(record.state)")
+            }
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
                 record.stop.breath.isUnderWay || world.processes[record.process]?.stands ?? false

@@ -83,11 +83,12 @@ struct SuspensionTests {
     func task() throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.focus()
-        let begun = stage.now
         let answer = try stage.perform(
             .beginBackgroundTask(stage.number, name: "upload", by: Stage.delegate))
         #expect(answer == .task(1))
+        stage.pass(60 * Self.second)
         try stage.minimize()
+        let begun = stage.now
         stage.forget()
         stage.pass(24 * Self.second - 1)
         #expect(stage.heard(.delegate).isEmpty)

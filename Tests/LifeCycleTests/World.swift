@@ -434,6 +434,11 @@ struct World {
                     && application.owedEdge == nil,
                 "\(number) received \(announcement) again, or during a walk")
             application.isProtected = isProtected
+        case .backgroundTaskWillExpire:
+            let isInactive = machine.applications[number]?.rule?.suspendWhen == .inactive
+            try require(
+                application.state == .background || application.state == .inactive && isInactive,
+                "\(number) received \(announcement) in \(application.state)")
         default:
             break
         }
