@@ -238,6 +238,7 @@ public struct Application: Equatable, Sendable {
     /// Something without a time limit keeps policy from suspending it.
     var isExemptForNow: Bool {
         !backgroundModes.isEmpty || !countedReasons.isEmpty || rule?.backgroundCPUQuota != nil
+            || tasks.contains { $0.limit == .endless }
     }
 
     /// CLOCK_MONOTONIC of the end of the grace period; nil if none is running.
@@ -246,9 +247,9 @@ public struct Application: Equatable, Sendable {
         return nil
     }
 
-    /// The microseconds that are left before policy suspends it; the greatest number if policy will not
-    /// suspend it.
-    public func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
+    /// The microseconds that are left before policy suspends it, if policy suspends anything at all in its session; the
+    /// greatest number if policy will not suspend it.
+    func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
         guard isResting, suspension == .automatic, !isTerminating, !isExemptForNow else {
             return .max
         }

@@ -98,9 +98,10 @@ extension Machine {
         }
         for (number, view) in falling + others {
             let grace = settings.backgroundGrace
+            let suspends = applications[number].map(policySuspends) ?? false
             updateAnnouncing(number, reason) {
                 // This comes before the edges that result from it (§ 3).
-                $0.setProtected(view.isLocked, within: grace, &$1)
+                $0.setProtected(view.isLocked, within: grace, isSuspended: suspends, &$1)
                 $0.show(view)
             }
         }

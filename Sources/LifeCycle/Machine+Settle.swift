@@ -152,7 +152,7 @@ extension Machine {
         let serial = next.nextSerial()
         next.startGrace(
             settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: step.now)
-        let deadline = (policySuspends(next) ? next.suspensionDeadline : nil) ?? 0
+        let deadline = suspensionDeadline(of: next) ?? 0
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
 
@@ -267,7 +267,11 @@ extension Application {
     }
 
     /// The screen was locked or unlocked: announces that, and makes policy wait for the acknowledgement.
-    mutating func setProtected(_ locked: Bool, within span: Microseconds?, _ step: inout Step) {
+    ///
+    /// - Parameter isSuspended: whether policy suspends anything in its session. If not, nothing ends at the deadline.
+    mutating func setProtected(
+        _ locked: Bool, within span: Microseconds?, isSuspended: Bool, _ step: inout Step
+    ) {
         guard locked != isLocked else { return }
         isLocked = locked
         protection = nil
@@ -280,9 +284,8 @@ extension Application {
             serial = nextSerial()
             protection = Protection(serial: serial, limit: Countdown(span, from: step.now))
         }
-        announce(
-            .protectedDataWillBecomeUnavailable,
-            with: .until(protection?.limit.deadline ?? 0, of: serial), &step)
+        let deadline = isSuspended && !isExemptForNow ? protection?.limit.deadline : nil
+        announce(.protectedDataWillBecomeUnavailable, with: .until(deadline ?? 0, of: serial), &step)
     }
 
     mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {
@@ -296,8 +299,9 @@ extension Application {
             serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
     }
 
-    /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes; nil: it will not be.
-    public var suspensionDeadline: Microseconds? {
+    /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes and if policy suspends anything at
+    /// all in its session; nil: it will not be.
+    var suspensionDeadline: Microseconds? {
         guard case .running(_, let countdown) = grace, let deadline = countdown.deadline,
             !isExemptForNow
         else { return nil }

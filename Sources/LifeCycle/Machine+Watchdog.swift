@@ -45,7 +45,9 @@ extension Machine {
     /// while something else keeps it from being suspended, because its delegate was told a later deadline, or
     /// none.
     func owesAnswer(_ number: ApplicationNumber) -> Bool {
-        guard let application = applications[number], !hasLostReporter(application) else { return false }
+        guard let application = applications[number], !hasLostReporter(application), !isShuttingDown else {
+            return false
+        }
         return application.suspensionDeadline.map { $0 <= step.now } ?? false
     }
 

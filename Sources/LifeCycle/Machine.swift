@@ -328,6 +328,16 @@ public struct Machine: Equatable, Sendable {
         return reasons
     }
 
+    /// CLOCK_MONOTONIC at which policy suspends an application at the latest if nothing changes; nil: it will not.
+    public func suspensionDeadline(of application: Application) -> Microseconds? {
+        policySuspends(application) ? application.suspensionDeadline : nil
+    }
+
+    /// The microseconds until policy suspends an application if nothing changes; the greatest number if it will not.
+    public func backgroundTimeRemaining(of application: Application, at now: Microseconds) -> Microseconds {
+        policySuspends(application) ? application.backgroundTimeRemaining(at: now) : .max
+    }
+
     /// Everything about windows that `Explain` shows for an application.
     public func windowSummary(of number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }

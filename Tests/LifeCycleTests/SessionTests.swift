@@ -111,6 +111,42 @@ struct SessionTests {
         #expect(stage.application.protection == nil)
     }
 
+    @Test("where policy would not suspend it, the deadline is 0, as in DidEnterBackground")
+    func notSuspended() throws {
+        var observing = Settings()
+        observing.mode = .observe
+        var endless = Settings()
+        endless.backgroundTaskMax = nil
+        for kind in 0..<5 {
+            var stage = try Stage.launched(
+                suspension: .automatic, kind == 0 ? observing : kind == 4 ? endless : Settings())
+            try stage.focus()
+            switch kind {
+            case 1: stage.take(.shutdownPrepared(true))
+            case 2:
+                var report = WindowReport(number: 1, process: stage.reported)
+                report.focused = true
+                try stage.perform(.updateWindow(report, stage.reporter))
+                stage.take(.disconnected(stage.reporter.connection))
+            case 3:
+                try stage.perform(
+                    .replaceExemptions(
+                        [ExemptionReport(process: stage.reported, reason: "audio")], stage.reporter))
+            case 4:
+                try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
+            default: break
+            }
+            stage.forget()
+            stage.take(.session(.user(Stage.user), inFront: false, isLocked: true))
+            let lock = stage.heard(.delegate).compactMap { $0.until(.protectedDataWillBecomeUnavailable) }
+            let background = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
+            #expect(lock.map(\.deadline) == [0] && background.map(\.deadline) == [0], "\(kind)")
+            #expect(lock.map(\.serial) != [0], "it can still be acknowledged")
+            #expect(stage.machine.backgroundTimeRemaining(of: stage.application, at: stage.now) == .max)
+            #expect(stage.machine.suspensionDeadline(of: stage.application) == nil)
+        }
+    }
+
     @Test("unlocking, a stop and the delegate's exit each end the wait")
     func waitEnds() throws {
         var stage = try focused()

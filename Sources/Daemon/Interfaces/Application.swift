@@ -57,7 +57,8 @@ extension Daemon {
             },
             Method(Name.backgroundTimeRemaining, out: [("usec", "t")]) { [unowned self] call in
                 let (application, _) = try ownApplication(call)
-                let remaining = application.backgroundTimeRemaining(at: Clock.monotonicMicroseconds)
+                let now = Clock.monotonicMicroseconds
+                let remaining = machine.backgroundTimeRemaining(of: application, at: now)
                 try call.reply { message throws(BusFailure) in try message.append(remaining) }
             },
             Method(Name.setUnsavedChanges, in: [("unsaved", "b")]) { [unowned self] call in

@@ -176,7 +176,7 @@ extension Daemon {
             if let number { entries.append((key, .uint64(number))) }
         }
         add("launch-deadline", application.launchDeadline)
-        add("suspension-deadline", application.suspensionDeadline)
+        add("suspension-deadline", machine.suspensionDeadline(of: application))
         add("kill-deadline", application.killDeadline)
         add("would-end", machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
