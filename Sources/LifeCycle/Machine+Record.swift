@@ -152,6 +152,7 @@ extension Machine {
         case .reported(let connection, let number):
             name = [connection, String(number)]
             if sessions[window.session]?.lastingReporters.contains(connection) == true { flags += "r" }
+            if window.reporterUser == 0, reporters[connection]?.session != nil { flags += "s" }
         }
         if window.visible { flags += "v" }
         if window.minimized { flags += "m" }
@@ -184,7 +185,8 @@ extension Machine {
         if entry.hasFocus { sessions[session, default: Session()].focus = entry.key }
         guard case .reported(let connection, let number) = entry.key, !entry.window.orphaned else { return }
         let user = entry.window.reporterUser
-        reporters[connection, default: Reporter(session: session, user: user)].windows.insert(number)
+        let reported = user != 0 || entry.isOfOneSession ? session : nil
+        reporters[connection, default: Reporter(session: reported, user: user)].windows.insert(number)
         if entry.isOfLastingReporter {
             sessions[session, default: Session()].lastingReporters.insert(connection)
         }
@@ -197,6 +199,8 @@ private struct RestoredWindow {
     var window: Window
     let hasFocus: Bool
     let isOfLastingReporter: Bool
+    /// Its reporter is root's, and has called `SetSession`.
+    let isOfOneSession: Bool
 
     init?(_ fields: inout Fields) {
         guard let connection = fields.text(), let name = fields.text(), let session = SessionKey(&fields),
@@ -218,5 +222,6 @@ private struct RestoredWindow {
         window.title = title
         hasFocus = flags.contains("f")
         isOfLastingReporter = flags.contains("r")
+        isOfOneSession = flags.contains("s")
     }
 }

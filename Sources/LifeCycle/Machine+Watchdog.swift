@@ -37,8 +37,9 @@ extension Machine {
 
     /// Whether a reporter would report a window of a launched application that has not registered itself.
     private func showsItself(_ application: Application) -> Bool {
-        application.awaitsOwnRegistration
-            && reporters.values.contains { $0.session == application.session }
+        guard application.awaitsOwnRegistration else { return false }
+        return reporters.values.contains { $0.session == application.session }
+            || sessions[application.session]?.lastingReporters.isEmpty == false
     }
 
     /// Whether a delegate whose grace period is over should have acknowledged the background. This is false

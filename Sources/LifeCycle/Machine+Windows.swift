@@ -61,31 +61,30 @@ extension Machine {
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
         try checkLimits(reports, replacing: replacing, reporter)
-        let session = session(of: reporter)
-        var touched = enlist(reporter, in: session)
+        let sessions = sessions(of: reports, by: reporter)
+        var touched = enlist(reporter, in: sessions)
         if replacing {
             let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
-            for key in superseded(by: reporter, in: session).subtracting(named).sorted(by: WindowKey.inOrder)
+            for key in superseded(by: reporter, in: sessions).subtracting(named).sorted(by: WindowKey.inOrder)
             {
                 touched.formUnion(remove(key))
             }
         }
-        take(reports, reporter, session, touching: touched)
+        take(reports, reporter, touching: touched)
     }
 
     private mutating func take(
-        _ reports: [WindowReport], _ reporter: ReporterIdentity, _ session: SessionKey,
-        touching others: Set<ApplicationNumber>
+        _ reports: [WindowReport], _ reporter: ReporterIdentity, touching others: Set<ApplicationNumber>
     ) {
         var touched = others
-        var focus: WindowKey?? = nil
+        var focus: [SessionKey: WindowKey?] = [:]
         for report in reports {
-            touched.formUnion(take(report, reporter, session, focus: &focus))
+            touched.formUnion(take(report, reporter, focus: &focus))
         }
-        if let focus {
-            moveFocus(to: focus, in: session, touching: touched)
-        } else {
-            refresh(touched, .windows)
+        if focus.isEmpty { return refresh(touched, .windows) }
+        for (session, key) in focus.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
+            moveFocus(to: key, in: session, touching: touched)
+            touched = []
         }
     }
 
@@ -96,23 +95,23 @@ extension Machine {
         try checkLimits(reports, replacing: true, reporter)
     }
 
-    /// The number of windows that a whole set of this reporter would replace.
+    /// The number of windows that a whole set of this reporter would replace, at most.
     public func replaceableWindows(of reporter: ReporterIdentity) -> Int {
-        superseded(by: reporter, in: session(of: reporter)).count
+        superseded(by: reporter, in: ownSession(of: reporter).map { [$0] }).count
     }
 
     mutating func addWindows(_ reports: [WindowReport], _ reporter: ReporterIdentity) {
-        let session = session(of: reporter)
-        let touched = enlist(reporter, in: session)
-        take(reports, reporter, session, touching: touched)
+        let touched = enlist(reporter, in: sessions(of: reports, by: reporter))
+        take(reports, reporter, touching: touched)
     }
 
     mutating func dropWindows(
         except named: Set<UInt64>, _ reporter: ReporterIdentity, atMost most: Int
     ) -> Answer {
         let kept = Set(named.map { WindowKey.reported(reporter.connection, $0) })
-        let dropped = superseded(by: reporter, in: session(of: reporter)).subtracting(kept)
-            .sorted(by: WindowKey.inOrder)
+        let ours = named.isEmpty ? session(of: reporter) : ownSession(of: reporter)
+        let sessions = Set(ours.map { [$0] } ?? kept.compactMap { windows[$0]?.session })
+        let dropped = superseded(by: reporter, in: sessions).subtracting(kept).sorted(by: WindowKey.inOrder)
         var touched: Set<ApplicationNumber> = []
         for key in dropped.prefix(most) { touched.formUnion(remove(key)) }
         refresh(touched, .windows)
@@ -142,29 +141,29 @@ extension Machine {
 
     mutating func setSession(_ session: SessionKey, _ reporter: ReporterIdentity) {
         var known =
-            reporters[reporter.connection] ?? Reporter(session: reporter.session, user: reporter.user)
-        let old = known.session
-        guard old != session else { return }
+            reporters[reporter.connection]
+            ?? Reporter(session: ownSession(of: reporter), user: reporter.user)
+        guard known.session != session else { return }
         known.session = session
         reporters[reporter.connection] = known
 
-        let keys = known.windows.map { WindowKey.reported(reporter.connection, $0) }
-        let hadFocus = sessions[old]?.focus.map(keys.contains) == true
-        let wasLasting = sessions[old]?.lastingReporters.contains(reporter.connection) == true
+        let keys = Set(known.windows.map { WindowKey.reported(reporter.connection, $0) })
+        let reported = sessionsReported(by: reporter.connection)
+        let left = Set(reported + keys.compactMap { windows[$0]?.session }).subtracting([session])
+            .sorted(by: SessionKey.inOrder)
         var touched: Set<ApplicationNumber> = []
         for key in keys {
             windows[key]?.session = session
             if let owner = windows[key]?.owner { touched.insert(owner) }
         }
-        if wasLasting {
-            // The reporter still exists, but reports for another session now: the old session has not lost a
-            // reporter.
-            sessions[old]?.lastingReporters.remove(reporter.connection)
-            touched.formUnion(enlist(reporter, in: session))
+        // The reporter still exists, but reports for another session now: the old ones have not lost a reporter.
+        for old in left { sessions[old]?.lastingReporters.remove(reporter.connection) }
+        if !reported.isEmpty { touched.formUnion(enlist(reporter, in: [session])) }
+        for old in left where sessions[old]?.focus.map(keys.contains) == true {
+            moveFocus(to: nil, in: old, touching: touched)
         }
-        if hadFocus { moveFocus(to: nil, in: old, touching: touched) }
         refresh(touched, .windows)
-        tidy(old)
+        for old in left { tidy(old) }
     }
 
     /// A reporter's connection has ended. Its reports stay until a new reporter replaces them.
@@ -181,31 +180,40 @@ extension Machine {
                 orphans[number, default: []].insert(key)
             }
         }
-        defer { tidy(reporter.session) }
-        guard sessions[reporter.session]?.lastingReporters.remove(connection) != nil else { return }
-        if sessions[reporter.session]?.lastingReporters.isEmpty == true {
+        for session in sessionsReported(by: connection) {
+            sessions[session]?.lastingReporters.remove(connection)
+            guard sessions[session]?.lastingReporters.isEmpty == true else { continue }
             // If the session has ended, no window is visible.
-            let hasEnded = sessions[reporter.session]?.hasEnded == true
-            sessions[reporter.session]?.lostReporter = !hasEnded
-            refreshAll(in: reporter.session, .windows)
+            let hasEnded = sessions[session]?.hasEnded == true
+            sessions[session]?.lostReporter = !hasEnded
+            refreshAll(in: session, .windows)
+            tidy(session)
         }
+        if let session = reporter.session { tidy(session) }
     }
 
     // MARK: One report
 
     private mutating func take(
-        _ report: WindowReport, _ reporter: ReporterIdentity, _ session: SessionKey, focus: inout WindowKey??
+        _ report: WindowReport, _ reporter: ReporterIdentity, focus: inout [SessionKey: WindowKey?]
     ) -> Set<ApplicationNumber> {
         let key = WindowKey.reported(reporter.connection, report.number)
+        let session = session(of: report.process, by: reporter)
         var touched: Set<ApplicationNumber> = []
         // The same window, reported by a reporter of this user that is gone: this reporter is responsible for
         // it now.
-        for other in predecessors(of: report.number, by: reporter, in: session) where other != key {
+        for other in predecessors(of: report, by: reporter) where other != key {
             touched.formUnion(remove(other))
         }
         var window =
             windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
         let former = window.process
+        if window.session != session {
+            // It leaves the other session, where it may have had the focus.
+            touched.formUnion(remove(key))
+            if focus[window.session] == .some(key) { focus[window.session] = .some(nil) }
+            window.session = session
+        }
         window.lineage = lineage(of: report, by: reporter)
         window.visible = report.visible ?? window.visible
         window.minimized = report.minimized ?? window.minimized
@@ -225,8 +233,8 @@ extension Machine {
             }
         }
         switch report.focused {
-        case true?: focus = .some(key)
-        case false? where (focus ?? sessions[session]?.focus) == key: focus = .some(nil)
+        case true?: focus[session] = .some(key)
+        case false? where (focus[session] ?? sessions[session]?.focus) == key: focus[session] = .some(nil)
         case false?, nil: break
         }
         return touched
@@ -272,9 +280,9 @@ extension Machine {
     private func checkLimits(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
-        let session = session(of: reporter)
         var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
-        var replaced = replacing ? superseded(by: reporter, in: session) : []
+        var replaced =
+            replacing ? superseded(by: reporter, in: sessions(of: reports, by: reporter)) : []
         var names: [ProcessID: Int] = [:]
         for report in reports {
             let lineage = lineage(of: report, by: reporter)
@@ -285,7 +293,7 @@ extension Machine {
             if isSame && old?.process == lineage.first { continue }
             if let process = lineage.first { names[process, default: 0] += 1 }
             if old != nil { replaced.insert(key) }
-            replaced.formUnion(predecessors(of: report.number, by: reporter, in: session))
+            replaced.formUnion(predecessors(of: report, by: reporter))
             newByOwner[owner, default: []].insert(report.number)
         }
         guard reports.count <= Self.windowsPerReporter,
@@ -342,37 +350,55 @@ extension Machine {
         reporter.isRoot || report.process.user == reporter.user ? report.process.lineage : []
     }
 
-    /// The same window, as reported by reporters of this user that are gone.
-    private func predecessors(
-        of number: UInt64, by reporter: ReporterIdentity, in session: SessionKey
-    ) -> [WindowKey] {
-        (orphans[number] ?? []).filter { key in
+    /// The same window, as reported by reporters of this user that are gone: with the same number, of the same process.
+    private func predecessors(of report: WindowReport, by reporter: ReporterIdentity) -> [WindowKey] {
+        let session = session(of: report.process, by: reporter)
+        return (orphans[report.number] ?? []).filter { key in
             guard let window = windows[key] else { return false }
             return window.session == session && window.reporterUser == reporter.user
+                && window.process == report.process.process
         }.sorted(by: WindowKey.inOrder)
     }
 
-    /// The windows that a reporter's whole set replaces: its own, and those of earlier reporters that are gone.
-    private func superseded(by reporter: ReporterIdentity, in session: SessionKey) -> Set<WindowKey> {
+    /// The windows that a reporter's whole set about these sessions replaces: its own, and those of earlier reporters
+    /// that are gone.
+    ///
+    /// - Parameter sessions: nil: all.
+    private func superseded(
+        by reporter: ReporterIdentity, in sessions: Set<SessionKey>?
+    ) -> Set<WindowKey> {
         var keys = Set(
             (reporters[reporter.connection]?.windows ?? []).map {
                 WindowKey.reported(reporter.connection, $0)
             })
         for key in orphans.values.joined() {
-            if let window = windows[key], window.session == session, window.reporterUser == reporter.user {
+            if let window = windows[key], sessions?.contains(window.session) ?? true,
+                window.reporterUser == reporter.user
+            {
                 keys.insert(key)
             }
         }
         return keys
     }
 
-    /// Makes the connection a permanent reporter of its session.
+    /// Makes the connection a permanent reporter of these sessions.
+    private mutating func enlist(
+        _ reporter: ReporterIdentity, in sessions: Set<SessionKey>
+    ) -> Set<ApplicationNumber> {
+        if reporters[reporter.connection] == nil {
+            reporters[reporter.connection] =
+                Reporter(session: ownSession(of: reporter), user: reporter.user)
+        }
+        var touched: Set<ApplicationNumber> = []
+        for session in sessions.sorted(by: SessionKey.inOrder) {
+            touched.formUnion(enlist(reporter, in: session))
+        }
+        return touched
+    }
+
     private mutating func enlist(
         _ reporter: ReporterIdentity, in session: SessionKey
     ) -> Set<ApplicationNumber> {
-        if reporters[reporter.connection] == nil {
-            reporters[reporter.connection] = Reporter(session: session, user: reporter.user)
-        }
         sessions[session, default: Session()].lastingReporters.insert(reporter.connection)
         guard sessions[session]?.lostReporter == true else { return [] }
         sessions[session]?.lostReporter = false
@@ -386,6 +412,28 @@ extension Machine {
 
     private func session(of reporter: ReporterIdentity) -> SessionKey {
         reporters[reporter.connection]?.session ?? reporter.session
+    }
+
+    /// The one session that a reporter reports on; nil: root's, which has not called `SetSession`.
+    private func ownSession(of reporter: ReporterIdentity) -> SessionKey? {
+        reporters[reporter.connection]?.session ?? (reporter.isRoot ? nil : reporter.session)
+    }
+
+    /// The session that a report about a window of this process is for.
+    private func session(of process: ReportedProcess, by reporter: ReporterIdentity) -> SessionKey {
+        ownSession(of: reporter) ?? process.session
+    }
+
+    /// The sessions that these windows are in. An empty set is about the reporter's own.
+    private func sessions(of reports: [WindowReport], by reporter: ReporterIdentity) -> Set<SessionKey> {
+        let named = Set(reports.map { session(of: $0.process, by: reporter) })
+        return named.isEmpty ? [session(of: reporter)] : named
+    }
+
+    /// The sessions of which the connection is a permanent reporter, in order.
+    private func sessionsReported(by connection: ConnectionName) -> [SessionKey] {
+        sessions.filter { $0.value.lastingReporters.contains(connection) }.keys
+            .sorted(by: SessionKey.inOrder)
     }
 
     private func hasReportedWindows(_ process: ProcessID, in session: SessionKey) -> Bool {

@@ -294,11 +294,11 @@ public struct Machine: Equatable, Sendable {
     public var sessionsOfConcern: Set<SessionKey> {
         var found = Set(applications.values.lazy.map(\.session))
         found.formUnion(windows.values.lazy.map(\.session))
-        found.formUnion(reporters.values.lazy.map(\.session))
+        found.formUnion(reporters.values.lazy.compactMap(\.session))
         return found
     }
 
-    /// The reporter's session, if it has set one or is a permanent reporter.
+    /// The reporter's session, if it has set one or is a permanent reporter of one session.
     public func session(ofReporter connection: ConnectionName) -> SessionKey? {
         reporters[connection]?.session
     }

@@ -63,7 +63,7 @@ struct Session: Equatable, Sendable {
     var isLocked = false
     /// It has ended and is not in front; it is kept because of the entries that are left in it.
     var hasEnded = false
-    /// Connections that have reported windows and still exist.
+    /// Connections that have reported windows in this session and still exist.
     var lastingReporters: Set<ConnectionName> = []
     /// It had a permanent reporter and has none now: policy suspends nothing in it (§ 2).
     var lostReporter = false
@@ -71,7 +71,8 @@ struct Session: Equatable, Sendable {
 
 /// A connection that reports windows.
 struct Reporter: Equatable, Sendable {
-    var session: SessionKey
+    /// nil: root's, which reports each window for the session of its process, until it calls `SetSession`.
+    var session: SessionKey?
     var user: UInt32
     var windows: Set<UInt64> = []
 }

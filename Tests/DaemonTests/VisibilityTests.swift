@@ -52,6 +52,20 @@ struct VisibilityTests {
     /// A user who is neither root nor nobody.
     private static let ordinary: UInt32 = getpwnam("daemon")?.pointee.pw_uid ?? 1
 
+    @Test("root's windows are in the session of their process's user, who may take the focus from them")
+    func rootsWindows() throws {
+        let scene = try Scene()
+        let client = scene.stage.client
+        try scene.owner.reporter("SetFocus u:0")
+        try client.wait(for: scene.path, toBe: "inactive")
+        try client.updateWindow(1, scene.owner.pid, [("focused", .bool(true))])
+        try client.wait(for: scene.path, toBe: "active")
+        #expect(try client.state(scene.stage.path) == "active", "each session has a focus of its own")
+        try scene.owner.reporter("SetFocus u:0")
+        try client.wait(for: scene.path, toBe: "inactive")
+        #expect(try client.state(scene.stage.path) == "active")
+    }
+
     // MARK: Lists
 
     @Test("a user without applications sees empty lists and no focused application")

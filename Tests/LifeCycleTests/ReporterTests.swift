@@ -58,6 +58,69 @@ struct ReporterTests {
         }
     }
 
+    @Test("a window of another process is not taken over, even if it has the same number")
+    func noTakeoverOfOthers() throws {
+        var desk = Desk()
+        let (mine, other) = (desk.process(), desk.process())
+        let a = try desk.register(mine)
+        let b = try desk.register(other)
+        try desk.update(1, mine)
+        desk.take(.disconnected(Desk.reporter().connection))
+        try desk.update(1, other, by: Desk.reporter(":1.10"))
+        #expect(desk.states(a, b) == [.inactive, .inactive])
+        try desk.update(1, mine, visible: false, by: Desk.reporter(":1.10"))
+        #expect(desk.states(a, b) == [.background, .background], "it is this window now")
+    }
+
+    @Test("root is a lasting reporter of the sessions that it reports on")
+    func rootLeaves() throws {
+        var desk = Desk()
+        let root = Desk.reporter(":1.1", user: 0)
+        let (mine, theirs, own) = (desk.process(), desk.process(user: 1001), desk.process(user: 0))
+        let a = try desk.register(mine) { $0.suspension = .automatic }
+        let b = try desk.register(theirs) { $0.suspension = .automatic }
+        let c = try desk.register(own) { $0.suspension = .automatic }
+        let gone = "the window reporter of its session is gone"
+        func objections() -> [Bool] { [a, b, c].map { desk.machine.objections(to: $0).contains(gone) } }
+        try desk.update(1, mine, by: root)
+        try desk.update(2, theirs, by: root)
+        desk.take(.disconnected(root.connection))
+        #expect(objections() == [true, true, false])
+        #expect(desk.states(a, b) == [.inactive, .inactive])
+
+        let next = Desk.reporter(":1.2", user: 0)
+        try desk.perform(.replaceWindows([Desk.report(7, mine, minimized: true)], next))
+        #expect(objections() == [false, true, false])
+        #expect(desk.states(a, b) == [.background, .inactive], "nobody has reported on the other session")
+        try desk.update(7, theirs, minimized: true, by: next)
+        #expect(objections() == [false, false, false])
+    }
+
+    @Test("the next daemon knows whether root has called SetSession")
+    func rootAfterRestart() throws {
+        for hasCalled in [false, true] {
+            var desk = Desk()
+            let root = Desk.reporter(":1.1", user: 0)
+            let (mine, theirs) = (desk.process(), desk.process(user: 1001))
+            let a = try desk.register(mine)
+            let b = try desk.register(theirs)
+            if hasCalled { try desk.perform(.setSession(.login("c2"), root)) }
+            try desk.update(1, mine, focused: true, by: root)
+            try desk.update(2, theirs, by: root)
+            let records = [a, b].compactMap { desk.machine.record(of: $0) }
+            desk.machine = Machine()
+            for record in records {
+                let number = try desk.machine.restore(record)
+                _ = desk.machine.reassert(number, at: desk.now)
+            }
+            #expect([a, b].compactMap { desk.machine.record(of: $0) } == records)
+            try desk.update(2, theirs, focused: true, by: root)
+            #expect(desk.states(a, b) == (hasCalled ? [.inactive, .active] : [.active, .active]))
+            let session: SessionKey = hasCalled ? .login("c2") : .user(1001)
+            #expect(desk.machine.focusedApplication(in: session) == b)
+        }
+    }
+
     @Test("policy suspends nothing in a session that has lost its lasting reporter")
     func lostReporter() throws {
         var desk = Desk()

@@ -82,6 +82,10 @@ struct Reports {
         in session: SessionKey, by user: UInt32, _ world: World
     ) {
         var window = windows[key] ?? Window(session: session, lineage: [], reporter: user)
+        if window.session != session {
+            remove(key)
+            window.session = session
+        }
         window.lineage = foreign ? [] : lineage
         window.visible = visible ?? window.visible
         window.minimized = minimized ?? window.minimized

@@ -306,7 +306,7 @@ struct Simulation {
             if try world.perform(.updateWindow(report, reporter)) {
                 reports.update(
                     key, lineage, foreign: isForeign, focused: report.focused, visible: report.visible,
-                    minimized: report.minimized, in: reporter.session, by: user, world)
+                    minimized: report.minimized, in: session, by: user, world)
             }
             if let old, !world.machine.isConcerned(with: old) { world.held.remove(old) }
         default:

@@ -78,6 +78,62 @@ struct WindowTests {
         #expect(desk.focusChanges == [.user(1000), .user(1001)], "in an order that is always the same")
     }
 
+    @Test("root's windows are in the sessions of their processes, until it calls SetSession")
+    func rootWindows() throws {
+        var desk = Desk()
+        let other = SessionKey.login("c2")
+        let (mine, theirs) = (desk.process(), desk.process(user: 1001, in: other))
+        let a = try desk.register(mine)
+        let b = try desk.register(theirs)
+        let root = Desk.reporter(":1.1", user: 0)
+        try desk.perform(
+            .replaceWindows(
+                [Desk.report(1, mine, focused: true), Desk.report(2, theirs, focused: true)], root))
+        #expect(desk.states(a, b) == [.active, .active], "each session has a focus of its own")
+        #expect(desk.machine.focusedApplication(in: .user(0)) == nil)
+        desk.take(.session(other, inFront: false))
+        #expect(desk.states(a, b) == [.active, .background])
+        desk.take(.session(other, inFront: true))
+        #expect(desk.states(a, b) == [.active, .active])
+
+        // A number that is used for a window in another session.
+        try desk.update(2, mine, visible: false, by: root)
+        #expect(desk.states(a, b) == [.active, .background])
+        #expect(desk.machine.focusedApplication(in: other) == nil)
+        try desk.update(1, mine, focused: false, by: root)
+        #expect(desk.states(a, b) == [.inactive, .background])
+        try desk.perform(.replaceWindows([Desk.report(3, theirs)], root))
+        #expect(desk.states(a, b) == [.background, .inactive])
+
+        try desk.perform(.setSession(other, root))
+        desk.take(.session(other, inFront: false))
+        try desk.update(1, mine, focused: true, by: root)
+        #expect(desk.machine.focusedApplication(in: other) == a)
+        #expect(desk.states(a, b) == [.background, .background])
+    }
+
+    @Test("SetSession moves root's windows out of all sessions, without the focus")
+    func rootMoves() throws {
+        var desk = Desk()
+        let root = Desk.reporter(":1.1", user: 0)
+        let (mine, theirs) = (desk.process(), desk.process(user: 1001))
+        let a = try desk.register(mine)
+        let b = try desk.register(theirs)
+        try desk.update(1, mine, focused: true, by: root)
+        try desk.update(2, theirs, focused: true, by: root)
+        desk.forget()
+        try desk.perform(.setSession(.user(0), root))
+        #expect(desk.states(a, b) == [.inactive, .inactive])
+        #expect(desk.focusChanges == [.user(1000), .user(1001)])
+        desk.take(.session(.user(0), inFront: false))
+        #expect(desk.states(a, b) == [.background, .background])
+        desk.take(.session(.user(0), inFront: true))
+        desk.take(.disconnected(root.connection))
+        #expect(desk.machine.objections(to: a).contains("the window reporter of its session is gone"))
+        let c = try desk.register(desk.process())
+        #expect(desk.machine.objections(to: c).isEmpty, "it had left that session")
+    }
+
     @Test("SetFocus restores a minimized window, and SetMinimized takes the focus away")
     func minimizedAndFocus() throws {
         var desk = Desk()
