@@ -266,8 +266,10 @@ extension Machine {
     mutating func terminate(_ number: ApplicationNumber, force: Bool) {
         guard let application = applications[number] else { return }
         if application.isTerminating && !force { return }
-        // A suspended application could not receive it (§ 3: no WillTerminate).
-        if force || application.isStopped || application.stop.enforcement != .none {
+        // A suspended application could not receive it (§ 3: no WillTerminate). A stop that only policy wants, and that
+        // is not in effect yet, is given up.
+        let isDecision = application.holds.allSatisfy(\.reason.isDecision)
+        if force || application.isStopped || application.stop.enforcement != .none && !isDecision {
             update(number, .request) { $0.termination = .atOnce(force ? .forceQuit : .terminated) }
             step.effects.append(.kill(number))
             return
@@ -286,7 +288,8 @@ extension Machine {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
-            // Cancels a stop that policy is about to make.
+            // Cancels a stop that policy is about to make. If it was ordered, the signal waits until the application
+            // is seen to run.
             $0.holds.removeAll(where: \.reason.isDecision)
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)

@@ -87,7 +87,8 @@ extension Machine {
         // A stop cancels a pending acknowledgement (§ 2). The end of the delegate or of the application also
         // cancels it.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
-        if next.isStopped { next.termination?.void() }
+        if next.isStopped { next.termination?.void(at: step.now) }
+        if before.delegate != nil, next.delegate != before.delegate { next.termination?.passOn(at: step.now) }
         next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {

@@ -64,10 +64,18 @@ struct Termination: Equatable, Sendable {
         }
     }
 
-    /// A stop cancels the pending acknowledgement.
-    mutating func void() {
+    /// A stop cancels the pending acknowledgement. SIGTERM is sent now if nothing else would lead to it.
+    mutating func void(at now: Microseconds) {
         if case .announced(_, let exit, let kill) = phase {
-            phase = .announced(serial: nil, exit: exit, kill: kill)
+            phase = .announced(serial: nil, exit: exit ?? now, kill: kill)
+        }
+    }
+
+    /// The delegate that was notified is replaced. The next one was not, and may never acknowledge: SIGTERM is sent now if
+    /// nothing else is sure to lead to it.
+    mutating func passOn(at now: Microseconds) {
+        if case .announced(let serial, nil, let kill) = phase {
+            phase = .announced(serial: serial, exit: now, kill: kill)
         }
     }
 

@@ -157,6 +157,64 @@ struct EndTests {
         #expect(!stage.effects.contains(.kill(stage.number)))
     }
 
+    @Test("without a deadline, an acknowledgement that nobody can give any more is not awaited")
+    func endlessWithoutAnswer() throws {
+        var settings = Settings()
+        settings.terminateGrace = nil
+        for kind in 0..<2 {
+            var stage = try Stage.launched(settings)
+            try stage.perform(.terminate(stage.number, force: false))
+            if kind == 0 {
+                stage.stopBySomebody()
+                stage.take(.continued(stage.number))
+            } else {
+                try stage.perform(.becomeDelegate(stage.number, ":1.77"))
+            }
+            stage.pass(0)
+            #expect(stage.effects.filter { $0 == .requestExit(stage.number) }.count == 1)
+            stage.pass(3_600 * Self.second)
+            #expect(!stage.effects.contains(.kill(stage.number)))
+        }
+    }
+
+    @Test("an application that policy is about to stop is told of its end, and not stopped")
+    func duringStop() throws {
+        for isRequested in [false, true] {
+            var stage = try Stage.launched(suspension: .automatic)
+            stage.pass(5 * Self.second)
+            #expect(stage.application.stop.enforcement == .stopping && !stage.application.isStopped)
+            if isRequested { try stage.perform(.suspend(stage.number, holder: "uid:1000")) }
+            stage.forget()
+            try stage.perform(.terminate(stage.number, force: false))
+            if isRequested {
+                #expect(stage.effects.contains(.kill(stage.number)), "a person has asked for the stop")
+                continue
+            }
+            #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+            #expect(!stage.effects.contains(.kill(stage.number)))
+            #expect(stage.words(.delegate).isEmpty, "it may be stopped already")
+            stage.settle()
+            let (serial, deadline) = (stage.application.lastSerial, stage.now + 5 * Self.second)
+            #expect(stage.heard(.delegate) == [.willTerminate(serial: serial, deadline: deadline)])
+            try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+            #expect(stage.effects.contains(.requestExit(stage.number)))
+            #expect(stage.state == .background && stage.holds.isEmpty)
+        }
+    }
+
+    @Test("an application that is told of its end while it is stopped all the same is killed at the deadline")
+    func stoppedAllTheSame() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        stage.pass(5 * Self.second)
+        try stage.perform(.terminate(stage.number, force: false))
+        // The stop took effect before it was given up.
+        stage.take(.stopped(stage.number, holder: nil))
+        #expect(!stage.application.isStopped)
+        stage.pass(5 * Self.second)
+        #expect(stage.effects.contains(.requestExit(stage.number)))
+        #expect(stage.effects.contains(.kill(stage.number)))
+    }
+
     @Test("an ending application is not suspended, and its DidEnterBackground carries no deadline")
     func endingIsNotSuspended() throws {
         var stage = try Stage.launched(suspension: .automatic)

@@ -49,8 +49,10 @@ struct TerminationTests {
                 isAsked = true
                 termination.hurry(at: now)
             case .voided:
+                // Without a time for SIGTERM, nothing else would lead to the end.
+                isAsked = isAsked || isAwaited && begin.nextDue == nil
                 isAwaited = false
-                termination.void()
+                termination.void(at: now)
             case .soon: now = max(now, 19)
             case .atExit: now = max(now, 20)
             case .atKill: now = max(now, 40)
