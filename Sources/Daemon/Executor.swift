@@ -108,6 +108,10 @@ final class Executor {
             if let application = table[number] {
                 announcer.announce(application, announcement, to: audience)
             }
+        case .announceEnd(let number, let announcement, let delegate):
+            if let application = table[number] {
+                announcer.announceEnd(application, announcement, to: delegate)
+            }
         case .changed(let number, let properties):
             if let application = table[number] {
                 note(properties, of: number)

@@ -10,6 +10,8 @@ public enum Effect: Equatable, Sendable {
     case removed(ApplicationNumber, ExitReason)
     /// A signal of the Application interface (a state change also as the Manager's).
     case announce(ApplicationNumber, Announcement, to: Audience)
+    /// The last edge, to the delegate, which may live on: the machine no longer knows whose delegate it was.
+    case announceEnd(ApplicationNumber, Announcement, to: ConnectionName)
     /// Properties have changed.
     case changed(ApplicationNumber, Set<ApplicationProperty>)
     /// The resources that it gets in its state have changed: `Rule.backgroundCPUQuota`, or `Application.isServing`.

@@ -20,6 +20,7 @@ extension Machine {
     /// It ends as if by `Unregister`. The facts about its process are kept for the successor.
     mutating func vacate(_ former: Application) {
         letGo(former)
+        announceEnd(of: former, .request)
         strike(former)
         step.effects.append(.removed(former.number, .unregistered))
     }

@@ -80,7 +80,16 @@ extension Machine {
     mutating func unregister(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
         letGo(application)
+        announceEnd(of: application, .request)
         discard(application, .unregistered)
+    }
+
+    /// Tells the delegate the last edge. It may be another process than the one that has ended, or go on without the
+    /// daemon. It may also be stopped: one more signal waits for it then.
+    mutating func announceEnd(of application: Application, _ reason: StateChangeReason) {
+        guard let delegate = application.delegate, application.toldState != .notRunning else { return }
+        let end = Announcement(.stateChanged, .edge(Edge(application.toldState, .notRunning), reason))
+        step.effects.append(.announceEnd(application.number, end, to: delegate))
     }
 
     mutating func exited(_ process: ProcessID, _ reason: ExitReason, _ status: Int32?) {
@@ -97,6 +106,7 @@ extension Machine {
                 let end = Announcement(.stateChanged, .edge(edge, .exit))
                 step.effects.append(.announce(number, end, to: .subscribers))
             }
+            announceEnd(of: application, .exit)
             let ending = application.ending(reason, status: status)
             step.effects.append(.ended(number, ending))
             if ending.reason == .reclaimed { noteReclaimed(application) }

@@ -50,6 +50,42 @@ struct TerminationTests {
         #expect(stage.client.story(of: stage.path) == ["WillTerminate", "active→not-running"])
     }
 
+    @Test("a delegate that lives on is told the last edge: of a process that ended, and of Unregister")
+    func lastEdge() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        for isEnd in [false, true] {
+            let (app, path) = try launched(daemon, client)
+            // The delegate is a child of the application's process.
+            if isEnd {
+                _ = try app.make("descend")
+                try app.application(path, "BecomeDelegate")
+                kill(app.pid, SIGKILL)
+            } else {
+                try client.application(path, "Unregister")
+            }
+            let reason = try client.waitForRemoval(of: path)
+            #expect((reason == "unregistered") == !isEnd)
+            try app.settle()
+            #expect(app.story(of: path).last == "inactive→not-running")
+            #expect(try app.last("StateChanged", of: path).last == (isEnd ? "exit" : "request"))
+            #expect(client.edges(of: path) == (isEnd ? ["inactive→not-running"] : []))
+        }
+    }
+
+    @Test("the end of an application whose delegate ends with it leaves nothing in the journal")
+    func silentEnd() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        app.process.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+        try client.settle()
+        _ = daemon.process.advance()
+        let lines = daemon.process.errors.split(separator: "\n")
+        #expect(!lines.contains { $0.contains("cannot send") }, "\(lines)")
+    }
+
     @Test("SIGTERM is sent when a delegate leaves without an acknowledgement")
     func delegateLeaves() throws {
         let daemon = try TestDaemon(configuration: Self.patient)

@@ -75,10 +75,11 @@ struct Stage: Scene {
 
     func heard(_ audience: Audience) -> [Announcement] {
         effects.compactMap { effect in
-            guard case .announce(_, let announcement, let to) = effect, to.contains(audience) else {
-                return nil
+            switch effect {
+            case .announce(_, let announcement, let to): to.contains(audience) ? announcement : nil
+            case .announceEnd(_, let announcement, _): audience == .delegate ? announcement : nil
+            default: nil
             }
-            return announcement
         }
     }
 

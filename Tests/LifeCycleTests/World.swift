@@ -221,6 +221,10 @@ struct World {
             )
         case .announce(let number, let announcement, let audience):
             try hear(number, announcement, audience)
+        case .announceEnd(let number, let announcement, _):
+            // It is sent even to a delegate that is stopped.
+            try hearAsDelegate(number, announcement)
+            try require(announcement.edge?.to == .notRunning, "\(number) ends with \(announcement)")
         case .changed, .focusChanged, .notice, .ended, .memoryPressureChanged, .lowMemoryWarning,
             .alarmMemory,
             .minimize, .resources:
@@ -386,13 +390,16 @@ struct World {
                 "\(announcement) to \(number), which is launching")
         }
         if audience.contains(.subscribers) { try follow(number, announcement, &application) }
-        if audience.contains(.delegate), let edge = announcement.edge {
-            if let state = application.delegateState {
-                try require(state == edge.from, "the delegate of \(number) received \(edge) in \(state)")
-            }
-            application.delegateState = edge.to
-        }
         told[number] = application
+        if audience.contains(.delegate) { try hearAsDelegate(number, announcement) }
+    }
+
+    private mutating func hearAsDelegate(_ number: ApplicationNumber, _ announcement: Announcement) throws {
+        guard let edge = announcement.edge else { return }
+        if let state = told[number]?.delegateState {
+            try require(state == edge.from, "the delegate of \(number) received \(edge) in \(state)")
+        }
+        told[number]?.delegateState = edge.to
     }
 
     private func follow(_ number: ApplicationNumber, _ announcement: Announcement, _ application: inout Told)

@@ -103,9 +103,19 @@ final class Announcer {
     /// Too much has changed since an answer was written, so the connection must read everything again.
     func haveReadAgain(_ connection: Connection) { delivery.haveReadAgain(connection) }
 
+    /// Sends the last edge to the delegate, unless it was sent that as a subscriber.
+    func announceEnd(_ application: Registered, _ announcement: Announcement, to delegate: ConnectionName) {
+        guard let connection = connections[delegate], case .edge(_, let reason) = announcement.payload,
+            !(connection.isSubscribed && reason == .exit)
+        else { return }
+        let signal = SignalName(announcement.signal, of: application)
+        delivery.sendToDelegate(signal, of: application.user, to: connection) {
+            try announcement.append(to: $0, [])
+        }
+    }
+
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
-        let signal = SignalName(
-            path: application.path, interface: BusNames.application, member: announcement.signal.rawValue)
+        let signal = SignalName(announcement.signal, of: application)
         // Once for all recipients: they may be many, and it may be long.
         let entries = announcement.entries(of: application)
         let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
@@ -228,6 +238,12 @@ final class Announcer {
             try message.append(application.pid)
             try body(message)
         }
+    }
+}
+
+extension SignalName {
+    fileprivate init(_ signal: ApplicationSignal, of application: Registered) {
+        self.init(path: application.path, interface: BusNames.application, member: signal.rawValue)
     }
 }
 
