@@ -296,6 +296,27 @@ struct LaunchingTests {
             let error = errorName { _ = try scene.agent.launch(Self.id, options) }
             #expect(error?.hasPrefix(ErrorName.invalidArgs.rawValue) == true, "\(options)")
         }
+        // What the delegate is to be sent is checked before anything is started; the error names the key.
+        for (reason, name, content) in [("activity", "type", "info"), ("message", "name", "payload")] {
+            let payloads: [(String, [String: Variant])] = [
+                (name, [:]), (name, [name: .uint32(1)]), (name, [name: .string("")]),
+                (content, [name: .string("a"), content: .string("b")]),
+            ]
+            for (key, payload) in payloads {
+                let error = errorName {
+                    _ = try scene.agent.launch(
+                        Self.id, [("reason", .string(reason)), ("payload", .dictionary(payload))])
+                }
+                #expect(
+                    error?.hasPrefix("\(ErrorName.invalidArgs.rawValue): ") == true, "\(reason) \(payload)")
+                #expect(error?.contains(key) == true, "\(error ?? "")")
+            }
+            let long = Variant.dictionary([name: .string(String(repeating: "x", count: 1_025))])
+            let error = errorName {
+                _ = try scene.agent.launch(Self.id, [("reason", .string(reason)), ("payload", long)])
+            }
+            #expect(error?.hasPrefix(ErrorName.limitsExceeded.rawValue) == true)
+        }
         let lonely = try TestDaemon()
         let client = try Client(lonely.bus)
         let error = errorName {
@@ -519,6 +540,52 @@ struct LaunchingTests {
         try app.ask("settle")
         #expect(scene.signals(app).last == "OpenURLs")
         #expect(scene.agent.presented.allSatisfy { $0.options["urls"] == nil })
+    }
+
+    @Test("a message and an activity that are sent during a launch wait until it is over")
+    func sendingWhileLaunching() throws {
+        for hasDelegate in [true, false] {
+            let scene = try Scene()
+            let path = try scene.agent.launch(Self.id)
+            let calls = try ["SendMessage", "ContinueActivity"].map { member in
+                try scene.agent.begin(path, BusNames.application, member) {
+                    try $0.append("hello")
+                    try $0.appendDictionary([])
+                }
+            }
+            try scene.client.settle()
+            let areOpen = calls.allSatisfy { $0.answer == nil }
+            #expect(areOpen)
+            let app = scene.apps[0]
+            _ = try app.register(Self.id, hasDelegate ? "" : "delegate=b:false")
+            if hasDelegate { try app.application(path, "FinishLaunching") }
+            try scene.client.wait("the answers") { calls.allSatisfy { $0.answer != nil } }
+            for call in calls {
+                let error = errorName { _ = try call.answer?.get() }
+                #expect((error == nil) == hasDelegate)
+                #expect(hasDelegate || error?.hasPrefix(ErrorName.notSupported.rawValue) == true)
+            }
+            try app.ask("settle")
+            #expect(
+                scene.signals(app).suffix(2)
+                    == (hasDelegate ? ["MessageReceived hello", "ContinueUserActivity hello"] : []))
+            // An activity brings the application to the front, but not where nobody continues it.
+            #expect(scene.agent.presented.count == (hasDelegate ? 1 : 0))
+        }
+    }
+
+    @Test("too long a name gives LimitsExceeded, and an empty one InvalidArgs")
+    func names() throws {
+        let scene = try Scene()
+        let (app, path) = try scene.launched()
+        let long = String(repeating: "x", count: 1_025)
+        for member in ["SendMessage", "ContinueActivity", "SetUserActivity"] {
+            let limitsExceeded = ErrorName.limitsExceeded.rawValue
+            #expect(errorName { try app.application(path, "\(member) s:\(long) {}") } == limitsExceeded)
+            if member == "SetUserActivity" { continue }
+            #expect(
+                errorName { try app.application(path, "\(member) s: {}") } == ErrorName.invalidArgs.rawValue)
+        }
     }
 
     @Test(

@@ -59,22 +59,21 @@ extension Daemon {
                 let type = try call.message.readString()
                 let info = try call.message.readDictionary()
                 let application = try receiver(of: call)
-                var wish = Wish()
-                wish.reason = .activity
+                var wish = Wish(toDelegateFor: .activity)
                 try sign(&wish)
                 wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
-                try requireDelegate(of: application)
                 present(application, wish, try answering(call, by: application.user))
             },
             Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
                 let name = try call.message.readString()
                 let payload = try call.message.readDictionary()
                 let application = try receiver(of: call)
-                var wish = Wish()
-                wish.reason = .message
+                var wish = Wish(toDelegateFor: .message)
                 try sign(&wish)
                 wish.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
-                try requireDelegate(of: application)
+                if application.isBeingLaunched {
+                    return send(wish, to: application, try answering(call, by: application.user))
+                }
                 try perform(.deliver(application.number, wish.deliveries, wish.words))
                 try call.reply()
             },
@@ -140,14 +139,15 @@ extension Daemon {
 
     /// Checks the purpose of a launch in the same way as the items that are sent to a running application.
     private func checkPayload(of wish: Wish) throws(MethodError) {
-        let key: String
-        switch wish.reason {
-        case .activity: key = "type"
-        case .message: key = "name"
-        case .user, .url, .transfer, .time, .restore: return
+        guard let (name, content) = wish.reason.delivery else { return }
+        let limit = machine.settings.limits.stringBytes
+        guard let text = try wish.payload[name]?.string(name, limit: limit), !text.isEmpty else {
+            throw MethodError(
+                .invalidArgs, "The reason \(wish.reason.rawValue) needs \(name) in the payload")
         }
-        guard case .string(let name)? = wish.payload[key] else { return }
-        _ = try sendable(name, [], key)
+        if let value = wish.payload[content] {
+            guard case .dictionary = value else { throw value.wrongType(content, "a{sv}") }
+        }
     }
 
     /// Data from a client for others, within the limits for all forwarded data.
@@ -155,8 +155,9 @@ extension Daemon {
         _ name: String, _ entries: [(key: String, value: Variant)], _ key: String
     ) throws(MethodError) -> Variant {
         let limit = machine.settings.limits.stringBytes
-        guard !name.isEmpty, name.utf8.count <= limit else {
-            throw MethodError(.invalidArgs, "The name has \(name.utf8.count) bytes, not 1 to \(limit)")
+        if name.isEmpty { throw MethodError(.invalidArgs, "The name is empty") }
+        guard name.utf8.count <= limit else {
+            throw MethodError(.limitsExceeded, "The name is longer than \(limit) bytes")
         }
         let value = Variant.dictionary(of: entries)
         try value.checkBody(key)

@@ -186,23 +186,18 @@ extension Daemon {
         let number = application.number
         do throws(MethodError) {
             if application.delegate == nil, !wish.urls.isEmpty { try checkIsNotHeld(application) }
-            // Otherwise its program would be started once more, by an id that the caller has chosen, outside of the
-            // sandbox.
-            if wish.isConfined, !application.isBeingLaunched, application.delegate == nil {
+            // A confined wish: otherwise its program would be started once more, by an id that the caller has chosen,
+            // outside of the sandbox.
+            if wish.isConfined || wish.needsDelegate, !application.isBeingLaunched,
+                application.delegate == nil
+            {
                 throw MethodError(.noDelegate(number))
             }
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
-                return launches.wait(untilLaunched: number) { [unowned self] in
-                    guard
-                        let next = wish.isConfined
-                            ? machine.applications[number] : launched(as: application)
-                    else {
-                        return answer(
-                            .failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
-                    }
-                    present(next, wish, answer)
+                return wait(untilLaunched: application, wish, answer) { [unowned self] in
+                    present($0, wish, answer)
                 }
             }
             let hasDelegate = application.delegate != nil
@@ -228,6 +223,33 @@ extension Daemon {
             }
         } catch {
             answer(.failure(error))
+        }
+    }
+
+    /// Delivers an item to an application that is being launched, once it has launched. It is not brought to the front.
+    func send(_ wish: Wish, to application: Application, _ answer: @escaping Launches.Answer) {
+        wait(untilLaunched: application, wish, answer) { [unowned self] next in
+            if next.isBeingLaunched { return send(wish, to: next, answer) }
+            do throws(MethodError) {
+                try perform(.deliver(next.number, wish.deliveries, wish.words))
+                answer(.success(next.number))
+            } catch {
+                answer(.failure(error))
+            }
+        }
+    }
+
+    /// Calls `proceed` with the application that results from a launch. What a sandboxed caller sends never reaches
+    /// another application than its own.
+    private func wait(
+        untilLaunched application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer,
+        _ proceed: @escaping (Application) -> Void
+    ) {
+        let number = application.number
+        launches.wait(untilLaunched: number) { [unowned self] in
+            let next = wish.isConfined ? machine.applications[number] : launched(as: application)
+            if let next { return proceed(next) }
+            answer(.failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
         }
     }
 

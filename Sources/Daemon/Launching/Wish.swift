@@ -14,11 +14,19 @@ struct Wish {
     var source: ApplicationID?
     /// Whether the caller is sandboxed. Then nothing is started for it, and nothing reaches another application.
     var isConfined = false
+    /// Whether it is of use only to a delegate. Without one, nothing is done.
+    var needsDelegate = false
 
     /// Tokens, like URLs, are longer than names.
     static let longestToken = 1_024
 
     init() {}
+
+    /// An activity or a message for the delegate.
+    init(toDelegateFor reason: LaunchReason) {
+        self.reason = reason
+        needsDelegate = true
+    }
 
     /// The options of `Launch`, each checked: the error names an unknown key or a wrong type.
     init(_ entries: [(key: String, value: Variant)]) throws(MethodError) {
@@ -90,21 +98,14 @@ struct Wish {
         if !urls.isEmpty {
             found.append(.openURLs(urls, options: Variant.fields(of: signed(payload))))
         }
-        switch reason {
-        case .activity:
-            if case .string(let type)? = payload["type"] {
-                found.append(
-                    .continueUserActivity(type, info: Variant.fields(of: payload.dictionary("info"))))
-            }
-        case .message:
-            if case .string(let name)? = payload["name"] {
-                found.append(
-                    .messageReceived(
-                        from: source?.rawValue ?? "", name: name,
-                        payload: Variant.fields(of: payload.dictionary("payload"))))
-            }
-        case .user, .url, .transfer, .time, .restore: break
+        guard let (key, content) = reason.delivery, case .string(let name)? = payload[key] else {
+            return found
         }
+        let fields = Variant.fields(of: payload.dictionary(content))
+        found.append(
+            reason == .activity
+                ? .continueUserActivity(name, info: fields)
+                : .messageReceived(from: source?.rawValue ?? "", name: name, payload: fields))
         return found
     }
 
@@ -132,6 +133,17 @@ struct Wish {
             case (nil, .string(let id)) where key == SenderKey.application: source = ApplicationID(id)
             default: break
             }
+        }
+    }
+}
+
+extension LaunchReason {
+    /// The keys of the payload that make an item for the delegate: those of its name (s) and its content (a{sv}).
+    var delivery: (name: String, content: String)? {
+        switch self {
+        case .activity: ("type", "info")
+        case .message: ("name", "payload")
+        case .user, .url, .transfer, .time, .restore: nil
         }
     }
 }
