@@ -155,8 +155,7 @@ public final class Daemon {
         delivery = Delivery(
             bus: bus, connections: connections, journal: journal, now: { Self.now }, share: share,
             isReachable: { connection in
-                guard let number = connection.application ?? core.machine.owner(of: connection.lineage),
-                    let application = core.application(number)
+                guard let application = connection.application(in: core.machine).flatMap(core.application)
                 else { return true }
                 return !application.isStopped && !application.isPending
             })
@@ -207,6 +206,9 @@ public final class Daemon {
             core.report(.disconnected($0))
         }
         announcer.session = { [unowned self] in session(of: $0) }
+        announcer.isOwn = { [unowned self] number, connection in
+            core.application(number).map { isOwn($0, connection) } ?? false
+        }
         sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
@@ -644,7 +646,7 @@ public final class Daemon {
     private static let mostNodes = 2_048
     /// The same if each application has to be examined first: behind a Flatpak's proxy. An instance has one
     /// application.
-    private static let mostExaminedNodes = 16
+    static let mostExaminedNodes = 16
 
     private func visiblePaths(below path: String) -> [String] {
         // An application has no nodes below it.

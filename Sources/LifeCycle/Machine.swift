@@ -277,6 +277,14 @@ public struct Machine: Equatable, Sendable {
         numbers[process].flatMap { applications[$0] }
     }
 
+    /// The application whose delegate a connection is; else the one in which it has a background task; nil: there is none,
+    /// or there are several of the latter.
+    public func application(servedBy connection: ConnectionName) -> ApplicationNumber? {
+        guard let numbers = parts[connection] else { return nil }
+        return numbers.sorted().first { applications[$0]?.delegate == connection }
+            ?? (numbers.count == 1 ? numbers.first : nil)
+    }
+
     /// The application whose extent a process with this lineage is in: the nearest registered one.
     public func owner(of lineage: [ProcessID]) -> ApplicationNumber? {
         for process in lineage {

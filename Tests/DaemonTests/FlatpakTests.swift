@@ -120,6 +120,30 @@ struct FlatpakTests {
         #expect(try client.list() == [])
     }
 
+    @Test(
+        "the daemon knows whose connection it is after a restart, and if the connection has registered nothing"
+    )
+    func sender() throws {
+        let daemon = try TestDaemon()
+        let instance = try Instance(daemon)
+        let path = try instance.register()
+        try instance.application(path, "FinishLaunching")
+        func senders() throws -> [String] {
+            let client = try daemon.subscriber()
+            try instance.application(path, "SendMessage s:hi {}")
+            try client.settle()
+            return client.signals(of: path).filter { $0.member == "MessageReceived" }.map { $0.arguments[0] }
+        }
+        #expect(try senders() == ["org.example.App"])
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        #expect(try senders() == ["org.example.App"], "it is the delegate")
+        try instance.ask("reconnect")
+        #expect(try senders() == ["org.example.App"], "it is the only application of the instance")
+        try instance.application(path, "BecomeDelegate")
+        #expect(try senders() == ["org.example.App"])
+    }
+
     @Test("the end of the application does not end its proxy")
     func terminate() throws {
         let daemon = try TestDaemon()

@@ -73,6 +73,43 @@ struct SandboxTests {
         #expect(agent.presented.allSatisfy { $0.options["urls"] == nil } && agent.started.isEmpty)
     }
 
+    @Test("an object manager in a sandbox follows the sandbox's own application, and no other")
+    func objectManager() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let other = try Child("sleep", ["1000"])
+        let outside = try client.register("org.example.Outside", other.pid)
+        let app = try App(daemon.bus, isSandboxed: true)
+        func all() throws -> String {
+            try app.ask("call \(BusNames.root) \(BusNames.objectManager) GetManagedObjects")
+        }
+        func changes(_ path: String) -> Int {
+            app.lines.count { $0.hasPrefix("signal \(path) \(BusNames.properties) PropertiesChanged") }
+        }
+        func objects(_ member: String) -> [String] {
+            app.lines.filter { $0.hasPrefix("signal \(BusNames.root) \(BusNames.objectManager) \(member)") }
+        }
+        _ = try all()
+        // One that is registered later, and one that is there already.
+        for isLater in [true, false] {
+            let own = try app.register("org.example.Inside\(isLater)")
+            try app.settle()
+            #expect(objects("InterfacesAdded").contains { $0.contains(own) })
+            if !isLater { _ = try all() }
+            try app.application(own, "FinishLaunching")
+            try client.setMinimized(other.pid, true)
+            try client.settle()
+            try app.settle()
+            #expect(changes(own) > 0 && changes(outside) == 0)
+            try client.application(own, "Unregister")
+            try app.settle()
+            #expect(objects("InterfacesRemoved").contains { $0.contains(own) })
+        }
+        try client.application(outside, "Unregister")
+        try app.settle()
+        #expect(!objects("Interfaces").contains { $0.contains(outside) })
+    }
+
     @Test("a sandboxed process does not learn which processes there are outside")
     func numbers() throws {
         let daemon = try TestDaemon()

@@ -61,6 +61,26 @@ extension Daemon {
         }
     }
 
+    /// The applications that a sandboxed connection may act for, in order; none for other connections.
+    func ownApplications(of connection: Connection) -> [ApplicationNumber] {
+        guard connection.isSandboxed else { return [] }
+        return possiblyVisible(to: connection).prefix(Self.mostExaminedNodes)
+            .filter { core.application($0).map { isOwn($0, connection) } ?? false }
+    }
+
+    /// The application on whose behalf a connection calls; nil: it belongs to none.
+    func application(of connection: Connection) -> Application? {
+        if let number = connection.application(in: machine) {
+            return machine.applications[number].flatMap { isOwn($0, connection) ? $0 : nil }
+        }
+        // The connection is new to this daemon, or another one of the same Flatpak. An instance has one application.
+        guard case .proxy = connection.confinement else { return nil }
+        let own = ownApplications(of: connection)
+        guard own.count == 1 else { return nil }
+        connection.application = own[0]
+        return machine.applications[own[0]]
+    }
+
     /// Whether an application is in the unit of the connection's proxy, as far as names say.
     func isOfProxy(_ application: Registered, _ unit: String, of connection: Connection) -> Bool {
         application.user == connection.user && unit.hasSuffix("/" + application.unit)

@@ -177,6 +177,7 @@ extension Daemon {
         case (BusNames.objectManager?, "GetManagedObjects"?, BusNames.root?):
             try admitSubscriber(connection)
             connection.followsObjects = true
+            connection.listedOwn = Set(ownApplications(of: connection))
         case (BusNames.properties?, "GetAll"?, BusNames.root?):
             try admitSubscriber(connection)
             connection.followsManager = true

@@ -19,6 +19,8 @@ final class Announcer {
 
     /// Called with each change, because an answer that is being written may contain the earlier state.
     var noted: (ApplicationNumber, Change) -> Void = { _, _ in }
+    /// Whether a sandboxed connection may act for an application.
+    var isOwn: (ApplicationNumber, Connection) -> Bool = { _, _ in false }
     /// The session whose focus a connection sees.
     var session: (Connection) -> SessionKey = { .user($0.user) }
 
@@ -41,6 +43,12 @@ final class Announcer {
     func added(_ application: Registered) {
         journal.log(.debug, "registered", about: application, as: .applicationAdded)
         manager(.applicationAdded, about: application)
+        for connection in connections.all
+        where connection.isSandboxed && connection.followsObjects && connection.user == application.user
+            && isOwn(application.number, connection)
+        {
+            connection.listedOwn.insert(application.number)
+        }
         guard let interface = applicationInterface else { return }
         delivery.send(.objects("InterfacesAdded"), of: application.user, to: followers(of: application)) {
             try append(object: application.path, of: interface, to: $0)
@@ -141,7 +149,7 @@ final class Announcer {
         let number = application.number
         propertiesChanged(of: application, properties) {
             let maySee = $0.maySee(user: application.user)
-            // A sandboxed connection follows by GetAll alone, which it may call on its own application.
+            // A sandboxed connection follows its own application alone.
             return $0.isFollower && maySee || $0.follows(number) && (maySee || $0.isSandboxed)
         }
     }
@@ -187,9 +195,12 @@ final class Announcer {
         { $0.isSubscribed && $0.name != delegate && $0.maySee(user: application.user) }
     }
 
-    /// The connections that keep track of the existing objects.
+    /// The connections that keep track of the existing objects. A sandboxed one keeps track of its own application.
     private func followers(of application: Registered) -> (Connection) -> Bool {
-        { $0.isFollower && $0.maySee(user: application.user) }
+        {
+            $0.isFollower && $0.maySee(user: application.user)
+                || $0.listedOwn.contains(application.number)
+        }
     }
 
     /// The connection whose property value is being written, where a value depends on its reader.

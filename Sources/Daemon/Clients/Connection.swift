@@ -12,7 +12,8 @@ final class Connection {
     /// Its process and the process's ancestors at the first call; empty if the process was gone.
     let lineage: [ProcessID]
     let confinement: Confinement
-    /// Behind a proxy: the application that the connection registered, and on whose behalf it calls.
+    /// Behind a proxy: the application that the connection registered, or that was found to be the only one behind the
+    /// proxy.
     var application: ApplicationNumber?
 
     /// The session of its process, until logind reports that sessions have changed.
@@ -41,6 +42,9 @@ final class Connection {
     /// `GetManagedObjects` was called: the connection gets the signals that keep an object manager's cache
     /// correct.
     var followsObjects = false
+    /// The applications of a sandboxed connection's process that `GetManagedObjects` returned, or that were registered
+    /// since: it may see no others.
+    var listedOwn: Set<ApplicationNumber> = []
     /// `GetAll` was called on these applications, on these that the connection's process belongs to, and on the
     /// Manager.
     var followedApplications: Set<ApplicationNumber> = []
@@ -169,14 +173,26 @@ final class Connection {
     /// It is notified of other events than those of its own application.
     var isSubscriber: Bool { isFollower || followsManager || !followedApplications.isEmpty }
 
+    /// The application on whose behalf it calls, as far as that is known without an examination of processes. Behind a
+    /// proxy, the lineage is the proxy's.
+    func application(in machine: Machine) -> ApplicationNumber? {
+        guard case .proxy = confinement else { return machine.owner(of: lineage) }
+        let followed = followedOwn.union(listedOwn)
+        return machine.application(servedBy: name)
+            ?? [application, followed.count == 1 ? followed.first : nil].lazy.compactMap(\.self)
+            .first { machine.applications[$0] != nil }
+    }
+
     /// It is notified of changes of this application.
     func follows(_ application: ApplicationNumber) -> Bool {
         followedApplications.contains(application) || followedOwn.contains(application)
+            || listedOwn.contains(application)
     }
 
     func unfollow(_ application: ApplicationNumber) {
         followedApplications.remove(application)
         followedOwn.remove(application)
+        listedOwn.remove(application)
     }
 
     /// The holder's name of the holds that it requests. It names the user, because the connection of a busctl ends and

@@ -110,18 +110,6 @@ extension Daemon {
         wish.isConfined = connection.isSandboxed
     }
 
-    /// The application on whose behalf a connection calls; nil: it belongs to none.
-    private func application(of connection: Connection) -> Application? {
-        guard let number = connection.application ?? machine.owner(of: connection.lineage),
-            let application = machine.applications[number], isOwn(application, connection)
-        else { return nil }
-        return application
-    }
-
-    private func requireDelegate(of application: Application) throws(MethodError) {
-        if application.delegate == nil { throw MethodError(.noDelegate(application.number)) }
-    }
-
     /// - Parameter user: the user whose agent is called. An agent that does not answer affects no other user.
     private func answering(
         _ call: borrowing Call, by user: UInt32

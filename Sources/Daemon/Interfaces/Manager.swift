@@ -53,6 +53,7 @@ extension Daemon {
                     let connection = try caller()
                     connection.isSubscribed = false
                     connection.followsObjects = false
+                    connection.listedOwn = []
                     try call.reply()
                 },
                 Method(Name.reloadConfig) { [unowned self] call in

@@ -1,6 +1,7 @@
 """A client with libdbus, as most Flatpaks have one: xdg-dbus-proxy 0.1.4 does not understand how sd-bus begins.
 
-Commands, one a line on standard input: `zero`, `number PID`, `process`, `call PATH INTERFACE MEMBER ARGUMENT...`.
+Commands, one a line on standard input: `zero`, `number PID`, `process`, `reconnect`,
+`call PATH INTERFACE MEMBER ARGUMENT...`.
 Answers: `#N ok ...` or `#N error NAME MESSAGE`.
 """
 import os
@@ -14,6 +15,8 @@ bus = dbus.bus.BusConnection(os.environ["DBUS_SYSTEM_BUS_ADDRESS"])
 
 
 def value(word):
+    if word == "{}":
+        return dbus.Dictionary({}, signature="sv")
     kind, text = word.split(":", 1)
     return {"s": str, "t": lambda t: dbus.UInt64(int(t)), "b": lambda t: t == "true"}[kind](text)
 
@@ -24,6 +27,11 @@ def call(path, interface, member, *arguments):
 
 
 def obey(words):
+    global bus, former
+    if words[0] == "reconnect":
+        # The former connection stays.
+        former, bus = bus, dbus.bus.BusConnection(os.environ["DBUS_SYSTEM_BUS_ADDRESS"])
+        return ""
     options = dbus.Dictionary({}, signature="sv")
     if words[0] == "zero":
         words = ["number", "0"]
