@@ -343,17 +343,26 @@ extension Daemon {
     func namedProcess(
         _ pid: UInt32, depth: Int = 64
     ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
-        guard pid != 0, let number = Int32(exactly: pid), let status = try? proc.status(number),
-            let stat = try? proc.stat(number), stat.state != .zombie, stat.state != .dead,
-            status.threadGroup == number
-        else { throw MethodError(.noSuchProcess, "No process \(pid)") }
+        let gone = "No process \(pid)"
+        guard pid != 0, let number = Int32(exactly: pid) else { throw MethodError(.noSuchProcess, gone) }
+        let status: Proc.Status
+        let stat: Proc.Stat
+        do {
+            status = try proc.status(number)
+            stat = try proc.stat(number)
+        } catch {
+            throw .unreachable(error, gone)
+        }
+        guard stat.state != .zombie, stat.state != .dead, status.threadGroup == number else {
+            throw MethodError(.noSuchProcess, gone)
+        }
         let lineage = proc.lineage(of: number, limit: depth).map(ProcessID.init)
         let process = ProcessID(stat.identity)
         return (lineage.first == process ? lineage : [process], status.owner.effective)
     }
 
     /// Holds the processes of reports by pidfd while `body` passes those that still exist to the life cycle. Those that
-    /// turn out not to concern it are released again.
+    /// turn out not to concern it are released again. Throws if no descriptors are left: then nobody knows which exist.
     func withTracked(
         _ reported: [ReportedProcess], _ body: (Set<ProcessID>) throws(MethodError) -> Void
     ) throws(MethodError) {
@@ -362,12 +371,24 @@ extension Daemon {
         defer { letGo(new) }
         for process in reported.compactMap(\.lineage.first) {
             if !processes.isTracked(process) {
-                guard (try? track(process)) != nil else { continue }
+                guard try isHeld(process) else { continue }
                 new.append(process)
             }
             held.insert(process)
         }
         try body(held)
+    }
+
+    /// Holds a process from now on; false: it has ended.
+    func isHeld(_ process: ProcessID) throws(MethodError) -> Bool {
+        do {
+            try track(process)
+            return true
+        } catch  where error.isExhaustion {
+            throw .exhausted(error)
+        } catch {
+            return false
+        }
     }
 
     /// Releases the processes that turned out not to concern the life cycle.

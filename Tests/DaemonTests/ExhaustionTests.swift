@@ -43,6 +43,69 @@ struct ExhaustionTests {
     }
 
     @Test(
+        "without descriptors, reports and questions about a process give LimitsExceeded, and change nothing")
+    func reports() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let process = try Child("sleep", ["1000"])
+        _ = try client.register("org.example.App", process.pid)
+        let pid = UInt32(process.pid)
+        let calls: [(String, () throws -> Void)] = [
+            ("SetFocus", { try client.setFocus(process.pid) }),
+            ("SetMinimized", { try client.setMinimized(process.pid, true) }),
+            ("UpdateWindow", { try client.updateWindow(1, process.pid, [("visible", .bool(false))]) }),
+            (
+                "ReplaceWindows",
+                {
+                    try client.reporter("ReplaceWindows") {
+                        try $0.open(.array, "(tua{sv})")
+                        try $0.open(.struct, "tua{sv}")
+                        try $0.append(UInt64(1))
+                        try $0.append(pid)
+                        try $0.appendDictionary([])
+                        try $0.close()
+                        try $0.close()
+                    }
+                }
+            ),
+            (
+                "ReplaceExemptions",
+                {
+                    try client.reporter("ReplaceExemptions") {
+                        try $0.open(.array, "(us)")
+                        try $0.open(.struct, "us")
+                        try $0.append(pid)
+                        try $0.append("audio")
+                        try $0.close()
+                        try $0.close()
+                    }
+                }
+            ),
+            (
+                "ReportDemand",
+                {
+                    try client.reporter("ReportDemand") {
+                        try $0.append(pid)
+                        try $0.append("call")
+                        try $0.append(UInt32(0))
+                    }
+                }
+            ),
+            ("GetApplicationByPID", { _ = try client.application(ofPID: process.pid) }),
+        ]
+        for (name, call) in calls {
+            // The daemon may close a descriptor that it had for something else.
+            let isRefused = try (0..<10).contains { _ in
+                try exhaust(daemon)
+                return errorName(of: call) == ErrorName.limitsExceeded.rawValue
+            }
+            #expect(isRefused, "\(name)")
+        }
+        try limit(daemon, "1024:")
+        for (name, call) in calls { #expect(errorName(of: call) == nil, "\(name)") }
+    }
+
+    @Test(
         "a daemon that restarts with too few descriptors keeps what it can and lets the others go",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func restart() throws {

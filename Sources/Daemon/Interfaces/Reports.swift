@@ -22,16 +22,28 @@ final class NamedProcesses {
 
     var left: Int { open.count }
 
-    /// Examines the next process. One that has ended meanwhile is left out.
-    func resolveNext(for reporter: ReporterIdentity) {
-        guard let pid = open.popLast(), let process = try? daemon.reportedProcess(pid, by: reporter),
+    /// Examines the next process. One that has ended meanwhile is left out. Throws if the daemon has no descriptors left:
+    /// a process that it cannot examine may exist all the same.
+    func resolveNext(for reporter: ReporterIdentity) throws(MethodError) {
+        guard let pid = open.popLast(), let process = try examine(pid, for: reporter),
             let id = process.lineage.first
         else { return }
         if !daemon.processes.isTracked(id) {
-            guard (try? daemon.track(id)) != nil else { return }
+            guard try daemon.isHeld(id) else { return }
             new.append(id)
         }
         known[pid] = process
+    }
+
+    private func examine(_ pid: UInt32, for reporter: ReporterIdentity) throws(MethodError)
+        -> ReportedProcess?
+    {
+        do {
+            return try daemon.reportedProcess(pid, by: reporter)
+        } catch {
+            if error.name == ErrorName.noSuchProcess.rawValue { return nil }
+            throw error
+        }
     }
 
     /// nil: the process has ended, as far as is known.
@@ -82,7 +94,7 @@ final class WindowSet {
             daemon.machine.replaceableWindows(of: reporter) <= Self.few
         else { return false }
         let processes = NamedProcesses(rows.map(\.pid), daemon)
-        while processes.left > 0 { processes.resolveNext(for: reporter) }
+        while processes.left > 0 { try processes.resolveNext(for: reporter) }
         try makeReports(processes)
         let reports = reports
         try daemon.withTracked(reports.map(\.process)) { held throws(MethodError) in
@@ -127,7 +139,7 @@ final class WindowSet {
                 step = .adding(0)
                 return false
             }
-            processes.resolveNext(for: reporter)
+            try processes.resolveNext(for: reporter)
         case .adding(let start):
             let end = min(start + Self.atOnce, reports.count)
             let some = Array(reports[start..<end])
@@ -240,7 +252,7 @@ final class ExemptionSet {
         guard processes.left <= Self.few,
             daemon.machine.exemptionCount(of: reporter.connection) <= Self.few
         else { return false }
-        while processes.left > 0 { processes.resolveNext(for: reporter) }
+        while processes.left > 0 { try processes.resolveNext(for: reporter) }
         let present = present()
         try daemon.perform(.replaceExemptions(present, reporter))
         return true
@@ -248,12 +260,12 @@ final class ExemptionSet {
 
     /// Takes the next step. Returns whether it was the last one, with which the call is answered.
     func take(_ call: PendingCall) -> Bool {
-        if processes.left > 0 {
-            processes.resolveNext(for: reporter)
-            return false
-        }
         var isMore = false
         do throws(MethodError) {
+            if processes.left > 0 {
+                try processes.resolveNext(for: reporter)
+                return false
+            }
             let reports = reports ?? present()
             self.reports = reports
             try daemon.perform(.replaceExemptions(reports, reporter, atMost: Self.atOnce)) {
