@@ -121,6 +121,24 @@ public final class Application {
     ///
     /// - Parameter status: its exit status.
     public func terminate(status: Int32 = 0) {
+    // MARK: Saved state
+
+    /// Saves the state now, so that it survives an end or a suspension without notice: for example when the user has
+    /// stopped typing.
+    ///
+    /// This asks the delegate for its state as at the end
+    /// (``ApplicationDelegate/applicationWillEncodeRestorableState(_:)``). When it returns, the state is on the disk.
+    /// If appstated refuses temporarily, the library tries again for a few seconds, each time with the delegate's
+    /// state at that moment. A delegate without a `RestorableState` has nothing to save.
+    ///
+    /// - Throws: ``ApplicationError`` if appstated is not available, refuses, or has not yet returned the state of an
+    ///   earlier run, which this would overwrite; the error of the state's own coding; `CancellationError` if the task
+    ///   is cancelled before another attempt. The state that was saved before is then still there.
+    public func saveState() async throws {
+        guard let life else { throw ApplicationError.alone }
+        try await life.saveNow()
+    }
+
         guard let life else { exit(status) }
         life.terminate(status)
     }

@@ -12,8 +12,8 @@
 ///     }
 @MainActor
 public protocol ApplicationDelegate: AnyObject {
-    /// The state that is saved when the application enters the background or ends, and restored at the next
-    /// launch.
+    /// The state that is saved when the application enters the background or ends, and by
+    /// ``Application/saveState()``, and restored at the next launch.
     associatedtype RestorableState: Codable = Never
 
     init()

@@ -106,6 +106,31 @@ struct ReturnTests {
         #expect(try text(daemon) == "bread")
     }
 
+    @Test("a save on demand that is repeated saves the state of that moment, not an older one")
+    func newest() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        try player.ask("text bread")
+        daemon.refusals["SaveState"] = [Self.refusal(.limitsExceeded)]
+        daemon.before["SaveState"] = { _ = try player.ask("text butter") }
+        player.tell("save")
+        try daemon.wait("the save") { daemon.saved != nil }
+        #expect(try text(daemon) == "butter")
+    }
+
+    @Test("a save on demand does not overwrite the state of an earlier run that is not restored yet")
+    func unrestored() throws {
+        let daemon = try StandIn()
+        daemon.refusals["LoadState"] = [Self.refusal(.limitsExceeded)]
+        daemon.stored = try StateEncoder.encode(State(text: "milk"))
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch([("restorable", .bool(true))])
+        #expect(daemon.order.contains("LoadState"))
+        #expect(try player.ask("save") == "alone")
+        #expect(daemon.saved == nil)
+    }
+
     @Test("a save that failed is repeated with the next daemon, which gets its own acknowledgement")
     func again() throws {
         let daemon = try StandIn()

@@ -23,6 +23,7 @@ struct SolitudeTests {
         #expect(try player.ask("managed") == "false")
         #expect(try player.ask("remaining") == "unlimited")
         #expect(try player.ask("send org.example.Other") == "alone")
+        #expect(try player.ask("save") == "alone")
         player.tell("terminate 0")
         #expect(try player.process.waitForExit() == .exited(0))
         #expect(player.names.last == "willTerminate")

@@ -77,6 +77,13 @@ final class Commands {
         default: return "unknown"
         }
         return "ok"
+        case "save":
+            do {
+                try await application.saveState()
+                return "ok"
+            } catch {
+                return (error as? ApplicationError).map { $0.name ?? "alone" } ?? "\(error)"
+            }
     }
 
     private func outcome(_ body: () async throws(ApplicationError) -> Void) async -> String {
