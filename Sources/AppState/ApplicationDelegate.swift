@@ -58,8 +58,8 @@ public protocol ApplicationDelegate: AnyObject {
 
     // MARK: The end
 
-    /// The application is about to end. It ends when this callback has returned and the state has been
-    /// encoded and saved.
+    /// The application is about to end, because appstated, a signal or the application itself ends it. It ends when
+    /// this callback has returned and the state has been encoded and saved.
     ///
     /// This is not called for a suspended application.
     func applicationWillTerminate(_ application: Application) async

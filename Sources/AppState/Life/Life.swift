@@ -13,9 +13,9 @@ final class Life {
     let application: Application
     let delegate: any ApplicationDelegate
     let director = Director()
-    private let options: ApplicationOptions
+    let options: ApplicationOptions
     let connection: Connection
-    private let line: Line
+    let line: Line
     /// Our object; nil: appstated does not know us at present.
     private(set) var path: String?
     /// Whether the delegate's launch callbacks have started.
@@ -42,13 +42,15 @@ final class Life {
     /// Signals that were received before it was known which object is ours, or before the launch.
     var kept: [(path: String, step: @MainActor () -> Void)] = []
     /// Whether appstated has received something that may have to be withdrawn.
+    /// Whether that end was acknowledged, or could be: the delegate was notified, and the state is saved.
+    var isEndDone = false
     private var hasToldActivity = false
     private var hasToldChanges = false
     private var isBusLost = false
-    private(set) var isTerminating = false
+    var isTerminating = false
     private var solitude: Timer?
     private var again: Timer?
-    private var end: Timer?
+    var lastMoment: Timer?
     /// The number of consecutive failed attempts of `retryLater`.
     private var failures: UInt64 = 0
 
@@ -118,7 +120,7 @@ final class Life {
     private func bePatient() {
         guard !isAlone, !isPatient else { return }
         isPatient = true
-        solitude?.arm(at: connection.loop.now + options.limits.registration)
+        solitude?.arm(at: EventLoop.clock + options.limits.registration)
     }
 
     private func endPatience() {
@@ -130,7 +132,7 @@ final class Life {
     func retryLater() {
         let span = min(Self.firstRetry << min(failures, 6), Self.lastRetry)
         failures += 1
-        again?.arm(at: connection.loop.now + span)
+        again?.arm(at: EventLoop.clock + span)
         connection.arm()
     }
 
@@ -339,26 +341,6 @@ final class Life {
     func launch(_ options: LaunchOptions) {
         hasLaunched = true
         director.performLater { await self.launchDelegate(options) }
-    }
-
-    // MARK: The end
-
-    func terminate(_ status: Int32) {
-        guard !isTerminating else { return }
-        isTerminating = true
-        // A callback that never returns, or a daemon that does not answer, must not prevent the end.
-        end = try? connection.loop.timer { [weak self] in self?.exit(status) }
-        end?.arm(at: connection.loop.now + options.limits.end)
-        director.performLater {
-            await self.willTerminate(0)
-            self.exit(status)
-        }
-        connection.arm()
-    }
-
-    private func exit(_ status: Int32) {
-        line.flush()
-        Glibc.exit(status)
     }
 
     // MARK: Calls
