@@ -61,7 +61,9 @@ let package = Package(
         .systemLibrary(
             name: "CWayland", pkgConfig: "wayland-client", providers: [.apt(["libwayland-dev"])]),
         .target(name: "Windows", dependencies: ["CXCB", "CWayland", "Linux"], swiftSettings: settings),
-        .target(name: "Desktop", dependencies: ["AppStateBus", "Linux"], swiftSettings: settings),
+        .target(
+            name: "Desktop", dependencies: ["AppStateContract", "AppStateBus", "Linux"],
+            swiftSettings: settings),
         .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session",

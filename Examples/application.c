@@ -15,8 +15,12 @@
 static const char name[] = "org.appstate1";
 static const char interface[] = "org.appstate1.Application";
 
+static const char bus_name[] = "org.freedesktop.DBus";
+
 static sd_bus *bus;
 static char path[64];
+// The daemon's connection. Any process may send us a signal, so the signals of others do not count.
+static char server[256];
 static uint8_t count;
 
 // Makes a call whose reply carries nothing. It does not wait, because the daemon handles the calls of one connection in
@@ -46,13 +50,32 @@ static void load(void) {
     sd_bus_message_unref(reply);
 }
 
+static int is_from(sd_bus_message *message, const char *sender) {
+    const char *own = sd_bus_message_get_sender(message);
+    return own && !strcmp(own, sender);
+}
+
+// The next daemon has the same application at the same path, with the same delegate. An application that must not miss
+// a change reads State now.
+static int on_owner(sd_bus_message *message, void *userdata, sd_bus_error *error) {
+    const char *changed, *before, *owner;
+
+    (void) userdata;
+    (void) error;
+    if (sd_bus_message_read(message, "sss", &changed, &before, &owner) >= 0 && is_from(message, bus_name) &&
+        !strcmp(changed, name))
+        snprintf(server, sizeof server, "%s", owner);
+    return 0;
+}
+
 static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *error) {
     const char *member = sd_bus_message_get_member(message);
     uint64_t serial = 0, deadline = 0;
 
     (void) userdata;
     (void) error;
-    if (!sd_bus_message_is_signal(message, interface, NULL) || strcmp(sd_bus_message_get_path(message), path))
+    if (!sd_bus_message_is_signal(message, interface, NULL) || !is_from(message, server) ||
+        strcmp(sd_bus_message_get_path(message), path))
         return 0;
     if (!strcmp(sd_bus_message_get_signature(message, 1), "tt"))
         sd_bus_message_read(message, "tt", &serial, &deadline);
@@ -84,12 +107,20 @@ int main(int argc, char **argv) {
     if (r >= 0)
         r = sd_bus_add_filter(bus, NULL, on_signal, NULL);
     if (r >= 0)
+        r = sd_bus_add_match(
+            bus, NULL,
+            "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+            "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.appstate1'",
+            on_owner, NULL);
+    if (r >= 0)
         r = sd_bus_call_method(
             bus, name, "/org/appstate1", "org.appstate1.Manager", "Register", &error, &reply, "sua{sv}",
             argc > 1 ? argv[1] : "org.example.Counter", 0, 0);
     if (r >= 0)
         r = sd_bus_message_read(reply, "o", &object);
     snprintf(path, sizeof path, "%s", object);
+    if (reply)
+        snprintf(server, sizeof server, "%s", sd_bus_message_get_sender(reply));
     sd_bus_message_unref(reply);
     // Run until SIGTERM, which follows the acknowledgement of WillTerminate.
     while (r >= 0)

@@ -12,7 +12,6 @@ set -eu
 id=${1:-org.example.Script}
 count=0
 
-
 tell() { # MEMBER [SIGNATURE ARGUMENT...]
     busctl --system call org.appstate1 "$app" org.appstate1.Application "$@"
 }
@@ -33,12 +32,19 @@ load() {
 
 quit() {
     save
-    kill "$monitor" 2>/dev/null || true
-    rm -rf "$directory"
     exit 0
 }
 
+# However the script ends, nothing is left of it.
+clean() {
+    [ -z "$monitor" ] || kill "$monitor" 2>/dev/null || true
+    rm -rf "$directory"
+}
+
+monitor=
 directory=$(mktemp -d)
+trap clean EXIT
+trap 'exit 1' TERM INT HUP
 mkfifo "$directory/edges" "$directory/said"
 
 # Listen before registering, so that no edge is missed.
@@ -46,10 +52,13 @@ appstatectl monitor --json >"$directory/edges" 2>"$directory/said" &
 monitor=$!
 exec 3<"$directory/edges" 4<"$directory/said"
 read -r _ <&4 # listening
-trap quit TERM INT
 
-app=$(busctl --system call org.appstate1 /org/appstate1 org.appstate1.Manager Register 'sua{sv}' \
-    "$id" $$ 2 launch-mode s foreground suspension s automatic | cut -d '"' -f 2)
+# Not a pipe: its status would be that of its last command.
+answer=$(busctl --system call org.appstate1 /org/appstate1 org.appstate1.Manager Register 'sua{sv}' \
+    "$id" $$ 2 launch-mode s foreground suspension s automatic)
+app=${answer#*\"} # o "PATH"
+app=${app%\"*}
+trap quit TERM INT HUP
 load
 echo "launched $app"
 

@@ -14,11 +14,20 @@
 static const char name[] = "org.appstate1";
 static const char path[] = "/org/appstate1";
 static const char manager[] = "org.appstate1.Manager";
+static const char bus_name[] = "org.freedesktop.DBus";
+
+// The daemon's connection. Any process may send us a signal, so the signals of others do not count.
+static char server[256];
 
 static int refused(const char *what, const sd_bus_error *error, int result) {
     const char *why = error && error->message ? error->message : strerror(-result);
     fprintf(stderr, "subscriber: %s: %s\n", what, why);
     return result;
+}
+
+static int is_from(sd_bus_message *message, const char *sender) {
+    const char *own = sd_bus_message_get_sender(message);
+    return own && !strcmp(own, sender);
 }
 
 static int list_applications(sd_bus *bus) {
@@ -40,6 +49,40 @@ static int list_applications(sd_bus *bus) {
     return r;
 }
 
+// The daemon sends signals only to subscribers, so a match alone receives nothing. Subscribe first and list second, so
+// that no change is missed in between.
+static int subscribe(sd_bus *bus) {
+    sd_bus_error error = SD_BUS_ERROR_NULL;
+    sd_bus_message *reply = NULL;
+
+    int r = sd_bus_call_method(bus, name, path, manager, "Subscribe", &error, &reply, NULL);
+    if (r < 0) {
+        refused("Subscribe", &error, r);
+        sd_bus_error_free(&error);
+        return r;
+    }
+    snprintf(server, sizeof server, "%s", sd_bus_message_get_sender(reply));
+    sd_bus_message_unref(reply);
+    return list_applications(bus);
+}
+
+// A subscription ends with the daemon: the next one knows nothing of it, and things have changed meanwhile.
+static int on_owner(sd_bus_message *message, void *userdata, sd_bus_error *error) {
+    const char *changed, *before, *owner;
+
+    (void) userdata;
+    (void) error;
+    int r = sd_bus_message_read(message, "sss", &changed, &before, &owner);
+    if (r < 0 || !is_from(message, bus_name) || strcmp(changed, name) || !strcmp(owner, server))
+        return 0;
+    server[0] = 0;
+    if (*owner)
+        subscribe(sd_bus_message_get_bus(message));
+    else
+        printf("appstated is not there; waiting for it\n");
+    return 0;
+}
+
 static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *error) {
     const char *object, *app_id, *from, *to, *reason;
     uint32_t pid;
@@ -47,6 +90,8 @@ static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *erro
 
     (void) userdata;
     (void) error;
+    if (!is_from(message, server))
+        return 0;
     if (sd_bus_message_is_signal(message, manager, "StateChanged")) {
         r = sd_bus_message_read(message, "osusss", &object, &app_id, &pid, &from, &to, &reason);
         if (r >= 0)
@@ -67,7 +112,6 @@ static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *erro
 }
 
 int main(void) {
-    sd_bus_error error = SD_BUS_ERROR_NULL;
     sd_bus *bus = NULL;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -77,18 +121,17 @@ int main(void) {
         return 1;
     }
     r = sd_bus_match_signal(bus, NULL, name, path, manager, NULL, on_signal, NULL);
+    if (r >= 0)
+        r = sd_bus_add_match(
+            bus, NULL,
+            "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',"
+            "interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.appstate1'",
+            on_owner, NULL);
     if (r < 0) {
         refused("match", NULL, r);
         goto end;
     }
-    // The daemon sends signals only to subscribers, so a match alone receives nothing. Subscribe first and list
-    // second, so that no change is missed in between.
-    r = sd_bus_call_method(bus, name, path, manager, "Subscribe", &error, NULL, NULL);
-    if (r < 0) {
-        refused("Subscribe", &error, r);
-        goto end;
-    }
-    r = list_applications(bus);
+    r = subscribe(bus);
     while (r >= 0) {
         r = sd_bus_process(bus, NULL);
         if (r == 0)
@@ -96,7 +139,6 @@ int main(void) {
     }
     refused("the bus has gone away", NULL, r);
 end:
-    sd_bus_error_free(&error);
     sd_bus_unref(bus);
     return r < 0;
 }

@@ -9,7 +9,8 @@ extension Application {
     ///   - id: the id of its desktop entry.
     ///   - urls: the URLs to open.
     ///   - mode: how it starts; nil: with a window.
-    ///   - reason: why it is launched; nil: `user`, or `url` if there are URLs.
+    ///   - reason: why it is launched, such as ``LaunchOptions/Reason/message``; nil: `user`, or `url` if there are
+    ///     URLs.
     ///   - payload: data for its launch options.
     ///   - activationToken: the display server's token for this launch: XDG_ACTIVATION_TOKEN or a startup id.
     public func launch(

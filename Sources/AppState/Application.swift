@@ -43,8 +43,11 @@ public final class Application {
 
     /// Runs the application on the main thread until it ends. This also serves the main queue: tasks of the main actor
     /// and work dispatched to `DispatchQueue.main` run. `@main` on a delegate calls this.
+    ///
+    /// SIGTERM, SIGINT and SIGHUP end the application as ``terminate(status:)`` does: see
+    /// <doc:LifeCycle#Ended-by-a-signal>.
     public func run(_ delegate: some ApplicationDelegate) -> Never {
-        let connection = begin(delegate) { () throws(BusFailure) in
+        let connection = begin(delegate, handlesSignals: true) { () throws(BusFailure) in
             try Connection(servesMainQueue: true, runsItself: true)
         }
         do {
@@ -61,15 +64,19 @@ public final class Application {
     ///   - delegate: handles the events of the application's life.
     ///   - servesMainQueue: whether ``Connection/dispatch()`` also serves the main queue, on which tasks of the main
     ///     actor run. false: something else serves it, such as dispatchMain() or Foundation's run loop.
+    ///   - handlesSignals: whether SIGTERM, SIGINT and SIGHUP end the application as ``terminate(status:)`` does: see
+    ///     <doc:LifeCycle#Ended-by-a-signal>. false: they are left to the program.
     /// - Returns: the connection that the other loop must serve. The application keeps it.
     public func connect<Delegate: ApplicationDelegate>(
-        _ delegate: Delegate, servesMainQueue: Bool = true
+        _ delegate: Delegate, servesMainQueue: Bool = true, handlesSignals: Bool = false
     ) -> Connection {
-        begin(delegate) { () throws(BusFailure) in try Connection(servesMainQueue: servesMainQueue) }
+        begin(delegate, handlesSignals: handlesSignals) { () throws(BusFailure) in
+            try Connection(servesMainQueue: servesMainQueue)
+        }
     }
 
     private func begin<Delegate: ApplicationDelegate>(
-        _ delegate: Delegate, on make: () throws(BusFailure) -> Connection
+        _ delegate: Delegate, handlesSignals: Bool, on make: () throws(BusFailure) -> Connection
     ) -> Connection {
         precondition(life == nil, "an application can be launched only once")
         do {
@@ -78,6 +85,7 @@ public final class Application {
             id = Delegate.applicationID
             let life = Life(self, delegate, Delegate.options, connection)
             self.life = life
+            if handlesSignals { connection.handleSignals { [weak life] in life?.end(by: $0) } }
             life.begin()
             connection.arm()
             return connection
@@ -111,6 +119,24 @@ public final class Application {
 
     func post(_ notification: ApplicationNotification) {
         for observer in observers.values { observer.yield(notification) }
+    }
+
+    // MARK: Saved state
+
+    /// Saves the state now, so that it survives an end or a suspension without notice: for example when the user has
+    /// stopped typing.
+    ///
+    /// This asks the delegate for its state as at the end
+    /// (``ApplicationDelegate/applicationWillEncodeRestorableState(_:)``). When it returns, the state is on the disk.
+    /// If appstated refuses temporarily, the library tries again for a few seconds, each time with the delegate's
+    /// state at that moment. A delegate without a `RestorableState` has nothing to save.
+    ///
+    /// - Throws: ``ApplicationError`` if appstated is not available, refuses, or has not yet returned the state of an
+    ///   earlier run, which this would overwrite; the error of the state's own coding; `CancellationError` if the task
+    ///   is cancelled before another attempt. The state that was saved before is then still there.
+    public func saveState() async throws {
+        guard let life else { throw ApplicationError.alone }
+        try await life.saveNow()
     }
 
     // MARK: The end

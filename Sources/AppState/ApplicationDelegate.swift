@@ -12,8 +12,8 @@
 ///     }
 @MainActor
 public protocol ApplicationDelegate: AnyObject {
-    /// The state that is saved when the application enters the background or ends, and restored at the next
-    /// launch.
+    /// The state that is saved when the application enters the background or ends, and by
+    /// ``Application/saveState()``, and restored at the next launch.
     associatedtype RestorableState: Codable = Never
 
     init()
@@ -58,8 +58,8 @@ public protocol ApplicationDelegate: AnyObject {
 
     // MARK: The end
 
-    /// The application is about to end. It ends when this callback has returned and the state has been
-    /// encoded and saved.
+    /// The application is about to end, because appstated, a signal or the application itself ends it. It ends when
+    /// this callback has returned and the state has been encoded and saved.
     ///
     /// This is not called for a suspended application.
     func applicationWillTerminate(_ application: Application) async

@@ -42,6 +42,16 @@ public struct ReceivedMessage: Hashable, Sendable {
     public let name: String
     /// Its content.
     public let payload: [String: Value]
+
+    /// - Parameters:
+    ///   - sender: the id of the application that sent it.
+    ///   - name: the name of the message.
+    ///   - payload: its content.
+    public init(sender: String, name: String, payload: [String: Value] = [:]) {
+        self.sender = sender
+        self.name = name
+        self.payload = payload
+    }
 }
 
 /// The notifications of the application from the moment this sequence was obtained, each once.

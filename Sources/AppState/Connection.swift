@@ -21,6 +21,13 @@ public final class Connection {
     private let bell: Int32
     /// Also true while `run()` runs the loop, because then nothing else waits for the descriptor.
     private var isDispatching: Bool
+    /// Receives a signal that asks the program to end.
+    private var ended: (Int32) -> Void = { _ in }
+
+    /// The signals that ask a program to end, and whether a second one ends it at once. A second SIGHUP does not, nor
+    /// one beside another signal: systemd sends it right after SIGTERM, and both a shell and the kernel send it when
+    /// a terminal is closed.
+    private static let signals = [(SIGTERM, true), (SIGINT, true), (SIGHUP, false)]
 
     /// The most events that one `dispatch()` handles.
     private static let mostEvents = 128
@@ -30,8 +37,7 @@ public final class Connection {
         loop = try EventLoop()
         bell = cappstate_bell()
         guard bell >= 0 else { throw BusFailure(operation: "make", subject: "an eventfd", errno: errno) }
-        let bell = bell
-        wakeUp = try loop.watch(bell) { _ in Self.clear(bell) }
+        wakeUp = try loop.watch(bell) { [weak self] _ in self?.answer() }
         if servesMainQueue {
             let main = cappstate_main_queue_descriptor()
             queue = try loop.watch(main) { _ in
@@ -77,9 +83,40 @@ public final class Connection {
         _ = write(bell, &one, MemoryLayout<UInt64>.size)
     }
 
-    private nonisolated static func clear(_ descriptor: Int32) {
+    @discardableResult
+    private nonisolated static func clear(_ descriptor: Int32) -> UInt64 {
         var count: UInt64 = 0
         _ = read(descriptor, &count, MemoryLayout<UInt64>.size)
+        return count
+    }
+
+    // MARK: Signals
+
+    /// Passes the signals that end programs to `handler`, except those that the program ignores or handles itself.
+    ///
+    /// A signal does nothing but ring the bell, and the handler runs in the loop.
+    func handleSignals(_ handler: @escaping (Int32) -> Void) {
+        ended = handler
+        for (signal, once) in Self.signals { cappstate_watch_signal(signal, bell, once ? 1 : 0) }
+    }
+
+    /// The bell has rung.
+    private func answer() {
+        let counter = Self.clear(bell)
+        for (signal, _) in Self.signals where cappstate_has_signal(counter, signal) != 0 {
+            // The next one ends the process at once, whichever it is.
+            for (other, once) in Self.signals where once && signal != SIGHUP {
+                cappstate_unwatch_signal(other)
+            }
+            ended(signal)
+        }
+    }
+
+    /// Ends the process as a signal does without a handler.
+    func end(by signal: Int32) -> Never {
+        fflush(nil)
+        cappstate_end_by_signal(signal)
+        exit(128 + signal)
     }
 
     /// Runs the loop until the process ends.

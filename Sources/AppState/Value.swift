@@ -38,6 +38,41 @@ extension Value {
         }
     }
 
+    /// The number, signed or not; nil for any other kind, and if it is negative.
+    public var uintValue: UInt? {
+        switch self {
+        case .int(let value): UInt(exactly: value)
+        case .uint(let value): UInt(exactly: value)
+        default: nil
+        }
+    }
+
+    /// The number, also if it is an integer; nil for any other kind, and for an integer that a `Double` cannot
+    /// represent.
+    public var doubleValue: Double? {
+        switch self {
+        case .double(let value): value
+        case .int(let value): Double(exactly: value)
+        case .uint(let value): Double(exactly: value)
+        default: nil
+        }
+    }
+
+    /// The bytes; nil for any other kind.
+    public var bytesValue: [UInt8]? {
+        guard case .bytes(let value) = self else { return nil }
+        return value
+    }
+
+    /// The list, also if it is one of strings; nil for any other kind.
+    public var arrayValue: [Value]? {
+        switch self {
+        case .array(let values): values
+        case .strings(let values): values.map { .string($0) }
+        default: nil
+        }
+    }
+
     /// The list of strings, or of values that are all strings; nil for any other kind.
     public var stringsValue: [String]? {
         switch self {
@@ -63,7 +98,13 @@ extension Value: ExpressibleByStringLiteral, ExpressibleByBooleanLiteral, Expres
     public init(booleanLiteral value: Bool) { self = .bool(value) }
     public init(integerLiteral value: Int64) { self = .int(value) }
     public init(floatLiteral value: Double) { self = .double(value) }
-    public init(arrayLiteral elements: Value...) { self = .array(elements) }
+
+    /// A list of strings only is ``strings(_:)``, as other programs expect it; any other list, also an empty one, is
+    /// ``array(_:)``.
+    public init(arrayLiteral elements: Value...) {
+        let list = Value.array(elements)
+        if !elements.isEmpty, let texts = list.stringsValue { self = .strings(texts) } else { self = list }
+    }
 
     /// If a key occurs twice, its last value counts.
     public init(dictionaryLiteral elements: (String, Value)...) {

@@ -158,6 +158,24 @@ public final class Bus {
         try check(sd_bus_flush(pointer), "flush", "the bus")
     }
 
+    /// Writes what is queued to the socket, for a limited time: a bus that is stopped reads nothing. Meanwhile, incoming
+    /// messages are dispatched, so the caller first drops the handlers that must not run.
+    ///
+    /// - Parameter deadline: CLOCK_MONOTONIC, in microseconds. What the socket takes at once is written even after it.
+    public func flush(until deadline: UInt64) throws(BusFailure) {
+        while queuedMessages > 0 {
+            if try process() {
+                guard EventLoop.clock < deadline else { return }
+                continue
+            }
+            let now = EventLoop.clock
+            let events = sd_bus_get_events(pointer)
+            guard queuedMessages > 0, now < deadline, events > 0 else { return }
+            var ready = pollfd(fd: descriptor, events: Int16(events), revents: 0)
+            poll(&ready, 1, Int32(min((deadline - now + 999) / 1_000, UInt64(Int32.max))))
+        }
+    }
+
     /// Closes the connection without waiting; queued messages are lost.
     public func close() {
         sd_bus_close(pointer)

@@ -80,7 +80,8 @@ public final class EventLoop {
         return end
     }
 
-    private static var clock: UInt64 {
+    /// CLOCK_MONOTONIC at this moment, in microseconds. Inside another loop, `now` may be old.
+    public static var clock: UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
         return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000

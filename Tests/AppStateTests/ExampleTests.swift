@@ -1,3 +1,4 @@
+import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
@@ -53,16 +54,22 @@ struct ExampleTests {
         "WillEnterForeground", "StateChanged", "StateChanged", "DidBecomeActive", "WillTerminate",
     ]
 
-    @Test("C, on sd-bus", .enabled(if: Programs.inPath("cc") != nil, "needs a C compiler"))
-    func c() throws {
-        let theatre = try Theatre()
-        let program = theatre.bus.directory + "/application"
+    /// Compiles a C file of the examples; returns the program.
+    private func compiled(_ name: String, in theatre: Theatre) throws -> String {
+        let program = theatre.bus.directory + "/" + name
         let compiler = try Child(
             "cc",
-            [
-                "-Wall", "-Wextra", "-Werror", Self.directory + "/application.c", "-o", program, "-lsystemd",
-            ])
+            ["-Wall", "-Wextra", "-Werror", "\(Self.directory)/\(name).c", "-o", program, "-lsystemd"])
         #expect(try compiler.waitForExit() == .exited(0), "\(compiler.errors)")
+        return program
+    }
+
+    private static let hasCompiler = Programs.inPath("cc") != nil
+
+    @Test("C, on sd-bus", .enabled(if: hasCompiler, "needs a C compiler"))
+    func c() throws {
+        let theatre = try Theatre()
+        let program = try compiled("application", in: theatre)
         for count in 0...1 {
             let child = try Child(program, environment: theatre.bus.environment)
             try live(child, in: theatre, move: report(child, theatre))
@@ -71,16 +78,84 @@ struct ExampleTests {
         }
     }
 
+    @Test(
+        "the application in C follows the next daemon, and no other sender",
+        .enabled(if: hasCompiler, "needs a C compiler"))
+    func cAgain() throws {
+        let theatre = try Theatre()
+        let child = try Child(
+            try compiled("application", in: theatre), environment: theatre.bus.environment)
+        let path = try path(of: child, in: theatre)
+        try theatre.wait(for: path, toBe: "inactive")
+        try theatre.endDaemon(SIGKILL)
+        try theatre.startDaemon()
+        try pretend(path, BusNames.application, "DidReceiveMemoryWarning", to: child, in: theatre) {
+            try $0.append("warning")
+        }
+        let move = report(child, theatre)
+        try move(true)
+        try child.waitForLine(containing: "DidBecomeActive")
+        #expect(!child.output.contains("DidReceiveMemoryWarning"))
+    }
+
+    /// Sends a process a signal of the daemon in the daemon's place.
+    private func pretend(
+        _ path: String, _ interface: String, _ member: String, to child: Child, in theatre: Theatre,
+        _ body: (borrowing Message) throws -> Void
+    ) throws {
+        let bus = try Bus.open(address: theatre.bus.address)
+        for name in try Self.connections(of: child.pid, on: bus) {
+            let signal = try bus.newSignal(path: path, interface: interface, member: member, to: name)
+            try body(signal)
+            try bus.send(signal)
+        }
+        try bus.flush()
+    }
+
+    private static func connections(of pid: Int32, on bus: Bus) throws -> [String] {
+        let call = try bus.newCall(
+            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
+            interface: "org.freedesktop.DBus", member: "ListNames")
+        return try bus.call(call).readStrings().filter {
+            guard $0.hasPrefix(":") else { return false }
+            return (try? bus.processID(ofOwner: $0)) == pid
+        }
+    }
+
+    @Test(
+        "the subscriber in C subscribes again to the next daemon, and believes no other sender",
+        .enabled(if: hasCompiler, "needs a C compiler"))
+    func subscriber() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        try player.wait(for: "willEnterForeground")
+        try theatre.wait(for: try #require(try theatre.path(of: player.pid)), toBe: "inactive")
+        let child = try Child(
+            try compiled("subscriber", in: theatre), environment: theatre.bus.environment)
+        let listed = "[\(player.pid)] is inactive"
+        try child.waitForLine(containing: listed)
+        try theatre.endDaemon(SIGKILL)
+        try theatre.startDaemon()
+        try theatre.wait("the second list") {
+            let ending = child.advance()
+            return child.output.components(separatedBy: listed).count == 3 || ending != nil
+        }
+        try pretend(BusNames.root, BusNames.manager, "ApplicationAdded", to: child, in: theatre) { message in
+            try message.append(objectPath: "/org/appstate1/application/1")
+            try message.append("org.example.Invented")
+            try message.append(UInt32(1))
+        }
+        try theatre.setFocus(player.pid)
+        try child.waitForLine(containing: "[\(player.pid)] inactive -> active")
+        #expect(!child.output.contains("org.example.Invented"))
+    }
+
     @Test("a shell script", .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
     func shell() throws {
         let theatre = try Theatre(grace: "0")
-        let tools = URL(fileURLWithPath: try #require(Programs.built("appstatectl")))
-            .deletingLastPathComponent().path
-        let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
         for count in 0...1 {
             let child = try Child(
-                "sh", [Self.directory + "/application.sh"],
-                environment: theatre.bus.environment.merging(["PATH": "\(tools):\(path)"]) { $1 })
+                "sh", [Self.directory + "/application.sh"], environment: try shellEnvironment(theatre))
             try child.waitForLine(containing: "launched")
             #expect(child.output.contains("restored \(count == 0 ? 0 : 2)\n"))
             let object = try self.path(of: child, in: theatre)
@@ -98,6 +173,31 @@ struct ExampleTests {
             #expect(try child.waitForExit() == .exited(0), "\(child.errors)")
             try theatre.waitForRemoval(of: object)
         }
+    }
+
+    @Test(
+        "a shell script that cannot register leaves nothing behind",
+        .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
+    func refusedShell() throws {
+        let theatre = try Theatre()
+        let temporary = theatre.bus.directory + "/temporary"
+        mkdir(temporary, 0o700)
+        let child = try Child(
+            "sh", [Self.directory + "/application.sh", "no id"],
+            environment: try shellEnvironment(theatre).merging(["TMPDIR": temporary]) { $1 },
+            leadsGroup: true)
+        #expect(try child.waitForExit() != .exited(0))
+        #expect(try FileManager.default.contentsOfDirectory(atPath: temporary) == [])
+        #expect(child.errors.contains("InvalidArgs") || child.errors.contains("app_id"), "\(child.errors)")
+        try theatre.wait("the end of what it started") { kill(-child.pid, 0) < 0 && errno == ESRCH }
+    }
+
+    /// For a script that calls appstatectl.
+    private func shellEnvironment(_ theatre: Theatre) throws -> [String: String?] {
+        let tools = URL(fileURLWithPath: try #require(Programs.built("appstatectl")))
+            .deletingLastPathComponent().path
+        let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"
+        return theatre.bus.environment.merging(["PATH": "\(tools):\(path)"]) { $1 }
     }
 
     private static let hasGTK: Bool = {

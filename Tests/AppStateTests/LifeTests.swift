@@ -109,6 +109,22 @@ struct LifeTests {
         #expect(next.story.dropFirst().first == "didDecode not-running much 7:-1,-1:3 3000000")
     }
 
+    @Test("state that is saved on demand survives a kill without notice")
+    func onDemand() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        let path = try path(of: player, in: theatre)
+        try player.ask("text milk")
+        #expect(try player.ask("save") == "ok")
+        player.process.kill(SIGKILL)
+        try player.process.waitForExit()
+        try theatre.waitForRemoval(of: path)
+        #expect(!player.names.contains("didEnterBackground"))
+        let next = try Player(theatre)
+        try next.wait(for: "didFinishLaunching")
+        #expect(next.story.dropFirst().first == "didDecode not-running milk 7:-1,-1:3 0")
+    }
+
     @Test("a force quit sends nothing to the delegate, and nothing is restored")
     func forceQuit() throws {
         let theatre = try Theatre()

@@ -157,6 +157,18 @@ struct ProjectTests {
         #expect(try next.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: nextPath)
 
+        // The session ends: systemd sends SIGTERM.
+        let loggedOut = try Child(program, environment: environment)
+        let loggedOutPath = try registration(of: loggedOut, in: theatre)
+        try theatre.wait(for: loggedOutPath, toBe: "active")
+        _ = try screen.run("xdotool", ["key", "ctrl+End", "x"])
+        try theatre.wait("the mark of unsaved changes") {
+            try theatre.property("UnsavedChanges", of: loggedOutPath) == .bool(true)
+        }
+        loggedOut.kill(SIGTERM)
+        #expect(try loggedOut.waitForExit() == .signalled(SIGTERM))
+        try theatre.waitForRemoval(of: loggedOutPath)
+
         // The user closes its window: it ends by itself, with its text saved.
         let last = try Child(program, environment: environment)
         let lastWindow = try screen.window(of: last.pid)
@@ -165,29 +177,34 @@ struct ProjectTests {
         #expect(try last.waitForExit() == .exited(0), "\(last.errors)")
         try theatre.waitForRemoval(of: lastPath)
         let reopened = try Child(program, environment: environment)
-        try reopened.waitForLine(containing: "restored milk")
-        try told(program, environment)
+        try reopened.waitForLine(containing: "restored milkx")
+        try told(program, environment, on: screen)
     }
 
-    /// What Notes does with a memory warning and with a URL.
-    private func told(_ program: String, _ environment: [String: String?]) throws {
+    /// What Notes does with an edit, a memory warning and a URL.
+    private func told(_ program: String, _ environment: [String: String?], on screen: Screen) throws {
         let daemon = try StandIn()
-        let file = daemon.bus.directory + "/bread"
+        let file = daemon.bus.directory + "/brown bröd"
         try "bread".write(toFile: file, atomically: true, encoding: .utf8)
         let notes = try Child(
             program, environment: environment.merging(daemon.bus.environment.mapValues { $0 }) { $1 })
         try daemon.launch()
+        let window = try screen.window(of: notes.pid)
+        _ = try screen.run("xdotool", ["windowactivate", "--sync", window, "type", "butter"])
+        try daemon.wait("the save after the edit") { daemon.saved.map(text)?.hasSuffix("butter") == true }
         try daemon.tell(.didReceiveMemoryWarning) { try $0.append("warning") }
         try daemon.tell(.openURLs) { message in
-            try message.append(strings: ["file://" + file])
+            try message.append(strings: [FileURL.url(of: file)])
             try message.appendDictionary([])
         }
         try daemon.tell(.didEnterBackground, serial: 1)
         try notes.waitForLine(containing: "dropped the earlier versions")
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
-        let saved = try #require(daemon.saved)
-        #expect(String(decoding: saved, as: UTF8.self).hasSuffix("bread"))
+        #expect(daemon.saved.map(text)?.hasSuffix("butterbread") == true)
     }
+
+    /// The text in saved state: the last string.
+    private func text(_ state: [UInt8]) -> String { String(decoding: state, as: UTF8.self) }
 }
 
 /// The server that Notes uploads to: one upload at a time, answered when the test says so.

@@ -106,6 +106,31 @@ struct ReturnTests {
         #expect(try text(daemon) == "bread")
     }
 
+    @Test("a save on demand that is repeated saves the state of that moment, not an older one")
+    func newest() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        try player.ask("text bread")
+        daemon.refusals["SaveState"] = [Self.refusal(.limitsExceeded)]
+        daemon.before["SaveState"] = { _ = try player.ask("text butter") }
+        player.tell("save")
+        try daemon.wait("the save") { daemon.saved != nil }
+        #expect(try text(daemon) == "butter")
+    }
+
+    @Test("a save on demand does not overwrite the state of an earlier run that is not restored yet")
+    func unrestored() throws {
+        let daemon = try StandIn()
+        daemon.refusals["LoadState"] = [Self.refusal(.limitsExceeded)]
+        daemon.stored = try StateEncoder.encode(State(text: "milk"))
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch([("restorable", .bool(true))])
+        #expect(daemon.order.contains("LoadState"))
+        #expect(try player.ask("save") == "alone")
+        #expect(daemon.saved == nil)
+    }
+
     @Test("a save that failed is repeated with the next daemon, which gets its own acknowledgement")
     func again() throws {
         let daemon = try StandIn()
@@ -222,5 +247,126 @@ struct ReturnTests {
         try daemon.sendToBackground(4)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
         withExtendedLifetime(player) {}
+    }
+
+    @Test("an application that was spared an end is notified of its own end, in whichever way it was spared")
+    func sparedOnce() throws {
+        for comesBack in [true, false] {
+            let daemon = try StandIn()
+            let player = try Player(bus: daemon.bus)
+            try daemon.launch()
+            try daemon.tell(.willTerminate, serial: 1)
+            try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
+            if comesBack { try daemon.tell(.willEnterForeground) } else { try daemon.sendToBackground(2) }
+            try player.wait(for: comesBack ? "willEnterForeground" : "doneInBackground")
+            player.tell("terminate 3")
+            try daemon.wait("the end") { daemon.order.count { $0 == "SaveState" } == (comesBack ? 2 : 3) }
+            #expect(try player.process.waitForExit() == .exited(3))
+            #expect(player.names.count { $0 == "willTerminate" } == 2)
+        }
+    }
+
+    @Test("a window that is closed because of the end is no new life: the delegate is notified once")
+    func endInBackground() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        try player.ask("linger")
+        try player.ask("begin upload")
+        try daemon.wait("the task") { daemon.order.contains("BeginBackgroundTask") }
+        try daemon.tell(.willTerminate, serial: 1)
+        try player.wait(for: "willTerminate")
+        try daemon.sendToBackground(2)
+        // This does not wait for the callback that runs, so it shows what has arrived.
+        try daemon.tell(.backgroundTaskWillExpire, serial: 1)
+        try player.wait(forLine: "task upload cancelled")
+        try player.ask("terminate 3")
+        player.tell("depart")
+        try daemon.wait("the acknowledgements") { daemon.acknowledged == [1, 2] }
+        try daemon.wait("the end") { daemon.order.count { $0 == "SaveState" } == 3 }
+        #expect(try player.process.waitForExit() == .exited(3))
+        #expect(player.names.count { $0 == "willTerminate" } == 1)
+    }
+
+    @Test("launch options that could not be read are read again before the launch")
+    func launchOptions() throws {
+        let daemon = try StandIn()
+        daemon.refusals["Register"] = [Self.refusal(.alreadyRegistered)]
+        daemon.refusals["LaunchOptions"] = [Self.refusal(.limitsExceeded)]
+        daemon.launchOptions = [("exit-reason", .string("reclaimed"))]
+        let player = try Player(bus: daemon.bus)
+        try daemon.wait("the launch") { daemon.hasLaunched }
+        #expect(
+            player.story.first
+                == "willFinishLaunching not-running first:false exit:reclaimed restorable:false")
+    }
+
+    @Test("launch options that a daemon could not give before it left are read from the next one")
+    func launchOptionsMeanwhile() throws {
+        let daemon = try StandIn()
+        daemon.refusals["Register"] = [Self.refusal(.alreadyRegistered)]
+        daemon.refusals["LaunchOptions"] = [Self.refusal(.limitsExceeded)]
+        daemon.before["LaunchOptions"] = { try daemon.leave() }
+        daemon.launchOptions = [("exit-reason", .string("reclaimed"))]
+        let player = try Player(bus: daemon.bus)
+        try daemon.wait("the request") { daemon.order.contains("LaunchOptions") }
+        try daemon.comeBack()
+        try daemon.wait("the launch") { daemon.hasLaunched }
+        #expect(
+            player.story.first
+                == "willFinishLaunching not-running first:false exit:reclaimed restorable:false")
+    }
+
+    @Test("an application that is unregistered is alone: it is active, and neither saves nor registers")
+    func unregistered() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.refusals["SaveState"] = [Self.refusal(.failed)]
+        daemon.before["SaveState"] = {
+            try daemon.tell(.stateChanged) { message in
+                for word in ["background", "not-running", "request"] { try message.append(word) }
+            }
+        }
+        try daemon.sendToBackground(3)
+        try daemon.wait("the save") { daemon.order.contains("SaveState") }
+        try player.wait(for: "didBecomeActive")
+        #expect(try player.ask("managed") == "false")
+        #expect(player.names.suffix(3) == ["didEnterBackground", "willEnterForeground", "didBecomeActive"])
+        #expect(player.process.errors.contains("unregistered"))
+        #expect(daemon.order.count { $0 == "Register" } == 1)
+        // The next daemon knows nothing of it.
+        try daemon.leave()
+        try daemon.comeBack(knows: false)
+        try daemon.wait("the registration") { daemon.order.count { $0 == "Register" } == 2 }
+        #expect(daemon.order.count { $0 == "SaveState" } == 1)
+        withExtendedLifetime(player) {}
+    }
+
+    @Test(
+        "an application whose object is gone is alone, whichever call finds that out",
+        arguments: ["SaveState", "Acknowledge"])
+    func forgotten(method: String) throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.refusals[method] = [Self.refusal(.noSuchApplication)]
+        try daemon.sendToBackground(3)
+        try daemon.wait("the refusal") { daemon.order.contains(method) }
+        try player.wait(for: "didBecomeActive")
+        #expect(try player.ask("managed") == "false")
+    }
+
+    @Test("an end is over soon even if the bus reads nothing any longer")
+    func silentBus() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus, ["--impatient"])
+        try daemon.launch()
+        let bus = try Bus.open(address: daemon.bus.address).processID(ofOwner: "org.freedesktop.DBus")
+        kill(bus, SIGSTOP)
+        defer { kill(bus, SIGCONT) }
+        try player.ask("flood")
+        player.tell("terminate 3")
+        #expect(try player.process.waitForExit() == .exited(3))
     }
 }

@@ -23,6 +23,7 @@ struct SolitudeTests {
         #expect(try player.ask("managed") == "false")
         #expect(try player.ask("remaining") == "unlimited")
         #expect(try player.ask("send org.example.Other") == "alone")
+        #expect(try player.ask("save") == "alone")
         player.tell("terminate 0")
         #expect(try player.process.waitForExit() == .exited(0))
         #expect(player.names.last == "willTerminate")
@@ -106,5 +107,25 @@ struct SolitudeTests {
         theatre.daemon.kill(SIGCONT)
         try newcomer.wait(for: "willResignActive")
         #expect(try newcomer.ask("managed") == "true")
+    }
+
+    @Test("an application that somebody unregisters is alone until the next daemon registers it")
+    func unregistered() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        try player.wait(for: "willEnterForeground")
+        let path = try #require(try theatre.path(of: player.pid))
+        try theatre.call(path, BusNames.application, "Unregister")
+        // If the daemon has not announced it, the answer to the next call says it.
+        try player.ask("unsaved true")
+        try player.wait(for: "didBecomeActive")
+        #expect(try player.ask("managed") == "false")
+        #expect(try theatre.path(of: player.pid) == nil)
+        try theatre.endDaemon(SIGTERM)
+        try theatre.startDaemon()
+        try theatre.wait("the registration") { try theatre.path(of: player.pid) != nil }
+        try player.wait(for: "willResignActive")
+        #expect(try player.ask("managed") == "true")
+        #expect(player.names.count { $0 == "willFinishLaunching" } == 1)
     }
 }

@@ -28,7 +28,7 @@ struct HouseTests {
         ("Windows", ["CXCB", "CWayland", "Linux", "Glibc"]),
         ("Daemon", ["AppStateContract", "LifeCycle", "AppStateBus", "Systemd", "Linux", "Glibc"]),
         ("appstated", ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon", "Glibc"]),
-        ("Desktop", ["AppStateBus", "Linux", "Glibc"]),
+        ("Desktop", ["AppStateContract", "AppStateBus", "Linux", "Glibc"]),
         ("SessionRules", ["Linux", "Glibc"]),
         (
             "appstate-session",

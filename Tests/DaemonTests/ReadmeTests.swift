@@ -68,7 +68,7 @@ struct ReadmeTests {
     func tool() throws {
         let daemon = try TestDaemon(keeps: true)
         let commands = try Self.commands(of: "appstatectl", without: "monitor")
-        let shell = try Self.run("sleep 600 & pid=$!\n" + commands, on: daemon)
+        let shell = try Self.run(commands, on: daemon)
         #expect(shell.output.contains("org.example.Sleeper"))
         let client = try daemon.client()
         try client.wait("the end of the application") { try client.list() == [] }

@@ -137,20 +137,6 @@ struct ExecTests {
         #expect(chosen.first?.arguments == ["xdg-terminal-exec", file, "a b"])
     }
 
-    @Test("file URLs and paths are converted into each other")
-    func urls() {
-        #expect(FileURL.url(of: "/a b/é%?#;") == "file:///a%20b/%C3%A9%25%3F%23%3B")
-        #expect(FileURL.path(of: "file:///a%20b/%C3%A9%25%3F%23%3B") == "/a b/é%?#;")
-        #expect(FileURL.path(of: "FILE:/a") == "/a")
-        for url in [
-            "file:a", "file:///%", "file:///%4", "file:///%zz", "file:///a%00", "file://h/a", "http://a",
-        ] {
-            #expect(FileURL.path(of: url) == nil, "\(url)")
-        }
-        #expect(FileURL.scheme(of: "X-a+b.1:c") == "x-a+b.1")
-        for text in ["", ":a", "1:b", "a b:c", "abc", "/a:b"] { #expect(FileURL.scheme(of: text) == nil) }
-    }
-
     /// Entries that Debian's packages install, and the expected command lines.
     private static let installed: [(id: String, urls: [String], program: String, arguments: [String])] = [
         ("debian-xterm", [], "xterm", ["xterm"]), ("debian-uxterm", [], "uxterm", ["uxterm"]),

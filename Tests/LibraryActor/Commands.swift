@@ -58,6 +58,10 @@ final class Commands {
             let remaining = await application.backgroundTimeRemaining
             return remaining.map { $0 > .zero ? "some" : "none" } ?? "unlimited"
         case "block": actor.blocks = true
+        case "linger": actor.lingers = true
+        case "depart": actor.depart()
+        case "flood": flood()
+        case "child": return child()
         case "begin": begin(word)
         case "finish": waiting.removeValue(forKey: word)?.resume()
         case "observe": observe(word)
@@ -73,6 +77,13 @@ final class Commands {
             return await outcome { () async throws(ApplicationError) in
                 try await application.open(["file:///tmp/a"], with: word)
             }
+        case "save":
+            do {
+                try await application.saveState()
+                return "ok"
+            } catch {
+                return (error as? ApplicationError).map { $0.name ?? "alone" } ?? "\(error)"
+            }
         case "terminate": application.terminate(status: Int32(word) ?? 0)
         default: return "unknown"
         }
@@ -86,6 +97,25 @@ final class Commands {
         } catch {
             return error.name ?? "alone"
         }
+    }
+
+    /// Sends so much that a bus that does not read leaves it in this process.
+    private func flood() {
+        let text = String(repeating: "x", count: 100_000)
+        for number in 0..<20 {
+            Application.shared.userActivity = UserActivity(type: "flood", info: ["\(number)": .string(text)])
+        }
+    }
+
+    /// The signals that a child program begins with: those that it blocks, and those that it ignores.
+    private func child() -> String {
+        guard let pipe = popen("grep -E '^Sig(Blk|Ign)' /proc/self/status", "r") else { return "no child" }
+        defer { pclose(pipe) }
+        var text = ""
+        while case let character = fgetc(pipe), character != EOF {
+            text.unicodeScalars.append(Unicode.Scalar(UInt8(truncatingIfNeeded: character)))
+        }
+        return text.split(whereSeparator: \.isWhitespace).joined(separator: " ")
     }
 
     /// A background task that ends by `finish` or when it is cancelled.

@@ -7,8 +7,9 @@ import Glibc
 ///
 /// Each callback prints a line `told NAME STATE WORD…`. A line on standard input is a command, and is answered by
 /// `answer WORD…`. Options: `--stateless` (the delegate of Stateless.swift), `--background`, `--poll` (its own loop),
-/// `--dispatch` (dispatchMain()), `--window`; `--record FILE`: it takes no commands, writes to the file, and its text
-/// is the URLs that it has opened, each once; `--impatient`: it waits for the daemon only as long as applications do.
+/// `--dispatch` (dispatchMain()), `--signals` (in these loops the library handles signals), `--window`; `--record FILE`:
+/// it takes no commands, writes to the file, and its text is the URLs that it has opened, each once; `--impatient`: it
+/// waits for the daemon only as long as applications do.
 @main
 final class Actor: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
@@ -42,6 +43,9 @@ final class Actor: ApplicationDelegate {
     private var commands: Commands?
     /// Whether the next didEnterBackground blocks the main thread until a line arrives on standard input.
     var blocks = false
+    /// Whether willTerminate waits until `depart()`.
+    var lingers = false
+    private var departure: CheckedContinuation<Void, Never>?
     private var records = false
 
     init() {}
@@ -59,9 +63,10 @@ final class Actor: ApplicationDelegate {
             delegate.commands = Commands(delegate)
         }
         if arguments.contains("--poll") {
-            poll(Application.shared.connect(delegate))
+            poll(Application.shared.connect(delegate, handlesSignals: arguments.contains("--signals")))
         } else if arguments.contains("--dispatch") {
-            let connection = Application.shared.connect(delegate, servesMainQueue: false)
+            let connection = Application.shared.connect(
+                delegate, servesMainQueue: false, handlesSignals: arguments.contains("--signals"))
             let source = DispatchSource.makeReadSource(fileDescriptor: connection.descriptor, queue: .main)
             source.setEventHandler { MainActor.assumeIsolated { connection.dispatch() } }
             source.resume()
@@ -112,7 +117,15 @@ final class Actor: ApplicationDelegate {
         tell("doneInBackground")
     }
 
-    func applicationWillTerminate(_ application: Application) async { tell("willTerminate") }
+    func applicationWillTerminate(_ application: Application) async {
+        tell("willTerminate")
+        if lingers { await withCheckedContinuation { departure = $0 } }
+    }
+
+    func depart() {
+        departure?.resume()
+        departure = nil
+    }
 
     func applicationDidReceiveMemoryWarning(_ application: Application, level: MemoryWarning) {
         tell("didReceiveMemoryWarning", level.rawValue)

@@ -24,29 +24,18 @@ extension Life {
     }
 
     func willEnterForeground() {
+        // If an end was announced, appstated has spared the application.
+        if !isTerminating { (toldEnd, isEndDone) = (nil, false) }
         application.post(.willEnterForeground)
         delegate.applicationWillEnterForeground(application)
     }
 
     func didEnterBackground(_ serial: UInt64) async {
+        // A later end is another one. isEndDone stays: a window may be closed because of the end.
+        if !isTerminating { toldEnd = nil }
         application.post(.didEnterBackground)
         await delegate.applicationDidEnterBackground(application)
         await saveInBackground(serial)
-    }
-
-    /// Notifies the delegate once of each end: appstated may spare the application and end it later.
-    ///
-    /// - Parameter serial: 0: no acknowledgement is awaited.
-    func willTerminate(_ serial: UInt64) async {
-        let isAnother = serial != 0 && serial != toldEnd && !isTerminating
-        if toldEnd == nil || isAnother {
-            toldEnd = serial
-            application.post(.willTerminate)
-            await delegate.applicationWillTerminate(application)
-        }
-        let isSaved = await saveState()
-        await Self.letBegin()
-        if isSaved { acknowledge(serial) }
     }
 
     func protectedDataWillBecomeUnavailable(_ serial: UInt64) async {

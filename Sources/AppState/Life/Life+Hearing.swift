@@ -61,7 +61,12 @@ extension Life {
         case .didEnterBackground:
             missedSerial = try message.readUInt64()
             return true
-        case .willEnterForeground, .didBecomeActive, .willResignActive, .stateChanged: return true
+        case .stateChanged:
+            try message.skip("s")
+            let state = try message.readString()
+            if state == ApplicationState.notRunning.rawValue { isForgotten() }
+            return true
+        case .willEnterForeground, .didBecomeActive, .willResignActive: return true
         default: return false
         }
     }
@@ -77,6 +82,8 @@ extension Life {
         case .stateChanged:
             try message.skip("s")
             guard let state = ApplicationState(rawValue: try message.readString()) else { return nil }
+            // We live, so this is not our end: somebody has unregistered us.
+            if state == .notRunning { return { self.isForgotten() } }
             return { self.director.perform(.edge(.change(state))) { self.application.state = state } }
         case .didBecomeActive:
             return { self.director.perform(.edge(.end(0))) { self.didBecomeActive() } }

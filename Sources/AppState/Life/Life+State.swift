@@ -35,12 +35,11 @@ extension Life {
 
     /// - Returns: whether nothing is left to save.
     func saveState() async -> Bool {
+        // Saving now would overwrite the state of an earlier run.
+        guard isRestored else { return false }
         do {
-            guard let bytes = try delegate.encodedState(of: application) else { return true }
-            // Saving now would overwrite the state of an earlier run.
-            guard isRestored else { return false }
-            try await save(bytes)
-            unsavedSerial = nil
+            // Pauses only if no step waits, because a user who comes back must not be kept waiting.
+            _ = try await save { self.director.isIdle }
             return true
         } catch let error as ApplicationError where error.isWithoutStore {
             Log.say("saving state: \(error)")
@@ -51,19 +50,40 @@ extension Life {
         }
     }
 
-    private func save(_ bytes: [UInt8]) async throws {
+    /// Saves the state because the application wants that.
+    func saveNow() async throws {
+        guard delegate.wantsState else { return }
+        guard isRestored else {
+            guard path != nil else { throw ApplicationError.alone }
+            throw ApplicationError(name: nil, message: "the state of an earlier run is not restored yet")
+        }
+        // This also makes up for a save that has failed in the background.
+        if let owed = try await save(mayPause: { true }), application.state == .background {
+            acknowledge(owed)
+        }
+    }
+
+    /// - Parameter mayPause: whether it may pause and try again if the save is refused temporarily.
+    /// - Returns: the serial of the `DidEnterBackground` for which the save had failed before.
+    private func save(mayPause: () -> Bool) async throws -> UInt64? {
         var pause = Self.firstPause
         for attempt in 1...Self.attempts {
+            let owed = unsavedSerial
+            // Each attempt saves the state of its own moment: it must not replace a newer state by an older one.
+            guard let bytes = try delegate.encodedState(of: application) else { return nil }
             guard let path else { throw ApplicationError.alone }
-            let answer = try await save(bytes, path)
-            guard case .failure(let error) = answer else { return }
-            // Retries only if no step waits, because a user who comes back must not be kept waiting.
-            guard error.isTransient, self.path == path, attempt < Self.attempts, director.isIdle else {
+            guard case .failure(let error) = try await save(bytes, path) else {
+                guard unsavedSerial == owed else { return nil }
+                unsavedSerial = nil
+                return owed
+            }
+            guard error.isTransient, self.path == path, attempt < Self.attempts, mayPause() else {
                 throw error
             }
             try await Task.sleep(for: pause)
             pause *= 2
         }
+        return nil
     }
 
     private func save(_ bytes: [UInt8], _ path: String) async throws -> Result<Void, ApplicationError> {

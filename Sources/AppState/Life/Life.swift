@@ -7,15 +7,16 @@ internal import Glibc
 ///
 ///     launch ─▶ Register ─┬─▶ an object ──▶ signals ─▶ Director ─▶ delegate
 ///                         ├─▶ AlreadyRegistered ─▶ BecomeDelegate ─▶ catch up with State
-///                         └─▶ not available ─▶ alone: active until appstated comes, then catch up
+///                         └─▶ not available, or unregistered ─▶ alone: active until the next appstated comes,
+///                             then catch up
 @MainActor
 final class Life {
     let application: Application
     let delegate: any ApplicationDelegate
     let director = Director()
-    private let options: ApplicationOptions
+    let options: ApplicationOptions
     let connection: Connection
-    private let line: Line
+    let line: Line
     /// Our object; nil: appstated does not know us at present.
     private(set) var path: String?
     /// Whether the delegate's launch callbacks have started.
@@ -24,6 +25,8 @@ final class Life {
     private var isRegistering = false
     /// appstated is not available, so nothing reports our state.
     private var isAlone = false
+    /// Somebody has unregistered us. Only another daemon registers us again.
+    private var isUnregistered = false
     private var isPatient = false
     /// The daemon knows this process by another pid than we do: a sandbox has its own pids.
     private var hasForeignNumber = false
@@ -39,22 +42,26 @@ final class Life {
     var debts = Debts()
     /// The serial of the last `WillTerminate` that was passed on, 0 for a termination from within; nil: none.
     var toldEnd: UInt64?
+    /// Whether that end was acknowledged, or could be: the delegate was notified, and the state is saved.
+    var isEndDone = false
     /// Signals that were received before it was known which object is ours, or before the launch.
     var kept: [(path: String, step: @MainActor () -> Void)] = []
     /// Whether appstated has received something that may have to be withdrawn.
     private var hasToldActivity = false
     private var hasToldChanges = false
     private var isBusLost = false
-    private(set) var isTerminating = false
+    var isTerminating = false
     private var solitude: Timer?
     private var again: Timer?
-    private var end: Timer?
+    var lastMoment: Timer?
     /// The number of consecutive failed attempts of `retryLater`.
     private var failures: UInt64 = 0
 
     /// Failed operations are retried after this time, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
     private static let lastRetry: UInt64 = 60_000_000
+    /// How often the launch options are asked for again before the application launches without them.
+    private static let mostReadings: UInt64 = 3
 
     init(
         _ application: Application, _ delegate: any ApplicationDelegate, _ options: ApplicationOptions,
@@ -92,6 +99,7 @@ final class Life {
         case .daemonIsThere:
             // Another daemon may take over the name without a gap.
             lose()
+            isUnregistered = false
             // Our own call may have started the daemon. In that case the reply is on its way.
             if !isRegistering { register() }
         case .daemonIsGone:
@@ -100,6 +108,7 @@ final class Life {
             lose()
             isRegistering = false
             isBusLost = true
+            isUnregistered = false
             failures = 0
             // The daemon ends the tasks of a connection together with the connection.
             for task in application.tasks.values { task.number = nil }
@@ -118,7 +127,7 @@ final class Life {
     private func bePatient() {
         guard !isAlone, !isPatient else { return }
         isPatient = true
-        solitude?.arm(at: connection.loop.now + options.limits.registration)
+        solitude?.arm(at: EventLoop.clock + options.limits.registration)
     }
 
     private func endPatience() {
@@ -130,19 +139,20 @@ final class Life {
     func retryLater() {
         let span = min(Self.firstRetry << min(failures, 6), Self.lastRetry)
         failures += 1
-        again?.arm(at: connection.loop.now + span)
+        again?.arm(at: EventLoop.clock + span)
         connection.arm()
     }
 
     private func retry() {
         if isBusLost { return reconnect() }
         guard path != nil else {
-            if !isRegistering { register() }
+            if !isRegistering, !isUnregistered { register() }
             return
         }
         settleDebts()
+        guard hasLaunched else { return readLaunchOptions() }
         if isCatchingUp { catchUp() }
-        if hasLaunched, !isRestored { restoreLater() }
+        if !isRestored { restoreLater() }
         if let unsavedSerial { director.performLater { await self.stay(unsavedSerial) } }
     }
 
@@ -293,6 +303,12 @@ final class Life {
     private func readLaunchOptions() {
         property(.launchOptions) { [weak self] value in
             guard let self, !hasLaunched else { return }
+            // If the daemon is gone, the next one is asked. A daemon that does not answer must not keep the
+            // application from launching forever.
+            if value == nil {
+                if path == nil { return }
+                if failures < Self.mostReadings { return retryLater() }
+            }
             launch(LaunchOptions(value.map(Value.init)?.dictionaryValue ?? [:]))
             catchUp()
             replay()
@@ -308,6 +324,19 @@ final class Life {
         for task in application.tasks.values where task.number == nil { beginTask(task) }
         if application.hasUnsavedChanges || hasToldChanges { tellUnsavedChanges() }
         if application.userActivity != nil || hasToldActivity { tellUserActivity() }
+    }
+
+    /// appstated runs, but our object is gone: somebody has unregistered us. Nothing that was said about it counts.
+    func isForgotten() {
+        guard path != nil else { return }
+        path = nil
+        isUnregistered = true
+        isCatchingUp = false
+        kept = []
+        for task in application.tasks.values { task.number = nil }
+        forgetDebts()
+        again?.disarm()
+        goAlone("it was unregistered")
     }
 
     /// Nothing reports our state, so we assume that we are in the foreground.
@@ -341,26 +370,6 @@ final class Life {
         director.performLater { await self.launchDelegate(options) }
     }
 
-    // MARK: The end
-
-    func terminate(_ status: Int32) {
-        guard !isTerminating else { return }
-        isTerminating = true
-        // A callback that never returns, or a daemon that does not answer, must not prevent the end.
-        end = try? connection.loop.timer { [weak self] in self?.exit(status) }
-        end?.arm(at: connection.loop.now + options.limits.end)
-        director.performLater {
-            await self.willTerminate(0)
-            self.exit(status)
-        }
-        connection.arm()
-    }
-
-    private func exit(_ status: Int32) {
-        line.flush()
-        Glibc.exit(status)
-    }
-
     // MARK: Calls
 
     /// Calls a method; `answered` reads the reply.
@@ -369,10 +378,25 @@ final class Life {
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         answered: @escaping (borrowing Message) -> Void, failed: @escaping (ApplicationError) -> Void
     ) {
+        call(
+            path, type(of: method).interface, method.rawValue, timeout, body, answered: answered,
+            failed: failed)
+    }
+
+    private func call(
+        _ path: String, _ interface: String, _ member: String, _ timeout: UInt64?,
+        _ body: (borrowing Message) throws(BusFailure) -> Void,
+        answered: @escaping (borrowing Message) -> Void, failed: @escaping (ApplicationError) -> Void
+    ) {
         do {
             try line.call(
-                path, type(of: method).interface, method.rawValue, timeout: timeout, body,
-                answered: answered, failed: failed)
+                path, interface, member, timeout: timeout, body, answered: answered
+            ) { [weak self] error in
+                if path == self?.path, error.name == ErrorName.noSuchApplication.rawValue {
+                    self?.isForgotten()
+                }
+                failed(error)
+            }
         } catch {
             failed(ApplicationError(error))
         }
@@ -413,20 +437,15 @@ final class Life {
     /// Reads a property of our own object; nil if that fails.
     private func property(_ name: ApplicationProperty, _ read: @escaping (Variant?) -> Void) {
         guard let path else { return }
-        do {
-            try line.call(path, BusNames.properties, "Get") { message throws(BusFailure) in
-                try message.append(BusNames.application)
-                try message.append(name.rawValue)
-            } answered: { reply in
-                read(try? reply.readVariant())
-            } failed: { error in
-                Log.say("\(name.rawValue): \(error)")
-                read(nil)
-            }
-        } catch {
+        call(path, BusNames.properties, "Get", nil) { message throws(BusFailure) in
+            try message.append(BusNames.application)
+            try message.append(name.rawValue)
+        } answered: { reply in
+            read(try? reply.readVariant())
+        } failed: { error in
+            Log.say("\(name.rawValue): \(error)")
             read(nil)
         }
-        connection.arm()
     }
 
     func tellUnsavedChanges() {

@@ -109,6 +109,13 @@ final class Line {
     /// This answer came from the daemon: its sender's signals count from now on.
     func trust(_ answer: borrowing Message) { daemon = answer.sender }
 
-    /// Waits until everything that was sent is written. Used just before the process ends.
-    func flush() { try? bus?.flush() }
+    /// Waits until everything that was sent is written, but not beyond the deadline. Used just before the process ends:
+    /// nothing is heard any longer.
+    func flush(until deadline: UInt64) {
+        told = { _ in }
+        heard = { _ in }
+        calls = [:]
+        slots = []
+        try? bus?.flush(until: deadline)
+    }
 }

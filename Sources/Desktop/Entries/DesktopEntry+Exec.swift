@@ -1,3 +1,5 @@
+import AppStateContract
+
 extension DesktopEntry {
     /// The command lines that start the application or have it open files and URLs. There are several if the program
     /// takes one file or URL at a time.

@@ -1,3 +1,4 @@
+import AppStateContract
 public import Linux
 
 /// Finds the application that opens a type: the Association between MIME types and applications specification 1.0.1.

@@ -18,6 +18,8 @@ final class StandIn {
     private(set) var saved: [UInt8]?
     /// What `LoadState` returns.
     var stored: [UInt8] = []
+    /// The property `LaunchOptions`.
+    var launchOptions: [(String, Variant)] = []
     /// The application's state, as reported when it asks for it.
     var state = "not-running"
     /// What happens once before a call of a method is answered.
@@ -44,10 +46,14 @@ final class StandIn {
     /// Gives up the service's name.
     func leave() throws { try connection.releaseName(BusNames.service) }
 
-    /// Takes the name again, and still knows the application.
-    func comeBack() throws {
-        refusals["Register", default: []].append(
-            MethodError(ErrorName.alreadyRegistered.rawValue, "registered"))
+    /// Takes the name again.
+    ///
+    /// - Parameter knows: it still knows the application.
+    func comeBack(knows: Bool = true) throws {
+        if knows {
+            refusals["Register", default: []].append(
+                MethodError(ErrorName.alreadyRegistered.rawValue, "registered"))
+        }
         try connection.requestName(BusNames.service)
     }
 
@@ -57,13 +63,17 @@ final class StandIn {
         _ handler: @escaping (borrowing Call) throws -> Void
     ) -> Method {
         Method(name, in: arguments, out: results) { [unowned self] call in
-            order.append(name)
-            try before.removeValue(forKey: name)?()
-            if let refusal = refusals[name]?.first {
-                refusals[name]?.removeFirst()
-                throw refusal
-            }
+            try record(name)
             try handler(call)
+        }
+    }
+
+    private func record(_ name: String) throws {
+        order.append(name)
+        try before.removeValue(forKey: name)?()
+        if let refusal = refusals[name]?.first {
+            refusals[name]?.removeFirst()
+            throw refusal
         }
     }
 
@@ -122,7 +132,10 @@ final class StandIn {
             methods: [launch, delegate, acknowledge, save, load, begin, end, activity],
             properties: [
                 Property("State", "s") { [unowned self] message, _ in try message.append(state) },
-                Property("LaunchOptions", "a{sv}") { message, _ in try message.appendDictionary([]) },
+                Property("LaunchOptions", "a{sv}") { [unowned self] message, _ in
+                    try record("LaunchOptions")
+                    try message.appendDictionary(launchOptions)
+                },
             ])
     }
 

@@ -13,6 +13,7 @@ final class Notes: ApplicationDelegate {
     private let server = Server()
     /// Earlier versions of the text. The application can do without them.
     private var versions: [String] = []
+    private var saving: Task<Void, Never>?
 
     /// GTK's main loop runs the application. Without a main() here, the library's own does.
     static func main() {
@@ -25,9 +26,26 @@ final class Notes: ApplicationDelegate {
         window.edited = { [self] in
             versions.append(window.text)
             application.hasUnsavedChanges = true
+            saveSoon()
         }
         window.closed = { application.terminate() }
         window.present()
+    }
+
+    /// Saves the text a second after the last edit: each edit replaces the task. An application may also be stopped or
+    /// ended without notice.
+    private func saveSoon() {
+        saving?.cancel()
+        saving = Task {
+            do {
+                try await Task.sleep(for: .seconds(1))
+                try await Application.shared.saveState()
+            } catch is CancellationError {
+                // Another edit has come.
+            } catch {
+                log("save: \(error)")
+            }
+        }
     }
 
     func applicationDidEnterBackground(_ application: Application) async {
@@ -54,6 +72,7 @@ final class Notes: ApplicationDelegate {
 
     func application(_ application: Application, open urls: [String], options: [String: Value]) {
         for url in urls { window.text += read(url) }
+        saveSoon()
     }
 
     func application(_ application: Application, reopen options: [String: Value]) {

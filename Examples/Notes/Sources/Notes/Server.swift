@@ -1,3 +1,4 @@
+import AppState
 import Dispatch
 import Glibc
 
@@ -44,8 +45,7 @@ struct Server: Sendable {
 
 /// The text of the file that a file URL names; empty if it cannot be read.
 func read(_ url: String) -> String {
-    let scheme = "file://"
-    guard url.hasPrefix(scheme), let file = fopen(String(url.dropFirst(scheme.count)), "r") else { return "" }
+    guard let path = FileURL.path(of: url), let file = fopen(path, "r") else { return "" }
     defer { fclose(file) }
     var bytes: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 65_536)

@@ -63,7 +63,8 @@ final class Window {
             log("there is no display")
             exit(1)
         }
-        let connection = Application.shared.connect(delegate())
+        // A logout and Ctrl-C end Notes in an orderly way, too: GTK handles no signals.
+        let connection = Application.shared.connect(delegate(), handlesSignals: true)
         let data = Unmanaged.passRetained(connection).toOpaque()
         cgtk_watch(
             connection.descriptor,
