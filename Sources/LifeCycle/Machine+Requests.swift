@@ -255,11 +255,13 @@ extension Machine {
         let isNobodys = application.holds.isEmpty && application.stop.isNobodys
         let continues = (application.stop.others != nil || isNobodys) && !isKept
         if continues { step.effects.append(.continueForeign(number)) }
+        // While we hold it, another process may have stopped it unseen.
+        let lifts = continues || application.stop.enforcement != .none && !isKept
         let settings = settings
         updateAnnouncing(number, .request) {
             // A person's request overrides the daemon's own decisions, but not another user's request.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
-            $0.order(.resumed(lifts: continues), &$1)
+            $0.order(.resumed(lifts: lifts), &$1)
             if $0.isResting { $0.startGrace(settings, serial: nil, at: $1.now) }
         }
     }

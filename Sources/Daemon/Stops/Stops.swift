@@ -57,7 +57,7 @@ final class Stops {
 
     private struct Release {
         enum Purpose {
-            /// It was requested: its main process is continued, no matter what has stopped it.
+            /// No hold is left. If a person has requested that, every other process's stop ends, too.
             case resumption
             /// The stop was given up, or cannot be kept.
             case surrender
@@ -246,6 +246,7 @@ final class Stops {
             retries.cancel(number)
             logFailures(of: application)
             orders[number] = nil
+            noteEarlierStop(of: application)
             haveStopped(number)
             core.report(.stopCompleted(number))
             return true
@@ -266,6 +267,17 @@ final class Stops {
             core.report(.stopFailed(number, failure.description))
             return true
         }
+    }
+
+    /// Its main process was stopped by another process before the daemon could stop it, and the hint about that was
+    /// lost.
+    private func noteEarlierStop(of application: Registered) {
+        let number = application.number
+        // A stop that is known, or that a person has lifted since, is in the status already.
+        guard application.suspender.isBySignal, !application.suspender.holds(application.process),
+            core.application(number)?.isStopped == false, let standing = standings.standing(of: number)
+        else { return }
+        core.report(.looked(number, standing, sender: ""))
     }
 
     /// The whole application is stopped. Another process may have frozen it meanwhile, or its cgroup may no
@@ -384,12 +396,20 @@ final class Stops {
     ) -> Retries<ApplicationNumber>.Outcome {
         guard let release = releases[number] else { return .settled }
         let application = release.application
-        let spared: Set = release.sparingMain ? [application.process] : []
+        let spared: Set = isSparingMain(release) ? [application.process] : []
         guard application.suspender.release(sparing: spared, within: budget) else { return .soon }
         logFailures(of: application)
         if application.suspender.isFreezeOurs { return .later }
         releases[number] = nil
         return .settled
+    }
+
+    /// Whether another process wants the main process stopped. It may not have been seen yet: only a person's `Resume`
+    /// ends its stop.
+    private func isSparingMain(_ release: Release) -> Bool {
+        if release.sparingMain { return true }
+        if core.application(release.application.number)?.stop.isLifting == true { return false }
+        return release.application.suspender.hasOthersStop
     }
 
     private func haveReleased(_ release: Release) {
@@ -404,11 +424,9 @@ final class Stops {
             }
             // A holder that was seen since wants it stopped, and the daemon must not end that stop.
             if stop?.others != nil { return reportResumed(application) }
-            // It may have been stopped before by a holder whose stop has been removed from the records since. If it was
-            // given up, another holder's freeze stays.
-            if stop != nil, anothersFreeze(of: application) != nil {
-                return continueForeign(application.number)
-            }
+            // Only a person's `Resume` ends a stop that is not the daemon's.
+            guard stop?.isLifting == true else { return reportResumed(application) }
+            if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportResumed(application)
         case .surrender:
