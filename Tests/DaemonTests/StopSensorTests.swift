@@ -154,6 +154,36 @@ struct StopSensorTests {
             #expect(counts.looks - before.looks <= 60 * (counts.walks - before.walks + 1))
         }
 
+        @Test("the daemon's own stop is not attributed to the sender of a signal that the process ignores")
+        func ignored() throws {
+            let proc = Proc()
+            let victim = try Child("sh", ["-c", "trap '' TSTP; echo on; exec sleep 1000"])
+            try victim.waitForLine(containing: "on")
+            let process = try proc.identity(of: victim.pid)
+            var looks = 0
+            let scene = try Scene(0) { _ in
+                looks += 1
+                return Standing(signal: .stopped)
+            }
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            try scene.watch(process)
+            let number = ApplicationNumber(1)
+            // The daemon's SIGSTOP has taken effect, and other processes of the application are still to be stopped.
+            _ = try scene.core.machine.perform(.suspend(number, holder: "uid:1000"), at: Daemon.now)
+            try #require(scene.core.application(number)?.stop.enforcement == .stopping)
+            for signal in ["TSTP", "STOP"] {
+                looks = 0
+                let sender = try Child("sh", ["-c", "kill -\(signal) \(victim.pid)"])
+                #expect(try sender.waitForExit() == .exited(0))
+                try scene.run { looks > 0 }
+                let senders = scene.core.facts.compactMap { fact in
+                    if case .looked(_, _, let sender) = fact { sender } else { nil }
+                }
+                #expect(senders == (signal == "STOP" ? ["pid \(sender.pid)"] : []))
+            }
+        }
+
         @Test("if the trace cannot be reopened, the sensor polls from then on, and announces that once")
         func givenUp() throws {
             let root = NSTemporaryDirectory() + "proc-\(UUID().uuidString)"

@@ -407,8 +407,11 @@ final class StopSensor {
     /// Returns whether there is nothing more to wait for.
     private func confirmStopped(_ number: ApplicationNumber, _ signal: Int32, by holder: String) -> Bool {
         guard watched[number] != nil, let application = core.application(number) else { return true }
-        // It is already stopped: only SIGSTOP, which nothing can ignore, adds another holder.
-        if application.isStopped && signal != SIGSTOP { return true }
+        // It is already stopped, or a stop that is found now may be the daemon's own: only SIGSTOP, which nothing can
+        // ignore, adds another holder.
+        if signal != SIGSTOP, application.isStopped || application.stop.enforcement == .stopping {
+            return true
+        }
         guard let standing = standing(number) else { return true }
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
