@@ -162,8 +162,8 @@ extension Machine {
             sessions[old]?.lastingReporters.remove(reporter.connection)
             touched.formUnion(enlist(reporter, in: session))
         }
-        if hadFocus { moveFocus(to: nil, in: old, touching: touched) }
-        refresh(touched, .windows)
+        if hadFocus { moveFocus(to: nil, in: old) }
+        refreshInSteps(touched, .windows)
         tidy(old)
     }
 
