@@ -417,6 +417,7 @@ public final class Daemon {
     /// 5).
     private func makeWay(with code: Int32 = 0) {
         serviceManager.notify("STOPPING=1")
+        stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         objections.close()
@@ -447,6 +448,7 @@ public final class Daemon {
             return makeWay(with: Self.temporaryFailure)
         }
         journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
+        stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         keeper?.finish()

@@ -220,12 +220,18 @@ final class Stops {
     private func press(on application: Registered) {
         let number = application.number
         let isFreezing = application.suspender.frozen != nil
+        var recorded = 0
         retries.work(
             on: number, of: application.user, for: isFreezing ? Self.longestFreeze : .max / 2
         ) { [weak self] in
             guard let self, let application = table[number] else { return .settled }
             let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
             if isComplete(number, progress) { return .settled }
+            // If this daemon is killed and the main process ends, nothing else says which processes to continue.
+            if progress == .pending, recorded != application.suspender.signalsSent {
+                recorded = application.suspender.signalsSent
+                records.rewrite(number)
+            }
             guard (application.suspender.frozen != nil) == isFreezing else {
                 // It continues by other means, with another patience.
                 standings.watch(number)
@@ -236,6 +242,11 @@ final class Stops {
         } givenUp: { [weak self] in
             self?.giveUp(number)
         }
+    }
+
+    /// Has it recorded which processes the stops in progress have stopped so far.
+    func recordProgress() {
+        for (number, order) in orders where order == .stopping { records.rewrite(number) }
     }
 
     /// Whether this stop needs no more work. In that case, the next step has been begun.

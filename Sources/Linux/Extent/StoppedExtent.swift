@@ -28,6 +28,9 @@ public final class StoppedExtent {
     public var failures: [KernelFailure] { list.failures }
     private(set) var list = FailureList()
 
+    /// How many SIGSTOPs were sent.
+    private(set) var signalsSent = 0
+
     private let proc: Proc
     private let owner: UInt32
     /// All members, parents first.
@@ -488,6 +491,7 @@ public final class StoppedExtent {
 
     private func signal(_ member: Member, isAwaited: Bool) throws(KernelFailure) {
         try member.process.signal(SIGSTOP, owner: owner, proc: proc)
+        signalsSent += 1
         member.signals += 1
         member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isAwaited)
     }

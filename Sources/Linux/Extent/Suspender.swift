@@ -153,6 +153,9 @@ public final class Suspender {
         return false
     }
 
+    /// How many SIGSTOPs were sent. After a change, `stoppedByUs` may have changed, too.
+    public var signalsSent: Int { extent.signalsSent }
+
     /// Whether there is no process that a stop could affect.
     public var isOutOfReach: Bool {
         if case .signals = means { return extent.members.isEmpty }
