@@ -140,7 +140,7 @@ public final class Daemon {
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core,
-            handed: handed, standing: standings.standing)
+            handed: handed, standing: standings.read)
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
         logind = BusPeer(Logind.name, bus: inquiries, journal: journal)

@@ -32,7 +32,7 @@ final class StopSensor {
     private let proc: Proc
     private let now: () -> Microseconds
     private let core: Core
-    private let standing: (ApplicationNumber) -> Standing?
+    private let standing: (ApplicationNumber) throws(KernelFailure) -> Standing?
     private let handed: HandedOver
     private var trace: StopTrace?
     private var sources: [Source] = []
@@ -96,10 +96,12 @@ final class StopSensor {
     /// How stops are found at present.
     var detection: StopDetection { trace == nil ? .polling : .events }
 
-    /// - Parameter standing: the standing of an application's main process; nil: it has ended.
+    /// - Parameter standing: the standing of an application's main process; nil: it has ended. Throws if that cannot be
+    ///   read now.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
-        handed: HandedOver = HandedOver(), standing: @escaping (ApplicationNumber) -> Standing?
+        handed: HandedOver = HandedOver(),
+        standing: @escaping (ApplicationNumber) throws(KernelFailure) -> Standing?
     ) throws(BusFailure) {
         self.loop = loop
         self.proc = proc
@@ -181,9 +183,15 @@ final class StopSensor {
     /// Checks one registered process; returns whether the result differs from what was known.
     @discardableResult
     func look(at number: ApplicationNumber) -> Bool {
-        guard watched[number] != nil, let application = core.application(number),
-            let standing = standing(number)
-        else { return false }
+        guard watched[number] != nil, let application = core.application(number) else { return false }
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try self.standing(number) else { return false }
+            standing = present
+        } catch {
+            lookAgain(at: number)
+            return false
+        }
         let news = application.news(standing)
         if let news { core.report(news) }
         // Its hint is lost, and its effect is still to come.
@@ -193,6 +201,21 @@ final class StopSensor {
             waitForStop(number, SIGSTOP, by: "")
         }
         return news != nil
+    }
+
+    /// Checks it as soon as its standing can be read.
+    private func lookAgain(at number: ApplicationNumber) {
+        guard !retries.contains(number), let user = core.application(number)?.user else { return }
+        retries.work(on: number, of: user) { [weak self] in
+            guard let self, watched[number] != nil else { return .settled }
+            do throws(KernelFailure) {
+                _ = try standing(number)
+            } catch {
+                return .later
+            }
+            look(at: number)
+            return .settled
+        }
     }
 
     // MARK: Hints
@@ -412,7 +435,13 @@ final class StopSensor {
         if signal != SIGSTOP, application.isStopped || application.stop.enforcement == .stopping {
             return true
         }
-        guard let standing = standing(number) else { return true }
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try self.standing(number) else { return true }
+            standing = present
+        } catch {
+            return false
+        }
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
         else {

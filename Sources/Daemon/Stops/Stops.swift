@@ -552,15 +552,35 @@ final class Stops {
         try? Extent.signal(SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
     }
 
-    /// Reports the release, and the standing of its main process after it. SIGCONT wakes a process before
-    /// kill(2) returns, so a process that is still stopped was stopped again.
+    /// Reports the release, and the standing of its main process after it, as soon as that is known.
     private func reportResumed(_ application: Registered) {
         let number = application.number
-        guard let standing = standings.standing(of: number) else { return }
+        // What is being continued is reported when that is done.
+        if haveReported(application) || continuing[number] != nil { return }
+        continuations.work(on: number, of: application.user) { [weak self] in
+            guard let self, let application = table[number], orders[number] == nil, releases[number] == nil
+            else { return .settled }
+            return haveReported(application) ? .settled : .later
+        }
+    }
+
+    /// SIGCONT wakes a process before kill(2) returns, so a process that is still stopped was stopped again. A stop by
+    /// another process that was pending beneath the daemon's freeze still has to take effect.
+    private func haveReported(_ application: Registered) -> Bool {
+        let number = application.number
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try standings.read(number) else { return true }
+            standing = present
+        } catch {
+            return false
+        }
+        if standing.signal == .pending, standing.freeze == nil { return false }
         // While an order is in progress, an observed stop may be the daemon's own.
         let isDone =
             releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
         core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
+        return true
     }
 
     private func logFailures(of application: Registered) {
