@@ -23,6 +23,8 @@ struct StopSensorTests {
         private var other: Source?
         /// The time that looks have taken, by the sensor's clock.
         private var ahead: Microseconds = 0
+        /// The time that each reading of the clock takes.
+        var clockTime: Microseconds = 0
         private static let look: Microseconds = 300
 
         /// - Parameter standing: the standing of real processes; nil for all others.
@@ -33,7 +35,11 @@ struct StopSensorTests {
             loop = try EventLoop()
             pipe = try PipeEnds()
             sensor = try StopSensor(
-                loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead }, share: WorkShare(),
+                loop: loop, proc: proc,
+                now: { [unowned self] in
+                    ahead += clockTime
+                    return Daemon.now + ahead
+                }, share: WorkShare(),
                 core: core,
                 standing: { [unowned self] number in
                     if let standing = standing(number) { return standing }
@@ -182,6 +188,24 @@ struct StopSensorTests {
                 }
                 #expect(senders == (signal == "STOP" ? ["pid \(sender.pid)"] : []))
             }
+        }
+
+        @Test("the rings of many CPUs are read in slices, and none is forgotten")
+        func rings() throws {
+            let proc = Proc()
+            let victims = try (0..<4).map { _ in try Child("sleep", ["1000"]) }
+            let scene = try Scene(0) { _ in Standing(signal: .none) }
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            for victim in victims { try scene.watch(proc.identity(of: victim.pid)) }
+            // Every reading of the clock ends a slice.
+            scene.clockTime = 1_000
+            let before = sensor.counts
+            // Together they run on all processors.
+            let senders = try victims.map { try Child("sh", ["-c", "kill -CONT \($0.pid)"]) }
+            for sender in senders { #expect(try sender.waitForExit() == .exited(0)) }
+            try scene.run { sensor.counts.looks >= before.looks + victims.count }
+            #expect(sensor.counts.rings - before.rings == sensor.counts.drains - before.drains)
         }
 
         @Test("if the trace cannot be reopened, the sensor polls from then on, and announces that once")

@@ -62,6 +62,9 @@ final class StopSensor {
     private var wakeUpPace = Pace(
         credit: StopSensor.wakeUpInterval * Microseconds(StopSensor.wakeUps - 1))
     private var drainTimer: Timer?
+    /// The rings that the last slice of reading has left.
+    private var unreadRings = 0
+    private let own = getpid()
     private var workTimer: Timer?
     private var restUntil: Microseconds = 0
     private var queue = HintQueue()
@@ -71,6 +74,8 @@ final class StopSensor {
 
     struct Counts: Equatable {
         var drains = 0
+        /// The rings of the CPUs that were read.
+        var rings = 0
         var looks = 0
         var lookups = 0
         var slices = 0
@@ -155,7 +160,7 @@ final class StopSensor {
 
     private func closeTrace() {
         for source in sources { source.cancel() }
-        (sources, trace) = ([], nil)
+        (sources, trace, unreadRings) = ([], nil, 0)
         drainTimer?.disarm()
     }
 
@@ -227,17 +232,24 @@ final class StopSensor {
         work()
     }
 
-    /// Reads the kernel's records. If they come too often, the next ones are read after a while.
+    /// Reads the kernel's records, for the length of a slice. If they come too often, the next ones are read after a
+    /// while.
     private func drain() {
         guard let trace else { return }
         counts.drains += 1
         var burst = Burst()
         var isWhole = true
-        for descriptor in trace.descriptors {
-            let drained = trace.drain(descriptor) { collect($0, &burst) }
+        let descriptors = trace.descriptors
+        var now = now()
+        let end = now + Self.slice
+        if unreadRings == 0 { unreadRings = descriptors.count }
+        while unreadRings > 0, now < end {
+            let drained = trace.drain(descriptors[descriptors.count - unreadRings]) { collect($0, &burst) }
             if drained == .lost { isWhole = false }
+            counts.rings += 1
+            unreadRings -= 1
+            now = self.now()
         }
-        let now = now()
         for (number, hint) in burst.hints {
             if StopTrace.endings.contains(hint.signal) {
                 reportDemand(for: number, hint.signal, by: hint.sender)
@@ -247,11 +259,12 @@ final class StopSensor {
             queue.add(.signal(hint), for: number, of: user, at: now)
         }
         if !isWhole || burst.isIncomplete { haveLost(at: now) }
-        if burst.isEmpty && isWhole {
+        if burst.isEmpty && isWhole && unreadRings == 0 {
             for source in sources { source.turn(on: true) }
         } else {
             wakeUpPace.spend(Self.wakeUpInterval, at: now)
-            let due = wakeUpPace.due
+            // A ring that was not read is not reported as readable again before its next record.
+            let due = unreadRings > 0 ? max(wakeUpPace.due, now + Self.rest) : wakeUpPace.due
             for source in sources { source.turn(on: due <= now) }
             if due > now { drainTimer?.arm(at: due) }
         }
@@ -272,7 +285,7 @@ final class StopSensor {
 
     private func collect(_ hint: StopTrace.Hint, _ burst: inout Burst) {
         // Our own signals are confirmed by the code that sends them.
-        guard hint.sender != getpid() else { return }
+        guard hint.sender != own else { return }
         burst.isEmpty = false
         guard let number = application(ofThread: hint.target, sender: hint.sender, &burst) else { return }
         burst.hints.append((number, hint))
