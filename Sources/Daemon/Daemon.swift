@@ -526,6 +526,7 @@ public final class Daemon {
         delivery.stepHasEnded()
         answerWaiting()
         arm()
+        sensor.noteActivity()
         let relaunches = core.relaunches
         core.relaunches = []
         for application in relaunches { relaunch(application) }

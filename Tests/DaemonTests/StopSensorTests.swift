@@ -56,6 +56,8 @@ struct StopSensorTests {
             other = try loop.watch(pipe.read) { [unowned self] _ in story.append("other") }
         }
 
+        func pass(_ span: Microseconds) { ahead += span }
+
         func watch(_ process: ProcessIdentity) throws {
             guard let id = ApplicationID("org.example.App") else { return }
             var registration = Registration(
@@ -188,6 +190,31 @@ struct StopSensorTests {
                 }
                 #expect(senders == (signal == "STOP" ? ["pid \(sender.pid)"] : []))
             }
+        }
+
+        @Test("a daemon that is awake checks all processes once a minute, and nothing wakes it for that")
+        func routine() throws {
+            let scene = try Scene(5)
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            // A flood of signals elsewhere on the machine is another reason for a walk.
+            func expect(walks: Int, at location: SourceLocation = #_sourceLocation) throws {
+                scene.story = []
+                try scene.run { scene.story.count >= 100 && sensor.counts.looks >= 5 * walks }
+                #expect(
+                    sensor.counts.walks == walks || sensor.counts.losses > 0, sourceLocation: location)
+            }
+            // However much time passes.
+            scene.pass(StopSensor.routine)
+            try expect(walks: 0)
+            sensor.noteActivity()
+            try expect(walks: 1)
+            scene.pass(StopSensor.routine / 2)
+            sensor.noteActivity()
+            try expect(walks: 1)
+            scene.pass(StopSensor.routine / 2)
+            sensor.noteActivity()
+            try expect(walks: 2)
         }
 
         @Test("the rings of many CPUs are read in slices, and none is forgotten")

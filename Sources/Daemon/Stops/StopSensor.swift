@@ -56,6 +56,8 @@ final class StopSensor {
     /// The pause between two walks while hints are lost: before the second one, and at most.
     private static let shortestLull: Microseconds = 50_000
     private static let longestLull: Microseconds = 500_000
+    /// The least pause between two walks for which nothing but time is a reason.
+    static let routine: Microseconds = 60_000_000
     /// Walks take at most one part in this many of the time.
     private static let walkShare: Microseconds = 10
 
@@ -80,6 +82,8 @@ final class StopSensor {
         var lookups = 0
         var slices = 0
         var walks = 0
+        /// How often hints were lost.
+        var losses = 0
     }
 
     /// A walk over all registered processes.
@@ -118,6 +122,7 @@ final class StopSensor {
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
         drainTimer = try loop.timer { [weak self] in self?.drain() }
         workTimer = try loop.timer { [weak self] in self?.work() }
+        walk.end = now()
     }
 
     /// Opens the trace. If there is none, throws the reason, and stops are found by polling.
@@ -183,6 +188,17 @@ final class StopSensor {
         walk.isWanted = true
         walk.lull = 0
         work()
+    }
+
+    /// Something else has woken the daemon. Nothing reports that a process was moved to another cgroup, so all
+    /// registered processes are checked now and then; nothing wakes the daemon for that.
+    func noteActivity() {
+        guard !watched.isEmpty, !walk.isRunning, !walk.isWanted else { return }
+        let now = now()
+        guard now >= walk.end + Self.routine else { return }
+        walk.isWanted = true
+        walk.lull = 0
+        armWork(at: now)
     }
 
     /// Checks one registered process; returns whether the result differs from what was known.
@@ -320,6 +336,7 @@ final class StopSensor {
         if now > walk.lost + 2 * Self.longestLull { walk.lull = 0 }
         walk.lost = now
         walk.isWanted = true
+        counts.losses += 1
     }
 
     private func take(_ number: ApplicationNumber, _ hint: HintQueue.Hint) {
