@@ -206,10 +206,15 @@ extension Machine {
 
     // MARK: Text
 
-    /// Refuses text that would exceed its user's limit.
+    /// Refuses text that would exceed its user's limit, or that of all users.
     func checkText(_ bytes: Int, of user: UInt32) throws(Refusal) {
-        guard bytes <= 0 || textByUser[user, default: 0] + bytes <= Self.textPerUser else {
+        let own = textByUser[user, default: 0] + bytes
+        guard bytes > 0, own > Self.leastTextPerUser else { return }
+        guard own <= Self.textPerUser else {
             throw .limitExceeded("bytes of text of user \(user)", limit: Self.textPerUser)
+        }
+        guard textByUser.values.reduce(bytes, +) <= Self.textOfAllUsers else {
+            throw .limitExceeded("bytes of text of all users", limit: Self.textOfAllUsers)
         }
     }
 
