@@ -140,7 +140,7 @@ public final class Daemon {
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core,
-            handed: handed, standing: standings.standing)
+            handed: handed, standing: standings.read)
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
         logind = BusPeer(Logind.name, bus: inquiries, journal: journal)
@@ -419,6 +419,7 @@ public final class Daemon {
     /// 5).
     private func makeWay(with code: Int32 = 0) {
         serviceManager.notify("STOPPING=1")
+        stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         objections.close()
@@ -449,6 +450,7 @@ public final class Daemon {
             return makeWay(with: Self.temporaryFailure)
         }
         journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
+        stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         keeper?.finish()
@@ -526,6 +528,7 @@ public final class Daemon {
         delivery.stepHasEnded()
         answerWaiting()
         arm()
+        sensor.noteActivity()
         let relaunches = core.relaunches
         core.relaunches = []
         for application in relaunches { relaunch(application) }

@@ -261,15 +261,22 @@ extension Daemon {
         return isInside(sandbox, of: unit)
     }
 
-    /// Limits the data that the daemon keeps for all of a user's applications.
+    /// Limits the data that the daemon keeps for all of a user's applications, and for all users.
     func checkRoom(_ bytes: Int, of user: UInt32) throws(MethodError) {
         guard bytes > 0 else { return }
         let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.keptBytes : $0 }
+        if kept <= LaunchOptions.leastBytesPerUser { return }
         guard kept <= LaunchOptions.mostBytesPerUser else {
             throw MethodError(
                 .limitsExceeded,
                 "The launch-options and user activities of all applications of user \(user) would take more than "
                     + "\(LaunchOptions.mostBytesPerUser) bytes")
+        }
+        guard table.all.reduce(bytes, { $0 + $1.keptBytes }) <= LaunchOptions.mostBytesOfAllUsers else {
+            throw MethodError(
+                .limitsExceeded,
+                "The launch-options and user activities of all users would take more than "
+                    + "\(LaunchOptions.mostBytesOfAllUsers) bytes")
         }
     }
 

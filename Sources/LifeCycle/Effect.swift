@@ -28,7 +28,7 @@ public enum Effect: Equatable, Sendable {
     /// `stop` ends the drain.
     case breathe(ApplicationNumber)
     /// SIGCONT to the processes that `stop` stopped. `sparingMain`: another process wants the main process
-    /// stopped.
+    /// stopped. If the status `isLifting`, every stop of the main process ends, even one that was not seen.
     case resume(ApplicationNumber, sparingMain: Bool)
     /// The same, because our stop was given up. No client requested that it run.
     case letGo(ApplicationNumber, sparingMain: Bool)

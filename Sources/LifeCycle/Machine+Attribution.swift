@@ -45,11 +45,13 @@ extension Machine {
         return window.owner.map { [$0] } ?? []
     }
 
-    /// Assigns windows to other owners after `process` was registered or is no longer registered.
+    /// Assigns windows to other owners after `process` was registered or is no longer registered. The windows of an
+    /// application below it stay where they are: there may be a thousand such applications.
     mutating func reattribute(windowsBelow process: ProcessID) -> Set<ApplicationNumber> {
         var touched: Set<ApplicationNumber> = []
         let below = windows.filter { $0.value.lineage.contains(process) }
-        for (key, window) in below.sorted(by: { WindowKey.inOrder($0.key, $1.key) }) {
+        for (key, window) in below.sorted(by: { WindowKey.inOrder($0.key, $1.key) })
+        where owner(of: window.lineage, reportedBy: window.reporterUser) != window.owner {
             touched.formUnion(put(window, as: key))
             touched.formUnion(dropIfPointless(key))
         }
@@ -105,6 +107,13 @@ extension Machine {
                 $0.show(view)
             }
         }
+    }
+
+    /// The same, for the first few at once and for the others in later steps.
+    mutating func refreshInSteps(_ numbers: Set<ApplicationNumber>, _ reason: StateChangeReason) {
+        let ordered = numbers.sorted()
+        refresh(ordered.prefix(Self.mostAtOnce), reason)
+        makeStale(ordered.dropFirst(Self.mostAtOnce), Stale(reason: reason))
     }
 
     /// The same for all applications that a change of the session can affect: the first few at once, the others in

@@ -48,7 +48,8 @@ extension Machine {
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions()
         // The record also contains the reporter.
-        touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
+        let handled = changed.filter { told[$0] != before[$0] }
+        touched.formUnion(owners(of: handled.compactMap { told[$0] ?? before[$0] }))
         forget(before.keys)
         return isMore ? .more : .done
     }

@@ -216,10 +216,15 @@ extension Machine {
 
     // MARK: Text
 
-    /// Refuses text that would exceed its user's limit.
+    /// Refuses text that would exceed its user's limit, or that of all users.
     func checkText(_ bytes: Int, of user: UInt32) throws(Refusal) {
-        guard bytes <= 0 || textByUser[user, default: 0] + bytes <= Self.textPerUser else {
+        let own = textByUser[user, default: 0] + bytes
+        guard bytes > 0, own > Self.leastTextPerUser else { return }
+        guard own <= Self.textPerUser else {
             throw .limitExceeded("bytes of text of user \(user)", limit: Self.textPerUser)
+        }
+        guard textByUser.values.reduce(bytes, +) <= Self.textOfAllUsers else {
+            throw .limitExceeded("bytes of text of all users", limit: Self.textOfAllUsers)
         }
     }
 
@@ -262,11 +267,13 @@ extension Machine {
         let isNobodys = application.holds.isEmpty && application.stop.isNobodys
         let continues = (application.stop.others != nil || isNobodys) && !isKept
         if continues { step.effects.append(.continueForeign(number)) }
+        // While we hold it, another process may have stopped it unseen.
+        let lifts = continues || application.stop.enforcement != .none && !isKept
         let settings = settings
         updateAnnouncing(number, .request) {
             // A person's request overrides the daemon's own decisions, but not another user's request.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
-            $0.order(.resumed(lifts: continues), &$1)
+            $0.order(.resumed(lifts: lifts), &$1)
             if $0.isResting { $0.startGrace(settings, serial: nil, at: $1.now) }
         }
     }

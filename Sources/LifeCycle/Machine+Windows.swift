@@ -160,9 +160,9 @@ extension Machine {
         for old in left { sessions[old]?.lastingReporters.remove(reporter.connection) }
         if !reported.isEmpty { touched.formUnion(enlist(reporter, in: [session])) }
         for old in left where sessions[old]?.focus.map(keys.contains) == true {
-            moveFocus(to: nil, in: old, touching: touched)
+            moveFocus(to: nil, in: old)
         }
-        refresh(touched, .windows)
+        refreshInSteps(touched, .windows)
         for old in left { tidy(old) }
     }
 

@@ -62,6 +62,10 @@ public struct Machine: Equatable, Sendable {
     static let windowsPerUser = 2_048
     /// The most bytes of text that we keep for one user.
     public static let textPerUser = 1 << 20
+    /// The most for all users together, because one person may have many user ids, ...
+    public static let textOfAllUsers = 8 << 20
+    /// ... except that each user may always have this much.
+    public static let leastTextPerUser = 64 << 10
     /// The most unregistered processes that may own windows reported by one user's reporters: each costs a descriptor.
     static let namedProcessesPerUser = 256
     /// The most exemptions that the reporters of one user may report. A desktop has a handful.

@@ -88,7 +88,8 @@ public struct StopStatus: Equatable, Sendable {
         case stopping(Seen, isLifting: Bool, Course, StateChangeReason)
         /// It is stopped, and we hold it. `others`: the other programs that want it stopped.
         case held(others: Others, Breath, StateChangeReason)
-        /// Our continuation was ordered. `isLifting`: it also ends another process's stop.
+        /// Our continuation was ordered. `isLifting`: it also ends every stop by another process, because a
+        /// person has requested that.
         case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
 
         var seen: Seen {
@@ -217,8 +218,9 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    /// Another process's stop is being ended, but that has not been observed yet.
-    var isLifting: Bool {
+    /// A caller with the necessary permission has requested that it run: every stop by another process is being
+    /// ended, but that has not been observed yet.
+    public var isLifting: Bool {
         switch phase {
         case .stopping(_, let isLifting, _, _), .continuing(_, let isLifting, _): isLifting
         case .idle, .held: false
@@ -280,7 +282,7 @@ public struct StopStatus: Equatable, Sendable {
             return (.idle(.standing(by: standing.others(seen.others, sender).orSomebody)), nil)
         case (.stopping(let seen, let isLifting, let course, let cause), .looked(let standing, let sender)):
             guard standing.isStanding(before: seen.isStanding) else {
-                return (.stopping(.running, isLifting: isLifting, course, cause), nil)
+                return (.stopping(.running, isLifting: false, course, cause), nil)
             }
             // The stop may be our own doing.
             let others = standing.others(seen.others, sender)
@@ -380,6 +382,8 @@ public struct StopStatus: Equatable, Sendable {
             return (.stopping(.standing(by: .nobody), isLifting: isLifting, course, cause), nil)
         case (.held(_, let breath, let cause), .resumed(lifts: false)):
             return (.held(others: .nobody, breath, cause), nil)
+        case (.continuing(let isStanding, _, _), .resumed(lifts: true)):
+            return (.continuing(isStanding: isStanding, isLifting: true, .request), nil)
         case (.idle(.running), .resumed), (.stopping(.running, _, _, _), .resumed), (.continuing, .resumed):
             return (phase, nil)
 

@@ -69,6 +69,39 @@ struct DemandTests {
         #expect(try scene.child.waitForExit() == .exited(7))
     }
 
+    @Test(
+        "a demand does not lift another process's stop that comes at the same moment",
+        arguments: [false, true])
+    func stopAndDemand(polling: Bool) throws {
+        try stopAndDemand(in: Scene(Self.polite, polling: polling))
+    }
+
+    @Test(
+        "a demand does not lift another process's stop beneath the daemon's freeze",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
+        arguments: [false, true])
+    func stopAndDemandFrozen(polling: Bool) throws {
+        try stopAndDemand(in: Scene(Self.polite, isFrozen: true, polling: polling))
+    }
+
+    private func stopAndDemand(in scene: Scene) throws {
+        // The daemon finds both signals at once.
+        scene.daemon.process.kill(SIGSTOP)
+        scene.daemon.process.waitUntilStopped()
+        scene.child.kill(SIGSTOP)
+        scene.child.kill(SIGTERM)
+        scene.daemon.process.kill(SIGCONT)
+        try scene.client.wait("the policy's hold to end") {
+            try scene.client.holds(scene.path).map { $0.prefix(7) } == ["signal "]
+        }
+        #expect(try scene.client.state(scene.path) == "suspended")
+        // Beneath a freeze, the stop takes effect a moment after the thaw.
+        scene.child.waitUntilStopped()
+        #expect(try isStopped(scene.child.pid))
+        scene.child.kill(SIGCONT)
+        #expect(try scene.child.waitForExit() == .exited(7))
+    }
+
     @Test("a suspended application that is sent a signal to end also ends where stops are found by polling")
     func endsByPolling() throws {
         let scene = try Scene(Self.polite, polling: true)

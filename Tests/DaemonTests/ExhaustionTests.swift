@@ -42,6 +42,43 @@ struct ExhaustionTests {
         #expect(try client.state(path) == "background")
     }
 
+    @Test("an application that is resumed without descriptors is announced once it can be examined again")
+    func resume() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let process = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.App", process.pid)
+        try client.application(path, "Suspend")
+        // Not even the descriptor of the process is free once it is closed.
+        try limit(daemon, "3:")
+        try client.call(path, BusNames.application, "Resume")
+        #expect(try !isStopped(process.pid))
+        #expect(try client.state(path) == "suspended")
+        try limit(daemon, "1024:")
+        try client.wait(for: path, toBe: "background")
+    }
+
+    @Test(
+        "a stop and a continuation by another process without descriptors are announced later",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func others() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let processes = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try processes.map { try client.register("org.example.App", $0.pid) }
+        processes[1].kill(SIGSTOP)
+        try client.wait(for: paths[1], toBe: "suspended")
+        try limit(daemon, "3:")
+        processes[0].kill(SIGSTOP)
+        processes[1].kill(SIGCONT)
+        // It has read the kernel's hints by now.
+        try client.settle()
+        try client.settle()
+        try limit(daemon, "1024:")
+        try client.wait(for: paths[0], toBe: "suspended")
+        try client.wait(for: paths[1], toBe: "background")
+    }
+
     @Test(
         "without descriptors, reports and questions about a process give LimitsExceeded, and change nothing")
     func reports() throws {

@@ -164,7 +164,34 @@ struct ExtentTests {
         #expect(try daemon.process.waitForExit() == .exited(0))
         #expect(try isStopped(children[0].pid))
         #expect(try isStopped(children[1].pid))
-        #expect(try isStopped(children[2].pid) == StopTrace.isAvailable)
+        #expect(try isStopped(children[2].pid))
+    }
+
+    @Test(
+        "what another process stopped after a daemon that was killed had stopped it stays stopped",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)),
+        arguments: ["--release", "damaged record"])
+    func foreignStopAfterKill(_ means: String) throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try children.map { try client.register("org.example.Editor", $0.pid) }
+        for path in paths { try client.application(path, "Suspend") }
+        children[0].kill(SIGSTOP)
+        try client.wait("the second hold") { try client.holds(paths[0]).count == 2 }
+        try daemon.end(SIGKILL)
+        if means == "--release" {
+            let release = try daemon.release()
+            #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+        } else {
+            for path in paths {
+                try daemon.rewrite(path) { $0.hasPrefix("state=") ? "state=asleep" : $0 }
+            }
+            try daemon.start()
+            #expect(try client.list() == [])
+        }
+        #expect(try isStopped(children[0].pid))
+        #expect(try !isStopped(children[1].pid))
     }
 
     @Test(

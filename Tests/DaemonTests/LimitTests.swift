@@ -38,6 +38,36 @@ struct LimitTests {
         }
     }
 
+    @Test(
+        "the launch options of all users together are limited, too, but each user may always have a little",
+        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
+    func launchOptionsOfAll() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        // A little less than 64 KiB with the costs of each value.
+        let options = (
+            "launch-options", Variant.dictionary(["k": .bytes([UInt8](repeating: 7, count: 65_000))])
+        )
+        var children: [Child] = []
+        func register(_ uid: UInt32) throws {
+            // The process is root's until setpriv has run the shell.
+            let child = try Child("sh", ["-c", "echo on; exec sleep 1000"], uid: uid)
+            try child.waitForLine(containing: "on")
+            children.append(child)
+            try client.register("org.example.App", child.pid, [options])
+        }
+        for uid in UInt32(20_001)...20_008 {
+            for _ in 0..<16 { try register(uid) }
+        }
+        // The first of another user fits, and the second does not.
+        try register(20_009)
+        #expect(client.error { try register(20_009) } == ErrorName.limitsExceeded.rawValue)
+        children[0].kill(SIGKILL)
+        children[1].kill(SIGKILL)
+        try client.wait("their ends") { try client.list().count == children.count - 3 }
+        try client.register("org.example.App", children[children.count - 1].pid, [options])
+    }
+
     @Test("a user's subscribers are limited, and one that unsubscribes or leaves makes room")
     func subscribers() throws {
         let stage = try Stage(configuration: "[Limits]\nSubscribersPerUser=2\n")

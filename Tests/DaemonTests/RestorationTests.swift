@@ -414,6 +414,59 @@ struct RestorationTests {
         withExtendedLifetime(app) {}
     }
 
+    @Test(
+        "if a daemon is killed in the middle of a stop, and then the main process, the others run again",
+        .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
+    func orphanedWhileStopping() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.client()
+        let fifo = daemon.bus.directory + "/fifo"
+        try #require(mkfifo(fifo, 0o600) == 0)
+        // The second child waits in vfork(2) until the FIFO has a writer, and takes no stop, so the stop is never
+        // complete.
+        let main = try Child(
+            "/usr/bin/python3",
+            [
+                "-c",
+                """
+                import os, signal
+                first = os.fork()
+                if first == 0:
+                    while True: signal.pause()
+                second = os.fork()
+                if second == 0:
+                    opened = (os.POSIX_SPAWN_OPEN, 0, '\(fifo)', os.O_RDONLY, 0)
+                    os.posix_spawn('/bin/true', ['true'], {}, file_actions=[opened])
+                    while True: signal.pause()
+                print('on', first, second, flush=True)
+                while True: signal.pause()
+                """,
+            ])
+        let line = try main.waitForLine(containing: "on")
+        var pids = line.split(separator: " ").compactMap { Int32($0) }
+        defer { for pid in pids { kill(pid, SIGKILL) } }
+        try #require(pids.count == 2)
+        try client.wait("the child of vfork") { try !Proc().children(of: pids[1]).isEmpty }
+        pids += try Proc().children(of: pids[1])
+        let path = try client.register("org.example.Tree", main.pid)
+        try client.call(path, BusNames.application, "Suspend")
+        try client.wait("its record") {
+            guard let holds = try? WholeFile.read(daemon.runtimeDirectory + "/holds/1") else { return false }
+            let record = RecordFile.read(holds).record
+            return record.lines(of: "stopped-process").contains { $0.fields.first == String(pids[0]) }
+        }
+        #expect(try client.explain(path)["enforcement"] == .string("stopping"))
+        #expect(try isStopped(pids[0]))
+        try daemon.end(SIGKILL)
+        let descriptor = try PidFD(pid: main.pid)
+        main.kill(SIGKILL)
+        let hasEnded = waitForEnd(of: descriptor)
+        #expect(hasEnded)
+        try daemon.start()
+        #expect(try client.list() == [])
+        #expect(try !isStopped(pids[0]))
+    }
+
     @Test("the next daemon kills the processes that were stopped to be killed")
     func killedByNext() throws {
         let daemon = try TestDaemon()

@@ -429,6 +429,41 @@ struct SavedStateTests {
         #expect(try options(try Client(daemon.bus), nextPath)["restorable"] == nil)
     }
 
+    @Test(
+        "a drop that is tried again does not remove a state that is saved meanwhile",
+        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
+    func dropTriedAgain() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let disk = try Disk(ext4: daemon.stateDirectory)
+        let (first, path) = try launch(daemon)
+        try first.application(path, "SaveState ay:old")
+        try disk.remount("ro")
+        try client.terminate(path, force: true)
+        try client.waitForRemoval(of: path)
+        let (next, nextPath) = try launch(daemon)
+        let (other, otherPath) = try launch(daemon, "org.example.Other")
+        // The drop came before it, and has failed as well.
+        #expect(
+            errorName { try other.application(otherPath, "SaveState ay:x") } == ErrorName.failed.rawValue)
+        try disk.remount("rw")
+        try disk.freeze()
+        defer { try? disk.thaw() }
+        let calls = [
+            (other, try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")),
+            (next, try next.begin("\(nextPath) \(BusNames.application) SaveState ay:new")),
+        ]
+        try other.settle()
+        try next.settle()
+        // The first success makes the daemon try again.
+        try disk.thaw()
+        for (app, call) in calls {
+            try client.wait("the answer") { app.answer(to: call) != nil }
+            #expect(app.answer(to: call)?.hasPrefix("ok") == true)
+        }
+        #expect(try next.application(nextPath, "LoadState") == "new")
+    }
+
     // MARK: Others
 
     @Test(

@@ -23,6 +23,8 @@ struct StopSensorTests {
         private var other: Source?
         /// The time that looks have taken, by the sensor's clock.
         private var ahead: Microseconds = 0
+        /// The time that each reading of the clock takes.
+        var clockTime: Microseconds = 0
         private static let look: Microseconds = 300
 
         /// - Parameter standing: the standing of real processes; nil for all others.
@@ -33,7 +35,11 @@ struct StopSensorTests {
             loop = try EventLoop()
             pipe = try PipeEnds()
             sensor = try StopSensor(
-                loop: loop, proc: proc, now: { [unowned self] in Daemon.now + ahead }, share: WorkShare(),
+                loop: loop, proc: proc,
+                now: { [unowned self] in
+                    ahead += clockTime
+                    return Daemon.now + ahead
+                }, share: WorkShare(),
                 core: core,
                 standing: { [unowned self] number in
                     if let standing = standing(number) { return standing }
@@ -49,6 +55,8 @@ struct StopSensorTests {
             close(pipe.takeWrite())
             other = try loop.watch(pipe.read) { [unowned self] _ in story.append("other") }
         }
+
+        func pass(_ span: Microseconds) { ahead += span }
 
         func watch(_ process: ProcessIdentity) throws {
             guard let id = ApplicationID("org.example.App") else { return }
@@ -152,6 +160,79 @@ struct StopSensorTests {
             #expect(counts.drains - before.drains <= Int(span / 5_000) + 1_024)
             // The looks at the victim, and those of walks.
             #expect(counts.looks - before.looks <= 60 * (counts.walks - before.walks + 1))
+        }
+
+        @Test("the daemon's own stop is not attributed to the sender of a signal that the process ignores")
+        func ignored() throws {
+            let proc = Proc()
+            let victim = try Child("sh", ["-c", "trap '' TSTP; echo on; exec sleep 1000"])
+            try victim.waitForLine(containing: "on")
+            let process = try proc.identity(of: victim.pid)
+            var looks = 0
+            let scene = try Scene(0) { _ in
+                looks += 1
+                return Standing(signal: .stopped)
+            }
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            try scene.watch(process)
+            let number = ApplicationNumber(1)
+            // The daemon's SIGSTOP has taken effect, and other processes of the application are still to be stopped.
+            _ = try scene.core.machine.perform(.suspend(number, holder: "uid:1000"), at: Daemon.now)
+            try #require(scene.core.application(number)?.stop.enforcement == .stopping)
+            for signal in ["TSTP", "STOP"] {
+                looks = 0
+                let sender = try Child("sh", ["-c", "kill -\(signal) \(victim.pid)"])
+                #expect(try sender.waitForExit() == .exited(0))
+                try scene.run { looks > 0 }
+                let senders = scene.core.facts.compactMap { fact in
+                    if case .looked(_, _, let sender) = fact { sender } else { nil }
+                }
+                #expect(senders == (signal == "STOP" ? ["pid \(sender.pid)"] : []))
+            }
+        }
+
+        @Test("a daemon that is awake checks all processes once a minute, and nothing wakes it for that")
+        func routine() throws {
+            let scene = try Scene(5)
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            // A flood of signals elsewhere on the machine is another reason for a walk.
+            func expect(walks: Int, at location: SourceLocation = #_sourceLocation) throws {
+                scene.story = []
+                try scene.run { scene.story.count >= 100 && sensor.counts.looks >= 5 * walks }
+                #expect(
+                    sensor.counts.walks == walks || sensor.counts.losses > 0, sourceLocation: location)
+            }
+            // However much time passes.
+            scene.pass(StopSensor.routine)
+            try expect(walks: 0)
+            sensor.noteActivity()
+            try expect(walks: 1)
+            scene.pass(StopSensor.routine / 2)
+            sensor.noteActivity()
+            try expect(walks: 1)
+            scene.pass(StopSensor.routine / 2)
+            sensor.noteActivity()
+            try expect(walks: 2)
+        }
+
+        @Test("the rings of many CPUs are read in slices, and none is forgotten")
+        func rings() throws {
+            let proc = Proc()
+            let victims = try (0..<4).map { _ in try Child("sleep", ["1000"]) }
+            let scene = try Scene(0) { _ in Standing(signal: .none) }
+            let sensor = try #require(scene.sensor)
+            try sensor.openTrace()
+            for victim in victims { try scene.watch(proc.identity(of: victim.pid)) }
+            // Every reading of the clock ends a slice.
+            scene.clockTime = 1_000
+            let before = sensor.counts
+            // Together they run on all processors.
+            let senders = try victims.map { try Child("sh", ["-c", "kill -CONT \($0.pid)"]) }
+            for sender in senders { #expect(try sender.waitForExit() == .exited(0)) }
+            try scene.run { sensor.counts.looks >= before.looks + victims.count }
+            #expect(sensor.counts.rings - before.rings == sensor.counts.drains - before.drains)
         }
 
         @Test("if the trace cannot be reopened, the sensor polls from then on, and announces that once")

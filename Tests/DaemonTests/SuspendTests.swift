@@ -146,6 +146,39 @@ struct SuspendTests {
         #expect(try stage.client.holds(stage.path) == [])
     }
 
+    @Test("another process's stop that was not seen outlasts the daemon's own hold, until a user resumes it")
+    func unseen() throws {
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
+            withoutCapabilities: ["perfmon", "sys_admin"])
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register(
+            "org.example.Editor", child.pid,
+            [("suspension", .string("automatic")), ("launch-mode", .string("foreground"))])
+        try client.updateWindow(1, child.pid, [])
+        // No signal is reported to the daemon, which looks at the process too late.
+        daemon.process.kill(SIGSTOP)
+        daemon.process.waitUntilStopped()
+        child.kill(SIGSTOP)
+        let report = try client.bus.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: BusNames.reporter,
+            member: "UpdateWindow")
+        try report.append(UInt64(1))
+        try report.append(UInt32(child.pid))
+        try report.appendDictionary([("minimized", .bool(true))])
+        try client.bus.send(report)
+        daemon.process.kill(SIGCONT)
+        try client.wait("the stop") { try client.holds(path).contains { $0.hasPrefix("signal ") } }
+        try client.updateWindow(1, child.pid, [("minimized", .bool(false))])
+        try client.wait("the policy's hold to end") { try client.holds(path).count == 1 }
+        #expect(try client.state(path) == "suspended")
+        #expect(try isStopped(child.pid))
+        try client.application(path, "Resume")
+        #expect(try !isStopped(child.pid))
+        #expect(try client.state(path) == "inactive")
+    }
+
     @Test("a foreign SIGCONT does not lift a request: the process is stopped again")
     func foreignContinue() throws {
         let stage = try Stage()

@@ -158,6 +158,25 @@ struct ExemptionTests {
         #expect(exempt() == 0)
     }
 
+    @Test("of a set that is processed in pieces, only the applications of the present piece are recorded")
+    func inPieces() throws {
+        var desk = Desk()
+        let all = try (0..<40).map { _ in try idle(&desk) }
+        for reason in ["audio", "clipboard", nil] {
+            let reports = reason.map { reason in
+                all.map { ExemptionReport(process: $0.1, reason: reason) }
+            }
+            var pieces: [Int] = []
+            var answer = Answer.more
+            while answer == .more {
+                _ = desk.machine.takeTouched()
+                answer = try desk.perform(.replaceExemptions(reports ?? [], Desk.reporter(), atMost: 8))
+                pieces.append(desk.machine.takeTouched().count)
+            }
+            #expect(pieces == [8, 8, 8, 8, 8], "\(reason ?? "none")")
+        }
+    }
+
     @Test("a restored machine knows the exemptions and their reporters")
     func restored() throws {
         var desk = Desk()

@@ -238,6 +238,26 @@ struct ReporterTests {
         #expect(desk.state(a) == .background, "now it is")
     }
 
+    @Test("SetSession changes the applications of a long set in steps")
+    func setSessionInSteps() throws {
+        var desk = Desk()
+        let all = try (0..<40).map { index in
+            let process = desk.process()
+            let number = try desk.register(process)
+            try desk.update(UInt64(index), process, focused: index == 39)
+            return number
+        }
+        func hidden() -> Int { all.count { desk.state($0) == .background } }
+        desk.take(.session(.login("c2"), inFront: false))
+        _ = desk.machine.takeTouched()
+        try desk.perform(.setSession(.login("c2"), Desk.reporter()))
+        // The one that had the focus is not one of the first.
+        #expect(hidden() == Machine.mostAtOnce + 1)
+        #expect(desk.machine.takeTouched().count == Machine.mostAtOnce + 1)
+        desk.pass(Desk.second / 10)
+        #expect(hidden() == 40)
+    }
+
     @Test("a session that is not in front shows nothing; its focus returns when it is in front again")
     func session() throws {
         var desk = Desk()
@@ -261,6 +281,26 @@ struct ReporterTests {
     }
 
     // MARK: Extents
+
+    @Test("a registration changes nothing about applications below the process, however many there are")
+    func belowRegistered() throws {
+        var desk = Desk()
+        let parent = desk.process()
+        let children = try (0..<40).map { index in
+            let child = desk.process(below: parent)
+            try desk.register(child)
+            try desk.update(UInt64(index), child)
+            return child
+        }
+        try desk.update(100, parent)
+        try desk.update(101, desk.process(below: children[0]))
+        _ = desk.machine.takeTouched()
+        let above = try desk.register(parent)
+        #expect(desk.machine.takeTouched() == [above])
+        #expect(desk.machine.applications[above]?.windows.count == 1)
+        try desk.perform(.unregister(above))
+        #expect(desk.machine.takeTouched() == [above])
+    }
 
     @Test("a helper's window belongs to the application around it until the helper registers itself")
     func helper() throws {

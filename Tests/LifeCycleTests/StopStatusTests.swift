@@ -287,7 +287,7 @@ struct StopStatusTests {
 
         enum Move: CaseIterable {
             case hold, decide, release, resume, foreignStop, foreignContinue, foreignFreeze, foreignThaw
-            case carryOut, lift, hint, look, clear, object
+            case carryOut, lift, hint, lostHint, look, clear, object
         }
 
         private var status: StopStatus { StopStatus(phase: phase) }
@@ -326,10 +326,11 @@ struct StopStatusTests {
             case .release: wish = .run
             case .resume:
                 wish = .run
-                let lifts = status.others != nil || status.isNobodys
-                isLifting = isLifting || lifts
-                take(.resumed(lifts: lifts))
+                let continues = status.others != nil || status.isNobodys
+                isLifting = isLifting || continues
+                take(.resumed(lifts: continues || status.enforcement != .none))
             case .foreignStop: (isStopped, isForeignStop, isHinted) = (true, true, true)
+            case .lostHint: isHinted = false
             case .foreignContinue:
                 (isStopped, isForeignStop, isStopOurs, isHinted) = (false, false, false, false)
             case .foreignFreeze: isFrozen = true
@@ -366,28 +367,31 @@ struct StopStatusTests {
             switch order {
             case .check: break
             case .letGo(let sparingMain):
-                if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
-                if isStopOurs, !sparingMain { (isStopped, isForeignStop) = (false, false) }
-                isStopOurs = false
+                takeBack(sparingMain)
                 tellResumed()
             case .stop:
-                if !isByFreezer {
+                if isByFreezer {
+                    if !isFrozen { (isFrozen, isFreezeOurs) = (true, true) }
+                } else if !isStopped {
                     (isStopped, isStopOurs) = (true, true)
-                } else if !isFrozen {
-                    (isFrozen, isFreezeOurs) = (true, true)
+                } else if !isStopOurs, !status.isStanding {
+                    take(.looked(standing, sender: ""))
                 }
                 take(.stopCompleted)
             case .resume(let sparingMain):
-                if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
-                isStopOurs = false
-                if !sparingMain {
-                    (isStopped, isForeignStop) = (false, false)
-                    // The foreign stop was removed from the status after the process was stopped: the rest of that
-                    // `Resume`.
-                    if status.others == nil { isFrozen = false }
-                }
+                takeBack(sparingMain)
+                // The foreign stop was removed from the status after the process was stopped, or was never seen: the
+                // rest of that `Resume`.
+                if !sparingMain, status.isLifting, status.others == nil { endForeignStop() }
                 tellResumed()
             }
+        }
+
+        /// A SIGSTOP that follows the daemon's stays pending, so the daemon sees it.
+        private mutating func takeBack(_ sparingMain: Bool) {
+            if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
+            if isStopOurs, !sparingMain, !isForeignStop { isStopped = false }
+            isStopOurs = false
         }
 
         private mutating func endForeignStop() {

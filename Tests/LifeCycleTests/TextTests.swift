@@ -71,6 +71,32 @@ struct TextTests {
         try desk.register(other) { $0.backgroundModes = [text(1_000_000)] }
     }
 
+    @Test("all users together have a limit, too, but each user may always have a little")
+    func allUsers() throws {
+        var desk = Desk()
+        let all = Refusal.limitExceeded("bytes of text of all users", limit: Machine.textOfAllUsers)
+        let least = Machine.leastTextPerUser
+        let users = UInt32(1)...8
+        var numbers: [ApplicationNumber] = []
+        for user in users {
+            let process = desk.process(user: user)
+            numbers.append(
+                try desk.register(process) { $0.backgroundModes = [text(Machine.textPerUser)] })
+        }
+        let other = desk.process(user: 9)
+        #expect(throws: all) { try desk.register(other) { $0.backgroundModes = [text(least + 1)] } }
+        let number = try desk.register(other) {
+            $0.backgroundModes = [text(least)]
+            $0.delegate = ":1.1"
+        }
+        #expect(throws: all) {
+            try desk.perform(.beginBackgroundTask(number, name: text(1), by: ":1.1"))
+        }
+        // What ends makes room.
+        try desk.perform(.unregister(numbers[0]))
+        try desk.perform(.beginBackgroundTask(number, name: text(1), by: ":1.1"))
+    }
+
     @Test(
         "text ends with its connection or process, and is counted again after a restart"
     )

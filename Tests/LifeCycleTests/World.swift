@@ -14,6 +14,10 @@ struct World {
         let isByFreezer: Bool
         /// Stopped by SIGSTOP from any sender; beneath a freeze, SIGSTOP is pending.
         var isStopped = false
+        /// The daemon sent such a SIGSTOP, ...
+        var isStopOurs = false
+        /// ... and so did another process, since the last SIGCONT.
+        var isForeignStop = false
         /// Some process wrote to the freezer of its cgroup.
         var isFrozen = false
         /// The cgroup was not frozen when the daemon froze it.
@@ -31,7 +35,8 @@ struct World {
 
         mutating func stop() {
             if !isByFreezer {
-                isStopped = true
+                // One that is stopped already gets no signal.
+                if !isStopped { (isStopped, isStopOurs) = (true, true) }
             } else if !isFrozen {
                 (isFrozen, isFreezeOurs) = (true, true)
             }
@@ -40,6 +45,16 @@ struct World {
         mutating func thawOurs() {
             if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
         }
+
+        /// Ends the daemon's stop. A SIGSTOP that follows the daemon's stays pending, so the daemon sees it.
+        mutating func takeBack(sparingMain: Bool) {
+            thawOurs()
+            if isStopOurs, !isForeignStop, !sparingMain { isStopped = false }
+            isStopOurs = false
+        }
+
+        /// SIGCONT ends every stop.
+        mutating func takeSIGCONT() { (isStopped, isStopOurs, isForeignStop) = (false, false, false) }
     }
 
     /// An application as the announced signals describe it.
@@ -107,11 +122,12 @@ struct World {
     /// SIGSTOP or SIGCONT by another process; the sensor sees it.
     mutating func foreignStop(_ id: ProcessID) {
         processes[id]?.isStopped = true
+        processes[id]?.isForeignStop = true
         noteLook(at: id, sender: "pid 7")
     }
 
     mutating func foreignContinue(_ id: ProcessID) {
-        processes[id]?.isStopped = false
+        processes[id]?.takeSIGCONT()
         noteLook(at: id)
     }
 
@@ -261,30 +277,27 @@ struct World {
         case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
         case .breathe(let number):
-            try withProcess(number) {
-                $0.isStopped = false
-                $0.thawOurs()
-            }
+            try withProcess(number) { $0.takeBack(sparingMain: false) }
         case .letGo(let number, let sparingMain):
             guard let process = told[number]?.process else { return }
             processes[process]?.stopOrdered = false
-            processes[process]?.thawOurs()
-            if !sparingMain { processes[process]?.isStopped = false }
+            processes[process]?.takeBack(sparingMain: sparingMain)
             noteLook(at: process)
         case .resume(let number, let sparingMain):
             guard let process = told[number]?.process else { return }
             processes[process]?.stopOrdered = false
-            processes[process]?.thawOurs()
+            processes[process]?.takeBack(sparingMain: sparingMain)
             if sparingMain || processes[process] == nil { return }
-            processes[process]?.isStopped = false
-            // The foreign stop was removed from the status after the process was stopped: the rest of that `Resume`.
-            if let stop = machine.applications[number]?.stop, stop.others == nil {
+            // The foreign stop was removed from the status after the process was stopped, or was never seen: the rest
+            // of that `Resume`.
+            if let stop = machine.applications[number]?.stop, stop.isLifting, stop.others == nil {
+                processes[process]?.takeSIGCONT()
                 processes[process]?.isFrozen = false
             }
             pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
         case .continueForeign(let number):
             guard let process = told[number]?.process, processes[process] != nil else { return }
-            processes[process]?.isStopped = false
+            processes[process]?.takeSIGCONT()
             if processes[process]?.isFreezeOurs == false { processes[process]?.isFrozen = false }
             pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
         case .requestExit(let number):
@@ -328,6 +341,11 @@ struct World {
             else { continue }
             processes[application.process]?.stopOrdered = false
             processes[application.process]?.stop()
+            if let process = processes[application.process], process.isStopped, !process.isStopOurs,
+                !process.isByFreezer, machine.applications[number]?.isStopped == false
+            {
+                pending.append(.looked(number, process.standing, sender: ""))
+            }
             pending.append(.stopCompleted(number))
         }
     }

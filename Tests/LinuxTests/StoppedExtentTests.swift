@@ -256,6 +256,29 @@ extension SignalTests {
         }
 
         @Test(
+            "a stop by another process that follows the value's own is seen, also by a value that takes over")
+        func othersStop() throws {
+            let child = try Child.idle()
+            let main = try proc.identity(of: child.pid)
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
+            #expect(complete(extent))
+            for _ in 0..<2 {
+                #expect(!extent.hasOthersStop)
+                kill(child.pid, SIGSTOP)
+                #expect(extent.hasOthersStop)
+                kill(child.pid, SIGCONT)
+                #expect(try eventually { try !proc.isStopped(main) })
+                #expect(!extent.hasOthersStop)
+                #expect(eventually { extent.proceed { _ in false } == .complete })
+            }
+            let later = StoppedExtent(proc: proc, main: main, owner: getuid())
+            later.adopt([main])
+            #expect(!later.hasOthersStop)
+            kill(child.pid, SIGSTOP)
+            #expect(later.hasOthersStop)
+        }
+
+        @Test(
             "a member that ended while it was stopped is no longer a member",
             .enabled(if: python, "needs python3")
         )

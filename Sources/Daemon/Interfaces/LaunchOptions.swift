@@ -10,6 +10,10 @@ enum LaunchOptions {
     static let mostValues = 1_024
     /// For all of a user's applications.
     static let mostBytesPerUser = 1 << 20
+    /// For all users together, because one person may have many user ids, ...
+    static let mostBytesOfAllUsers = 8 << 20
+    /// ... except that each user may always have this much.
+    static let leastBytesPerUser = 64 << 10
 
     /// The approximate memory that the options take: more than their bytes in a message, because each value
     /// is stored separately.

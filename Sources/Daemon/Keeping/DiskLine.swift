@@ -28,6 +28,7 @@ struct DiskLine {
 
         fileprivate var isRecord: Bool { if case .record = self { true } else { false } }
         fileprivate var isDrop: Bool { if case .drop = self { true } else { false } }
+        fileprivate var isSave: Bool { if case .save = self { true } else { false } }
     }
 
     struct Job {
@@ -52,6 +53,11 @@ struct DiskLine {
     /// Whether the removal of the state that is saved under an id is still waiting.
     func isDropWaiting(for kept: KeptID) -> Bool {
         queues[kept.user]?.contains { $0.kept == kept && $0.work.isDrop } == true
+    }
+
+    /// Whether state that is to be saved under an id is still waiting. It replaces what was saved before.
+    func isSaveWaiting(for kept: KeptID) -> Bool {
+        queues[kept.user]?.contains { $0.kept == kept && $0.work.isSave } == true
     }
 
     /// Whether a record of an application is still waiting to be written.

@@ -488,7 +488,10 @@ final class Keeper {
         guard !unwritten.isEmpty || !dropping.isEmpty, now >= lastRetry + Self.pauseOfRetries else { return }
         lastRetry = now
         for kept in unwritten { line.add(DiskLine.Job(kept: kept, work: .record)) }
-        for kept in dropping { line.add(DiskLine.Job(kept: kept, work: .drop)) }
+        // A drop behind a waiting save would remove what was just saved.
+        for kept in dropping where !line.isSaveWaiting(for: kept) {
+            line.add(DiskLine.Job(kept: kept, work: .drop))
+        }
     }
 
     /// Logged once: a full disk is no reason to fill the journal as well.

@@ -122,14 +122,11 @@ extension Daemon {
         _ reply: borrowing Message
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         do {
-            // Checked before a descriptor is taken, because nothing would close it after an error.
             guard reply.signature == "thbs" else {
                 throw MethodError(
                     .failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
             }
-            let launch = try reply.readUInt64()
-            let descriptor = try reply.readForeignDescriptor()
-            let isHeld = try reply.readBool()
+            let (launch, descriptor, isHeld) = try startedProcess(reply)
             do {
                 let number = try enrollLaunched(
                     try subject(descriptor: descriptor), id, of: user, wish, isHeld: isHeld,
@@ -144,6 +141,17 @@ extension Daemon {
         } catch {
             return .failure(MethodError(.failed, "The session agent's answer cannot be read: \(error)"))
         }
+    }
+
+    /// The number of the launch, the process, and whether it waits at its gate. The caller owns the descriptor; if the
+    /// rest cannot be read, it is closed.
+    private func startedProcess(
+        _ reply: borrowing Message
+    ) throws(BusFailure) -> (launch: UInt64, descriptor: Int32, isHeld: Bool) {
+        let launch = try reply.readUInt64()
+        let descriptor = Descriptor(owning: try reply.readForeignDescriptor())
+        let isHeld = try reply.readBool()
+        return (launch, descriptor.release(), isHeld)
     }
 
     /// Registers the process that the agent has started. A process that the session bus has started may

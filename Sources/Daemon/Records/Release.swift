@@ -90,7 +90,7 @@ public enum Release {
         let slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
         var status: Int32 = 0
         for entry in found where boot.isEmpty || entry.boot.map({ $0 == boot }) ?? true {
-            let release = entry.release(proc: proc) { mains.contains($0) }
+            let release = entry.release(proc: proc, sparing: entry.spared) { mains.contains($0) }
             if let done = release.description {
                 journal.log(.notice, "application \(entry.name) of a daemon that has exited: \(done)")
             }

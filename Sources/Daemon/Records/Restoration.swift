@@ -58,13 +58,14 @@ extension Daemon {
             let holding = entry.heldFurther
             stops.adopt(application, holding)
             if holding.isEmpty, entry.holds != nil {
-                letGo(entry, sparing: machine.applications[number]?.stop.isSignalledByOthers == true)
+                let isForeign = machine.applications[number]?.stop.isSignalledByOthers == true
+                letGo(entry, sparing: isForeign ? entry.owner?.main : nil)
             }
         }
         for (entry, why) in dropped { drop(entry, because: why, state) }
         for former in replaced {
             let isForeign = machine.applications[former.successor]?.stop.isSignalledByOthers == true
-            release(former.entry, state, sparingMain: isForeign)
+            release(former.entry, state, sparing: isForeign ? former.entry.owner?.main : nil)
         }
         resources.haveAdopted()
         for (name, descriptor) in kept {
@@ -215,7 +216,7 @@ extension Daemon {
         for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
             journal.log(.notice, "resources of application \(entry.name) of the previous daemon: \(note)")
         }
-        let done = release(entry, state)
+        let done = release(entry, state, sparing: entry.spared)
         if entry.isRemoved {
             guard let done else { return }
             return journal.log(
@@ -231,9 +232,9 @@ extension Daemon {
     /// Releases its processes and forgets it. Returns a description of the release; nil: nothing was held.
     @discardableResult
     private func release(
-        _ entry: RuntimeState.Found, _ state: RuntimeState, sparingMain: Bool = false
+        _ entry: RuntimeState.Found, _ state: RuntimeState, sparing spared: ProcessIdentity?
     ) -> String? {
-        let release = letGo(entry, sparing: sparingMain)
+        let release = letGo(entry, sparing: spared)
         let isHeld = release.failures.contains { !$0.isNoSuchProcess && $0.errno != EPERM }
         state.remove(named: entry.name, isHeld: isHeld)
         if release.mayBeFrozen { thawLater(entry, state, isLast: release.failures.count == 1) }
@@ -261,9 +262,8 @@ extension Daemon {
     }
 
     @discardableResult
-    private func letGo(_ entry: RuntimeState.Found, sparing isSpared: Bool) -> Holding.Outcome {
-        let main = isSpared ? entry.owner?.main : nil
-        let release = entry.release(proc: proc, sparing: main, isForeign: table.isForeign)
+    private func letGo(_ entry: RuntimeState.Found, sparing spared: ProcessIdentity?) -> Holding.Outcome {
+        let release = entry.release(proc: proc, sparing: spared, isForeign: table.isForeign)
         for failure in release.failures {
             journal.log(
                 .warning, "cannot resume application \(entry.name) of the previous daemon: \(failure)")

@@ -44,6 +44,12 @@ extension RuntimeState {
             return holding
         }
 
+        /// The main process, if another process has stopped it by signal: that stop is not ours to lift. nil: none has,
+        /// as far as is known.
+        var spared: ProcessIdentity? {
+            application?.record["foreign-stop"] == nil ? nil : owner?.main
+        }
+
         /// Whether more may be held than is recorded: no undamaged file says so.
         var mayHoldMore: Bool {
             damage != nil && holding.freeze == nil && holds?.damage != nil

@@ -42,13 +42,17 @@ final class Standings {
 
     // MARK: Standings
 
-    /// The standing of an application's main process; nil: it has ended.
-    func standing(of number: ApplicationNumber) -> Standing? {
+    /// The standing of an application's main process; nil: it has ended, or it cannot be read now.
+    func standing(of number: ApplicationNumber) -> Standing? { try? read(number) }
+
+    /// The standing of an application's main process; nil: it has ended. Throws if it cannot be read now, for example
+    /// because of a lack of descriptors.
+    func read(_ number: ApplicationNumber) throws(KernelFailure) -> Standing? {
         guard let process = table[number]?.process else { return nil }
         let isStopped = core.application(number)?.isStopped == true
-        let freeze = freeze(of: number, isStanding: isStopped)
+        let freeze = try freeze(of: number, isStanding: isStopped)
         // Just after a thaw the process sleeps until it takes the pending signals.
-        let standing = proc.standing(of: process, asleep: isStopped, freeze: freeze)
+        let standing = try proc.standing(of: process, asleep: isStopped, freeze: freeze)
         // This is our own earlier signal, underneath our freeze.
         if standing != nil, freeze?.isOurs == true, table[number]?.suspender.holds(process) == true {
             return Standing(signal: .none, freeze: freeze)
@@ -56,7 +60,8 @@ final class Standings {
         return standing
     }
 
-    /// Whether its main process executes nothing, because it is stopped, or frozen with its cgroup. nil: it has ended.
+    /// Whether its main process executes nothing, because it is stopped, or frozen with its cgroup. nil: it has ended, or
+    /// that cannot be read now.
     func stands(_ number: ApplicationNumber) -> Bool? {
         standing(of: number)?.isStanding(before: core.application(number)?.isStopped == true)
     }
@@ -67,14 +72,14 @@ final class Standings {
     /// in another cgroup now.
     func watch(_ number: ApplicationNumber) {
         if watched[number] == nil { watched[number] = Watched() }
-        follow(number)
+        _ = try? follow(number)
     }
 
     func unwatch(_ number: ApplicationNumber) { watched[number] = nil }
 
-    /// The process may have been moved. A cgroup that cannot be watched now is tried again at the next check.
-    @discardableResult
-    private func follow(_ number: ApplicationNumber) -> Watched? {
+    /// The process may have been moved. A cgroup that cannot be watched now is tried again at the next check. Throws if
+    /// we do not have enough descriptors for it.
+    private func follow(_ number: ApplicationNumber) throws(KernelFailure) -> Watched? {
         guard let entry = watched[number], let process = table[number]?.process, let hierarchy else {
             return nil
         }
@@ -91,14 +96,26 @@ final class Standings {
         entry.forget()
         guard !here.isRoot else { return entry }
         let unit = here.applicationUnit ?? here
-        guard let events = try? CgroupEvents(here), let source = watch(events, number) else { return entry }
+        guard let events = try events(of: here), let source = watch(events, number) else { return entry }
         var sources = [source]
         if unit != here {
-            guard let above = try? CgroupEvents(unit), let source = watch(above, number) else { return entry }
+            guard let above = try self.events(of: unit), let source = watch(above, number) else {
+                return entry
+            }
             sources.append(source)
         }
         (entry.here, entry.unit, entry.events, entry.sources) = (here, unit, events, sources)
         return entry
+    }
+
+    /// nil: it cannot be watched.
+    private func events(of cgroup: Cgroup) throws(KernelFailure) -> CgroupEvents? {
+        do throws(KernelFailure) {
+            return try CgroupEvents(cgroup)
+        } catch {
+            if error.isExhaustion { throw error }
+            return nil
+        }
     }
 
     private func watch(_ events: CgroupEvents, _ number: ApplicationNumber) -> Source? {
@@ -107,7 +124,10 @@ final class Standings {
 
     /// The nearest cgroup around the process, up to the application's unit, that was ordered to freeze. A
     /// freeze of an ancestor is not a hold, because it may be for the machine's sleep (§ 2).
-    func toldCgroup(of number: ApplicationNumber) -> Cgroup? { follow(number).flatMap(toldCgroup) }
+    func toldCgroup(of number: ApplicationNumber) -> Cgroup? {
+        guard let entry = try? follow(number) else { return nil }
+        return try? toldCgroup(of: entry)
+    }
 
     /// Whether none of its processes can fork, because a freeze covers all of them. Any process of its user
     /// may order a cgroup around the main process to freeze; the freeze need not be complete, and children
@@ -122,25 +142,28 @@ final class Standings {
         return own.isWithin(told)
     }
 
-    private func toldCgroup(of entry: Watched) -> Cgroup? {
+    private func toldCgroup(of entry: Watched) throws(KernelFailure) -> Cgroup? {
         var next = entry.here
         var levels = 0
         while let cgroup = next, cgroup != entry.unit, levels < Self.mostLevels - 1 {
-            if (try? cgroup.wantsFrozen()) == true { return cgroup }
+            if try cgroup.isToldToFreeze() { return cgroup }
             next = cgroup.parent
             levels += 1
         }
-        return entry.unit.flatMap { (try? $0.wantsFrozen()) == true ? $0 : nil }
+        guard let unit = entry.unit, try unit.isToldToFreeze() else { return nil }
+        return unit
     }
 
     /// The freeze that stops its process. While a process in its cgroup dies or is moved in, the cgroup is not frozen
     /// for a moment.
     ///
     /// - Parameter isStanding: for a process that was already stopped the order to freeze counts, complete or not.
-    private func freeze(of number: ApplicationNumber, isStanding: Bool) -> Standing.Freeze? {
-        guard let entry = follow(number) else { return nil }
+    private func freeze(
+        of number: ApplicationNumber, isStanding: Bool
+    ) throws(KernelFailure) -> Standing.Freeze? {
+        guard let entry = try follow(number) else { return nil }
         let isComplete = (try? entry.events?.read())?.isFrozen == true
-        guard isComplete || isStanding, let cgroup = toldCgroup(of: entry) else { return nil }
+        guard isComplete || isStanding, let cgroup = try toldCgroup(of: entry) else { return nil }
         let suspender = table[number]?.suspender
         return Standing.Freeze(
             cgroup: cgroup.name, isOurs: suspender?.isFreezeOurs == true && suspender?.frozen == cgroup,
@@ -158,20 +181,39 @@ final class Standings {
     }
 }
 
+extension Cgroup {
+    /// Whether it was ordered to freeze; false for a cgroup that is gone.
+    fileprivate func isToldToFreeze() throws(KernelFailure) -> Bool {
+        do throws(KernelFailure) {
+            return try wantsFrozen()
+        } catch {
+            if error.isNoSuchCgroup { return false }
+            throw error
+        }
+    }
+}
+
 extension Proc {
     /// The standing of a process. nil: it has ended.
     ///
     /// - Parameters:
     ///   - asleep: see `signalStop`.
     ///   - freeze: that of its cgroup.
-    fileprivate func standing(of process: ProcessIdentity, asleep: Bool, freeze: Standing.Freeze?)
-        -> Standing?
-    {
-        switch try? signalStop(of: process, asleep: asleep || freeze != nil) {
-        case .stopped?: Standing(signal: .stopped, freeze: freeze)
-        case .pending?: Standing(signal: .pending, freeze: freeze)
-        case Proc.SignalStop.none?: Standing(signal: .none, freeze: freeze)
-        case .ended?, nil: nil
+    fileprivate func standing(
+        of process: ProcessIdentity, asleep: Bool, freeze: Standing.Freeze?
+    ) throws(KernelFailure) -> Standing? {
+        let stop: SignalStop
+        do throws(KernelFailure) {
+            stop = try signalStop(of: process, asleep: asleep || freeze != nil)
+        } catch {
+            if error.isNoSuchProcess || error.isNoSuchFile { return nil }
+            throw error
+        }
+        return switch stop {
+        case .stopped: Standing(signal: .stopped, freeze: freeze)
+        case .pending: Standing(signal: .pending, freeze: freeze)
+        case .none: Standing(signal: .none, freeze: freeze)
+        case .ended: nil
         }
     }
 }

@@ -32,7 +32,7 @@ final class StopSensor {
     private let proc: Proc
     private let now: () -> Microseconds
     private let core: Core
-    private let standing: (ApplicationNumber) -> Standing?
+    private let standing: (ApplicationNumber) throws(KernelFailure) -> Standing?
     private let handed: HandedOver
     private var trace: StopTrace?
     private var sources: [Source] = []
@@ -56,12 +56,17 @@ final class StopSensor {
     /// The pause between two walks while hints are lost: before the second one, and at most.
     private static let shortestLull: Microseconds = 50_000
     private static let longestLull: Microseconds = 500_000
+    /// The least pause between two walks for which nothing but time is a reason.
+    static let routine: Microseconds = 60_000_000
     /// Walks take at most one part in this many of the time.
     private static let walkShare: Microseconds = 10
 
     private var wakeUpPace = Pace(
         credit: StopSensor.wakeUpInterval * Microseconds(StopSensor.wakeUps - 1))
     private var drainTimer: Timer?
+    /// The rings that the last slice of reading has left.
+    private var unreadRings = 0
+    private let own = getpid()
     private var workTimer: Timer?
     private var restUntil: Microseconds = 0
     private var queue = HintQueue()
@@ -71,10 +76,14 @@ final class StopSensor {
 
     struct Counts: Equatable {
         var drains = 0
+        /// The rings of the CPUs that were read.
+        var rings = 0
         var looks = 0
         var lookups = 0
         var slices = 0
         var walks = 0
+        /// How often hints were lost.
+        var losses = 0
     }
 
     /// A walk over all registered processes.
@@ -96,10 +105,12 @@ final class StopSensor {
     /// How stops are found at present.
     var detection: StopDetection { trace == nil ? .polling : .events }
 
-    /// - Parameter standing: the standing of an application's main process; nil: it has ended.
+    /// - Parameter standing: the standing of an application's main process; nil: it has ended. Throws if that cannot be
+    ///   read now.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
-        handed: HandedOver = HandedOver(), standing: @escaping (ApplicationNumber) -> Standing?
+        handed: HandedOver = HandedOver(),
+        standing: @escaping (ApplicationNumber) throws(KernelFailure) -> Standing?
     ) throws(BusFailure) {
         self.loop = loop
         self.proc = proc
@@ -111,6 +122,7 @@ final class StopSensor {
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
         drainTimer = try loop.timer { [weak self] in self?.drain() }
         workTimer = try loop.timer { [weak self] in self?.work() }
+        walk.end = now()
     }
 
     /// Opens the trace. If there is none, throws the reason, and stops are found by polling.
@@ -153,7 +165,7 @@ final class StopSensor {
 
     private func closeTrace() {
         for source in sources { source.cancel() }
-        (sources, trace) = ([], nil)
+        (sources, trace, unreadRings) = ([], nil, 0)
         drainTimer?.disarm()
     }
 
@@ -178,12 +190,29 @@ final class StopSensor {
         work()
     }
 
+    /// Something else has woken the daemon. Nothing reports that a process was moved to another cgroup, so all
+    /// registered processes are checked now and then; nothing wakes the daemon for that.
+    func noteActivity() {
+        guard !watched.isEmpty, !walk.isRunning, !walk.isWanted else { return }
+        let now = now()
+        guard now >= walk.end + Self.routine else { return }
+        walk.isWanted = true
+        walk.lull = 0
+        armWork(at: now)
+    }
+
     /// Checks one registered process; returns whether the result differs from what was known.
     @discardableResult
     func look(at number: ApplicationNumber) -> Bool {
-        guard watched[number] != nil, let application = core.application(number),
-            let standing = standing(number)
-        else { return false }
+        guard watched[number] != nil, let application = core.application(number) else { return false }
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try self.standing(number) else { return false }
+            standing = present
+        } catch {
+            lookAgain(at: number)
+            return false
+        }
         let news = application.news(standing)
         if let news { core.report(news) }
         // Its hint is lost, and its effect is still to come.
@@ -195,6 +224,21 @@ final class StopSensor {
         return news != nil
     }
 
+    /// Checks it as soon as its standing can be read.
+    private func lookAgain(at number: ApplicationNumber) {
+        guard !retries.contains(number), let user = core.application(number)?.user else { return }
+        retries.work(on: number, of: user) { [weak self] in
+            guard let self, watched[number] != nil else { return .settled }
+            do throws(KernelFailure) {
+                _ = try standing(number)
+            } catch {
+                return .later
+            }
+            look(at: number)
+            return .settled
+        }
+    }
+
     // MARK: Hints
 
     /// A cgroup of an application was frozen or thawed.
@@ -204,17 +248,24 @@ final class StopSensor {
         work()
     }
 
-    /// Reads the kernel's records. If they come too often, the next ones are read after a while.
+    /// Reads the kernel's records, for the length of a slice. If they come too often, the next ones are read after a
+    /// while.
     private func drain() {
         guard let trace else { return }
         counts.drains += 1
         var burst = Burst()
         var isWhole = true
-        for descriptor in trace.descriptors {
-            let drained = trace.drain(descriptor) { collect($0, &burst) }
+        let descriptors = trace.descriptors
+        var now = now()
+        let end = now + Self.slice
+        if unreadRings == 0 { unreadRings = descriptors.count }
+        while unreadRings > 0, now < end {
+            let drained = trace.drain(descriptors[descriptors.count - unreadRings]) { collect($0, &burst) }
             if drained == .lost { isWhole = false }
+            counts.rings += 1
+            unreadRings -= 1
+            now = self.now()
         }
-        let now = now()
         for (number, hint) in burst.hints {
             if StopTrace.endings.contains(hint.signal) {
                 reportDemand(for: number, hint.signal, by: hint.sender)
@@ -224,11 +275,12 @@ final class StopSensor {
             queue.add(.signal(hint), for: number, of: user, at: now)
         }
         if !isWhole || burst.isIncomplete { haveLost(at: now) }
-        if burst.isEmpty && isWhole {
+        if burst.isEmpty && isWhole && unreadRings == 0 {
             for source in sources { source.turn(on: true) }
         } else {
             wakeUpPace.spend(Self.wakeUpInterval, at: now)
-            let due = wakeUpPace.due
+            // A ring that was not read is not reported as readable again before its next record.
+            let due = unreadRings > 0 ? max(wakeUpPace.due, now + Self.rest) : wakeUpPace.due
             for source in sources { source.turn(on: due <= now) }
             if due > now { drainTimer?.arm(at: due) }
         }
@@ -249,7 +301,7 @@ final class StopSensor {
 
     private func collect(_ hint: StopTrace.Hint, _ burst: inout Burst) {
         // Our own signals are confirmed by the code that sends them.
-        guard hint.sender != getpid() else { return }
+        guard hint.sender != own else { return }
         burst.isEmpty = false
         guard let number = application(ofThread: hint.target, sender: hint.sender, &burst) else { return }
         burst.hints.append((number, hint))
@@ -284,6 +336,7 @@ final class StopSensor {
         if now > walk.lost + 2 * Self.longestLull { walk.lull = 0 }
         walk.lost = now
         walk.isWanted = true
+        counts.losses += 1
     }
 
     private func take(_ number: ApplicationNumber, _ hint: HintQueue.Hint) {
@@ -407,9 +460,18 @@ final class StopSensor {
     /// Returns whether there is nothing more to wait for.
     private func confirmStopped(_ number: ApplicationNumber, _ signal: Int32, by holder: String) -> Bool {
         guard watched[number] != nil, let application = core.application(number) else { return true }
-        // It is already stopped: only SIGSTOP, which nothing can ignore, adds another holder.
-        if application.isStopped && signal != SIGSTOP { return true }
-        guard let standing = standing(number) else { return true }
+        // It is already stopped, or a stop that is found now may be the daemon's own: only SIGSTOP, which nothing can
+        // ignore, adds another holder.
+        if signal != SIGSTOP, application.isStopped || application.stop.enforcement == .stopping {
+            return true
+        }
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try self.standing(number) else { return true }
+            standing = present
+        } catch {
+            return false
+        }
         guard
             standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
         else {

@@ -57,7 +57,7 @@ final class Stops {
 
     private struct Release {
         enum Purpose {
-            /// It was requested: its main process is continued, no matter what has stopped it.
+            /// No hold is left. If a person has requested that, every other process's stop ends, too.
             case resumption
             /// The stop was given up, or cannot be kept.
             case surrender
@@ -220,12 +220,18 @@ final class Stops {
     private func press(on application: Registered) {
         let number = application.number
         let isFreezing = application.suspender.frozen != nil
+        var recorded = 0
         retries.work(
             on: number, of: application.user, for: isFreezing ? Self.longestFreeze : .max / 2
         ) { [weak self] in
             guard let self, let application = table[number] else { return .settled }
             let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
             if isComplete(number, progress) { return .settled }
+            // If this daemon is killed and the main process ends, nothing else says which processes to continue.
+            if progress == .pending, recorded != application.suspender.signalsSent {
+                recorded = application.suspender.signalsSent
+                records.rewrite(number)
+            }
             guard (application.suspender.frozen != nil) == isFreezing else {
                 // It continues by other means, with another patience.
                 standings.watch(number)
@@ -238,6 +244,11 @@ final class Stops {
         }
     }
 
+    /// Has it recorded which processes the stops in progress have stopped so far.
+    func recordProgress() {
+        for (number, order) in orders where order == .stopping { records.rewrite(number) }
+    }
+
     /// Whether this stop needs no more work. In that case, the next step has been begun.
     private func isComplete(_ number: ApplicationNumber, _ progress: Suspender.Progress) -> Bool {
         guard let application = table[number] else { return true }
@@ -246,6 +257,7 @@ final class Stops {
             retries.cancel(number)
             logFailures(of: application)
             orders[number] = nil
+            noteEarlierStop(of: application)
             haveStopped(number)
             core.report(.stopCompleted(number))
             return true
@@ -266,6 +278,17 @@ final class Stops {
             core.report(.stopFailed(number, failure.description))
             return true
         }
+    }
+
+    /// Its main process was stopped by another process before the daemon could stop it, and the hint about that was
+    /// lost.
+    private func noteEarlierStop(of application: Registered) {
+        let number = application.number
+        // A stop that is known, or that a person has lifted since, is in the status already.
+        guard application.suspender.isBySignal, !application.suspender.holds(application.process),
+            core.application(number)?.isStopped == false, let standing = standings.standing(of: number)
+        else { return }
+        core.report(.looked(number, standing, sender: ""))
     }
 
     /// The whole application is stopped. Another process may have frozen it meanwhile, or its cgroup may no
@@ -384,12 +407,20 @@ final class Stops {
     ) -> Retries<ApplicationNumber>.Outcome {
         guard let release = releases[number] else { return .settled }
         let application = release.application
-        let spared: Set = release.sparingMain ? [application.process] : []
+        let spared: Set = isSparingMain(release) ? [application.process] : []
         guard application.suspender.release(sparing: spared, within: budget) else { return .soon }
         logFailures(of: application)
         if application.suspender.isFreezeOurs { return .later }
         releases[number] = nil
         return .settled
+    }
+
+    /// Whether another process wants the main process stopped. It may not have been seen yet: only a person's `Resume`
+    /// ends its stop.
+    private func isSparingMain(_ release: Release) -> Bool {
+        if release.sparingMain { return true }
+        if core.application(release.application.number)?.stop.isLifting == true { return false }
+        return release.application.suspender.hasOthersStop
     }
 
     private func haveReleased(_ release: Release) {
@@ -404,11 +435,9 @@ final class Stops {
             }
             // A holder that was seen since wants it stopped, and the daemon must not end that stop.
             if stop?.others != nil { return reportResumed(application) }
-            // It may have been stopped before by a holder whose stop has been removed from the records since. If it was
-            // given up, another holder's freeze stays.
-            if stop != nil, anothersFreeze(of: application) != nil {
-                return continueForeign(application.number)
-            }
+            // Only a person's `Resume` ends a stop that is not the daemon's.
+            guard stop?.isLifting == true else { return reportResumed(application) }
+            if anothersFreeze(of: application) != nil { return continueForeign(application.number) }
             if (try? proc.hasStop(application.process)) == true { continueMain(application) }
             reportResumed(application)
         case .surrender:
@@ -523,15 +552,35 @@ final class Stops {
         try? Extent.signal(SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
     }
 
-    /// Reports the release, and the standing of its main process after it. SIGCONT wakes a process before
-    /// kill(2) returns, so a process that is still stopped was stopped again.
+    /// Reports the release, and the standing of its main process after it, as soon as that is known.
     private func reportResumed(_ application: Registered) {
         let number = application.number
-        guard let standing = standings.standing(of: number) else { return }
+        // What is being continued is reported when that is done.
+        if haveReported(application) || continuing[number] != nil { return }
+        continuations.work(on: number, of: application.user) { [weak self] in
+            guard let self, let application = table[number], orders[number] == nil, releases[number] == nil
+            else { return .settled }
+            return haveReported(application) ? .settled : .later
+        }
+    }
+
+    /// SIGCONT wakes a process before kill(2) returns, so a process that is still stopped was stopped again. A stop by
+    /// another process that was pending beneath the daemon's freeze still has to take effect.
+    private func haveReported(_ application: Registered) -> Bool {
+        let number = application.number
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try standings.read(number) else { return true }
+            standing = present
+        } catch {
+            return false
+        }
+        if standing.signal == .pending, standing.freeze == nil { return false }
         // While an order is in progress, an observed stop may be the daemon's own.
         let isDone =
             releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
         core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
+        return true
     }
 
     private func logFailures(of application: Registered) {

@@ -28,6 +28,9 @@ public final class StoppedExtent {
     public var failures: [KernelFailure] { list.failures }
     private(set) var list = FailureList()
 
+    /// How many SIGSTOPs were sent.
+    private(set) var signalsSent = 0
+
     private let proc: Proc
     private let owner: UInt32
     /// All members, parents first.
@@ -61,6 +64,8 @@ public final class StoppedExtent {
         /// Its parent process when it was found.
         let parent: Int32
         var phase: Phase
+        /// How many SIGSTOPs of ours it may have got since it was last seen to have none pending.
+        var signals = 0
         /// Threads that were not yet seen to be stopped since the leading thread stopped; nil: not looked at.
         var threads: ArraySlice<Int32>?
         /// Where the threads after those are listed; nil: there are no more.
@@ -145,6 +150,24 @@ public final class StoppedExtent {
         known.contains(process) && held.contains { $0.process.identity == process && $0.isHeldByUs }
     }
 
+    /// Whether another process is known to have sent SIGSTOP to the main process after this value had stopped it. A
+    /// stopped process takes no signal but SIGCONT and SIGKILL, so that SIGSTOP is still pending. If this value may have
+    /// sent more than the one that stopped it, the pending one may be its own.
+    var hasOthersStop: Bool {
+        guard let member = held.first(where: { $0.process.identity == main }), member.isHeldByUs,
+            member.signals == 1, (try? proc.isStopped(main)) == true
+        else { return false }
+        return (try? proc.hasPendingStop(main.pid)) == true
+    }
+
+    /// The main process is stopped by this value or an earlier one. If no SIGSTOP is pending, only one was needed.
+    private func settle(_ member: Member) {
+        guard member.process.identity == main, member.signals != 1, (try? proc.isStopped(main)) == true,
+            (try? proc.hasPendingStop(main.pid)) == false
+        else { return }
+        member.signals = 1
+    }
+
     /// Takes over members that an earlier value stopped (its `stoppedByUs`, in that order), to be continued by this
     /// value. They include members that the signal has yet to stop. A process that is gone, or that runs, is
     /// skipped; a process that cannot be reached for another reason is in `failures`.
@@ -155,7 +178,9 @@ public final class StoppedExtent {
                 guard try proc.hasStop(identity) else { continue }
                 let parent = try proc.stat(identity.pid).parent
                 known.insert(identity)
-                held.append(Member(process, below: parent, .stopped(byUs: true)))
+                let member = Member(process, below: parent, .stopped(byUs: true))
+                held.append(member)
+                settle(member)
             } catch {
                 if !error.isNoSuchProcess { list.add(error) }
             }
@@ -423,6 +448,7 @@ public final class StoppedExtent {
             }
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: true)
+            settle(member)
         }
         return .settled
     }
@@ -465,6 +491,8 @@ public final class StoppedExtent {
 
     private func signal(_ member: Member, isAwaited: Bool) throws(KernelFailure) {
         try member.process.signal(SIGSTOP, owner: owner, proc: proc)
+        signalsSent += 1
+        member.signals += 1
         member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isAwaited)
     }
 

@@ -137,6 +137,10 @@ public final class Suspender {
     /// Whether a process has our SIGSTOP.
     public func holds(_ process: ProcessIdentity) -> Bool { extent.holds(process) }
 
+    /// Whether another process is known to have sent SIGSTOP to the main process after this value had stopped it by
+    /// signal.
+    public var hasOthersStop: Bool { extent.hasOthersStop }
+
     /// Failures that no earlier call has returned.
     public func takeUntoldFailures() -> [KernelFailure] { list.takeUntold() }
 
@@ -148,6 +152,9 @@ public final class Suspender {
         if case .signals = means { return extent.isContested }
         return false
     }
+
+    /// How many SIGSTOPs were sent. After a change, `stoppedByUs` may have changed, too.
+    public var signalsSent: Int { extent.signalsSent }
 
     /// Whether there is no process that a stop could affect.
     public var isOutOfReach: Bool {
