@@ -70,6 +70,9 @@ struct UnrecordedTests {
     func resources() throws {
         let scene = try Scene()
         let own = try Niceness.read(getpid())
+        // A record that is being replaced while the disk is filled would leave room for another.
+        try scene.client.wait("the resources of the first") { try Niceness.read(scene.child.pid) > own }
+        try scene.client.settle()
         try scene.disk.fill()
         let child = try Child("sleep", ["1000"])
         let path = try scene.client.register("org.example.Next", child.pid)
