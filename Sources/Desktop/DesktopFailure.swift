@@ -24,6 +24,8 @@ public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible 
     case noTerminal(id: String)
     /// The program takes only files of this machine.
     case remoteURL(id: String, url: String)
+    /// `Exec` has no field code for files or URLs. Only a file's path may be added at its end.
+    case takesNoURL(id: String, exec: String, url: String)
     /// The text is neither a URL nor an absolute path.
     case notURL(String)
     /// The file does not exist.
@@ -53,6 +55,8 @@ public enum DesktopFailure: Error, Equatable, Sendable, CustomStringConvertible 
         case .nothingToStart(let id): "the desktop entry \(id) has no Exec: there is nothing to start"
         case .noTerminal(let id): "\(id) runs in a terminal, and no terminal emulator is installed"
         case .remoteURL(let id, let url): "\(id) opens files of this machine only, not \(url)"
+        case .takesNoURL(let id, let exec, let url):
+            "Exec of \(id) has no %u or %U for a URL such as \(url): \(exec)"
         case .notURL(let text): "\(text) is neither a URL nor an absolute path"
         case .noFile(let path): "there is no file \(path)"
         case .noHandler(let what, let type):

@@ -45,7 +45,7 @@ struct ContestTests {
         }
 
         deinit {
-            for process in extent { kill(process.pid, SIGKILL) }
+            for process in extent { signal(SIGKILL, to: process) }
         }
     }
 

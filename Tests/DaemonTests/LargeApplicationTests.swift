@@ -48,17 +48,21 @@ struct LargeApplicationTests {
         "other calls are answered while an application is being stopped, and in the end all of it is stopped")
     func others() throws {
         #expect(all.count == Self.count + 1)
-        let call = try begin("Suspend")
-        try wait("the first stop") { stopped > 0 }
-        // The state changes when all are stopped. Until then, each answer comes between two pieces.
+        // On a busy machine this process may get the processor only when all are stopped.
         var answers = 0
-        while try client.state(path) == "background" { answers += 1 }
+        for _ in 0..<20 where answers < 2 {
+            answers = 0
+            let call = try begin("Suspend")
+            try wait("the first stop") { stopped > 0 }
+            // The state changes when all are stopped. Until then, each answer comes between two pieces.
+            while try client.state(path) == "background" { answers += 1 }
+            #expect(stopped == all.count)
+            _ = try call.waitForExit()
+            try client.application(path, "Resume")
+            try wait("the release") { stopped == 0 }
+            #expect(try client.state(path) == "background")
+        }
         #expect(answers > 1)
-        #expect(stopped == all.count)
-        _ = try call.waitForExit()
-        try client.application(path, "Resume")
-        try wait("the release") { stopped == 0 }
-        #expect(try client.state(path) == "background")
     }
 
     @Test("Resume in the middle of a stop leaves no process stopped")

@@ -71,9 +71,10 @@ struct PressureTests {
             try app.ask("allocate \(mebibytes)")
             try home?.take(app.pid)
             let suspension = byPolicy && !hasUnsavedChanges ? "automatic" : "manual"
-            let path = try app.register(
-                "org.example.\(name)",
-                "delegate=b:false,launch-mode=s:background,suspension=s:\(suspension)")
+            // If it registered itself, policy could stop it before it has read the answer.
+            let path = try client.register(
+                "org.example.\(name)", app.pid,
+                [("launch-mode", .string("background")), ("suspension", .string(suspension))])
             if hasUnsavedChanges {
                 try app.application(path, "SetUnsavedChanges b:true")
                 if byPolicy {

@@ -70,4 +70,30 @@ struct ToggleTests {
         try client.setFocus(child.pid)
         try client.wait(for: path, toBe: "active")
     }
+
+    @Test(
+        "the terminal in front stays if a multiplexer within it shows the caller",
+        .enabled(if: Programs.inPath("tmux") != nil && Programs.inPath("script") != nil, "needs tmux"))
+    func multiplexed() throws {
+        let go = daemon.bus.directory + "/go"
+        let result = daemon.bus.directory + "/result"
+        for fifo in [go, result] { mkfifo(fifo, 0o600) }
+        let call = "busctl call \(BusNames.service) \(BusNames.root) \(BusNames.manager) ToggleFocused 'a{sv}' 0"
+        // The name of the server's socket, in a directory of its own.
+        let tmux = "tmux -f /dev/null new-session 'read line <\(go); \(call) >\(result) 2>&1'"
+        let terminal = try Child(
+            "script", ["--quiet", "--command", tmux, "/dev/null"],
+            environment: [
+                "DBUS_SYSTEM_BUS_ADDRESS": daemon.bus.address, "TMUX_TMPDIR": daemon.bus.directory,
+                "TERM": "xterm", "TMUX": nil,
+            ])
+        let front = try client.register("org.example.Terminal", terminal.pid)
+        try client.setFocus(terminal.pid)
+        let answer = try Child("cat", [result])
+        let start = try Child("sh", ["-c", "echo >\(go)"])
+        while answer.advance() == nil { try client.settle() }
+        try start.waitForExit()
+        #expect(answer.output.contains("shows the caller's terminal"), "\(answer.output)")
+        #expect(try client.holds(front) == [])
+    }
 }

@@ -92,8 +92,8 @@ struct ExecTests {
         #expect(throws: DesktopFailure.remoteURL(id: "app", url: "file://host/a")) {
             try lines("true %F", ["file://host/a"])
         }
-        #expect(throws: DesktopFailure.remoteURL(id: "app", url: "http://a")) {
-            try lines("true", ["http://a"])
+        #expect(throws: DesktopFailure.takesNoURL(id: "app", exec: "true", url: "http://a")) {
+            try lines("true", ["b", "http://a"])
         }
         #expect(throws: DesktopFailure.notURL("a b")) { try lines("true %u", ["a b"]) }
     }

@@ -245,7 +245,17 @@ public final class Child {
     }
 
     private func failure(_ what: String) -> Failure {
-        Failure(description: "\(program) (\(pid)) \(what)\n--- output\n\(output)--- errors\n\(errors)")
+        Failure(
+            description: "\(program) (\(pid)) \(what)\n--- process\n\(standing)"
+                + "--- output\n\(output)--- errors\n\(errors)")
+    }
+
+    /// What the process does, or what it waits for (proc(5)).
+    private var standing: String {
+        ["stat", "wchan", "syscall", "cgroup", "stack"].map { name in
+            let text = try? String(contentsOfFile: "/proc/\(pid)/\(name)", encoding: .utf8)
+            return "\(name): \(text?.trimmingCharacters(in: .newlines) ?? "unknown")\n"
+        }.joined()
     }
 
     /// A descriptor that reaches its end when the process ends. The watching thread leaves the process to be reaped.

@@ -51,8 +51,14 @@ struct WaylandBoundaryTests {
         .enabled(if: Cage.isAvailable, Cage.whatIsMissing))
     func unsupported() throws {
         let cage = try Cage()
-        guard case .unsupported(let why)? = Self.failure(cage.display) else {
-            Issue.record("it has")
+        var failure: (any Error)?
+        do {
+            _ = try Watch.patiently { try ForeignToplevelObserver(display: cage.display) }
+        } catch {
+            failure = error
+        }
+        guard case .unsupported(let why)? = failure as? ObserverFailure else {
+            Issue.record("\(String(describing: failure))")
             return
         }
         #expect(why.contains("lacks zwlr_foreign_toplevel_manager_v1"))

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Linux
 
 /// The options of `Toggle` and `ToggleFocused`, each checked.
 struct ToggleOptions {
@@ -34,6 +35,14 @@ extension Daemon {
         guard !connection.lineage.contains(application.process) else {
             throw MethodError(
                 .notSuspendable, "The caller runs in application \(number): it would stop itself")
+        }
+        let client = proc.multiplexerClient(
+            within: application.process.identity, showing: connection.lineage.map(\.identity),
+            isForeign: table.isForeign)
+        if let client {
+            throw MethodError(
+                .notSuspendable,
+                "Application \(number) shows the caller's terminal (pid \(client)): it would be frozen with it")
         }
         try perform(
             .suspendUntilFocused(number, holder: connection.holder, minimizing: options.minimize))

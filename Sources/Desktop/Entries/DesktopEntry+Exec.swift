@@ -18,7 +18,12 @@ extension DesktopEntry {
         try checkTryExec(programs)
         guard let exec else { throw .nothingToStart(id: id) }
         var line = try ExecLine(exec, of: id)
-        if !urls.isEmpty, !line.takesFiles { line.arguments.append([.code(UInt8(ascii: "f"))]) }
+        if !urls.isEmpty, !line.takesFiles {
+            if let url = urls.first(where: { FileURL.scheme(of: $0) != nil && FileURL.path(of: $0) == nil }) {
+                throw .takesNoURL(id: id, exec: exec, url: url)
+            }
+            line.arguments.append([.code(UInt8(ascii: "f"))])
+        }
         try checkDirectory()
         var invocations: [Invocation] = []
         for urls in line.takesOneFile && urls.count > 1 ? urls.map({ [$0] }) : [urls] {

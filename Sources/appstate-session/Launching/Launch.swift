@@ -276,7 +276,7 @@ extension DesktopFailure {
         let name: ErrorName =
             switch self {
             case .noEntry, .hidden, .notApplication, .tryExecMissing: .noSuchApplication
-            case .brokenExec, .unknownFieldCode, .remoteURL, .notURL: .invalidArgs
+            case .brokenExec, .unknownFieldCode, .remoteURL, .takesNoURL, .notURL: .invalidArgs
             case .nothingToStart, .noTerminal: .notSupported
             case .unreadable, .programMissing, .directoryMissing, .noFile, .noHandler, .notStarted: .failed
             }

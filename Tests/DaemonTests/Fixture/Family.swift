@@ -33,9 +33,7 @@ final class Family {
 
     deinit {
         // SIGKILL ends stopped processes, too.
-        for process in all where (try? proc.identity(of: process.pid)) == process {
-            kill(process.pid, SIGKILL)
-        }
+        for process in all { signal(SIGKILL, to: process) }
     }
 
     var pid: Int32 { main.pid }

@@ -8,7 +8,7 @@ import TestSupport
 /// end when the herd is released, or when this process ends.
 final class Herd {
     /// The processes to be registered. Their shell reaps them.
-    let pids: [Int32]
+    let processes: [ProcessIdentity]
     private let shell: Child
     /// The processes read from this pipe, and end when it is closed.
     private let life: PipeEnds
@@ -43,9 +43,10 @@ final class Herd {
         close(life.takeRead())
         close(breath.takeWrite())
         try shell.waitForLine(containing: "complete")
-        pids = shell.output.split(separator: "\n").compactMap { line in
+        let proc = Proc()
+        processes = try shell.output.split(separator: "\n").compactMap { line in
             line.hasPrefix("pid ") ? Int32(line.dropFirst(4)) : nil
-        }
+        }.map { try proc.identity(of: $0) }
     }
 
     deinit {

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 
 /// Clients that do everything to many processes in random order, while witnesses keep their ledgers.
@@ -12,13 +13,14 @@ import TestSupport
 final class Soak {
     /// A process and its plan: the deeds that are done to it, from first to last.
     private final class Subject {
-        let pid: Int32
+        let process: ProcessIdentity
         var path = ""
         var plan: [Deed]
-        init(_ pid: Int32, _ plan: [Deed]) {
-            self.pid = pid
+        init(_ process: ProcessIdentity, _ plan: [Deed]) {
+            self.process = process
             self.plan = plan
         }
+        var pid: Int32 { process.pid }
     }
 
     private final class Actor {
@@ -62,10 +64,10 @@ final class Soak {
     /// test checks, before they end, that the announced states are the real ones.
     func round(of count: Int) throws {
         let herd = try Herd(count)
-        let subjects = herd.pids.map { pid in
+        let subjects = herd.processes.map { process in
             var plan = Deed.life.shuffled(using: &dice)
             if Bool.random(using: &dice) { plan += [Deed.ends.randomElement(using: &dice) ?? .kill] }
-            return Subject(pid, [.register] + plan)
+            return Subject(process, [.register] + plan)
         }
         try live(subjects)
         try settle()
@@ -75,7 +77,7 @@ final class Soak {
         }
         try live(subjects.filter { !$0.plan.isEmpty })
         // An unregistered process lives on, and a stopped process has not handled its SIGTERM.
-        for pid in herd.pids { kill(pid, SIGKILL) }
+        for process in herd.processes { signal(SIGKILL, to: process) }
         try wait("the last to be removed") { witnesses.allSatisfy(\.ledger.isClosed) }
         if !herd.disperse() { failures.append("a child of an application was left stopped") }
     }
@@ -98,8 +100,8 @@ final class Soak {
             }
             deeds += 1
             sinceBarrier += 1
-            if let signal = deed.signal {
-                kill(subject.pid, signal)
+            if let number = deed.signal {
+                signal(number, to: subject.process)
             } else {
                 try call(deed, on: subject, by: actor)
                 return

@@ -90,12 +90,23 @@ final class Display {
     func end() throws { try server.end() }
 
     /// A bare X server and its display: the lowest number that is free, if none is given.
+    ///
+    /// Xvfb binds its socket before it locks the number, and compositors do it the other way around. If both choose the
+    /// same number at once, Xvfb ends, and is started again.
     static func startServer(_ number: [String] = []) throws -> (Child, String) {
-        let told = try PipeEnds()
         let options = ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"]
-        let server = try Child("Xvfb", number + options, descriptors: [3: told.write])
-        close(told.takeWrite())
-        return (server, ":" + (try line(from: told.read, of: server)))
+        var attempts = 5
+        while true {
+            let told = try PipeEnds()
+            let server = try Child("Xvfb", number + options, descriptors: [3: told.write])
+            close(told.takeWrite())
+            attempts -= 1
+            do {
+                return (server, ":" + (try line(from: told.read, of: server)))
+            } catch where attempts > 0 {
+                try server.waitOrKill()
+            }
+        }
     }
 
     private static func start(_ manager: WindowManager, _ more: [String], on name: String) throws -> Child {
