@@ -78,8 +78,8 @@ struct ToggleTests {
         let go = daemon.bus.directory + "/go"
         let result = daemon.bus.directory + "/result"
         for fifo in [go, result] { mkfifo(fifo, 0o600) }
-        let call = "busctl call \(BusNames.service) \(BusNames.root) \(BusNames.manager) ToggleFocused 'a{sv}' 0"
-        // The name of the server's socket, in a directory of its own.
+        let call =
+            "busctl call \(BusNames.service) \(BusNames.root) \(BusNames.manager) ToggleFocused a{sv} 0"
         let tmux = "tmux -f /dev/null new-session 'read line <\(go); \(call) >\(result) 2>&1'"
         let terminal = try Child(
             "script", ["--quiet", "--command", tmux, "/dev/null"],

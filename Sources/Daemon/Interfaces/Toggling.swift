@@ -42,7 +42,7 @@ extension Daemon {
         if let client {
             throw MethodError(
                 .notSuspendable,
-                "Application \(number) shows the caller's terminal (pid \(client)): it would be frozen with it")
+                "Application \(number) shows the caller's terminal (pid \(client)), which would stop")
         }
         try perform(
             .suspendUntilFocused(number, holder: connection.holder, minimizing: options.minimize))

@@ -102,7 +102,8 @@ final class Display {
             close(told.takeWrite())
             attempts -= 1
             do {
-                return (server, ":" + (try line(from: told.read, of: server)))
+                let number = try line(from: told.read, of: server)
+                return (server, ":" + number)
             } catch where attempts > 0 {
                 try server.waitOrKill()
             }
