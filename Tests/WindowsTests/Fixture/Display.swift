@@ -104,7 +104,7 @@ final class Display {
             do {
                 let number = try line(from: told.read, of: server)
                 return (server, ":" + number)
-            } catch where attempts > 0 {
+            } catch  where attempts > 0 {
                 try server.waitOrKill()
             }
         }
