@@ -146,7 +146,8 @@ public final class Daemon {
         logind = BusPeer(Logind.name, bus: inquiries, journal: journal)
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
-            standings: standings, handed: handed, inhibitors: Inhibitors(logind: logind, now: { Self.now }))
+            standings: standings, hierarchy: hierarchy, handed: handed,
+            inhibitors: Inhibitors(logind: logind, now: { Self.now }))
         self.objections = objections
         stops = try Stops(
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },

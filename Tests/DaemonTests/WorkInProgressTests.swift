@@ -18,6 +18,23 @@ struct WorkInProgressTests {
         client = try daemon.subscriber()
     }
 
+    /// A transfer that pauses and goes on with SIGUSR1.
+    private static let transfer = """
+        goes = True
+        def pause(*_):
+            global goes
+            goes = not goes
+        signal.signal(signal.SIGUSR1, pause)
+        end = socket.create_server(("127.0.0.1", 0))
+        out = socket.create_connection(end.getsockname())
+        there = end.accept()[0]
+        print("on", flush=True)
+        while True:
+            if not goes: signal.pause(); continue
+            out.sendall(bytes(20000)); there.recv(20000, socket.MSG_WAITALL)
+            time.sleep(0.02)
+        """
+
     private func register(_ child: Child) throws -> String {
         try client.register("org.example.Busy", child.pid, [("suspension", .string("automatic"))])
     }
@@ -87,25 +104,7 @@ struct WorkInProgressTests {
     func network() throws {
         let transfer = try Child(
             Scripts.python,
-            [
-                "-c",
-                """
-                import signal, socket, sys, time
-                goes = True
-                def pause(*_):
-                    global goes
-                    goes = not goes
-                signal.signal(signal.SIGUSR1, pause)
-                end = socket.create_server(("127.0.0.1", 0))
-                out = socket.create_connection(end.getsockname())
-                there = end.accept()[0]
-                print("on", flush=True)
-                while True:
-                    if not goes: signal.pause(); continue
-                    out.sendall(bytes(20000)); there.recv(20000, socket.MSG_WAITALL)
-                    time.sleep(0.02)
-                """,
-            ])
+            ["-c", "import signal, socket, time\n" + Self.transfer])
         try transfer.waitForLine(containing: "on")
         let path = try register(transfer)
         try wait(for: .network, at: path)
@@ -116,6 +115,19 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "background")
         try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nNetworkRate=100M\n")
         try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "what an orphan in the application's unit does counts, because it would be frozen with the unit",
+        .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
+    func orphan() throws {
+        let unit = try UnitWithOrphan(Self.transfer)
+        try unit.main.waitForLine(containing: "on")
+        let path = try register(unit.main)
+        try wait(for: .network, at: path)
+        kill(unit.orphan, SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try unit.home.cgroup.isFrozen())
     }
 
     @Test(

@@ -67,13 +67,19 @@ struct ExtentLook: Sendable {
     let owner: UInt32
     /// The cgroup of the stop that is under way or complete, if there is one.
     let cgroup: Cgroup?
+    /// Where the cgroup is searched for that a stop would freeze.
+    let hierarchy: UnifiedHierarchy?
+    /// The daemon's own cgroup.
+    let daemon: Cgroup?
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
 
     func objections(_ work: Work) -> Objections {
+        // The number of processes is limited; what each of them has open is not.
+        var search = LookBudget()
+        var found = Objections(pids: Set(members { search.rest() }.map(\.pid)))
         var budget = LookBudget()
-        var found = Objections(pids: pids { budget.rest() })
         let pids = found.pids.sorted()
         do throws(LookLimit) {
             if let tracer = try proc.tracer(ofAny: pids, &budget) {
@@ -150,12 +156,22 @@ struct ExtentLook: Sendable {
         return (try? UnixSockets.haveUnread(members, proc: proc, handed: handed)) ?? true
     }
 
+    /// The processes that the stop has stopped or would stop: a process of the application's own unit belongs to it
+    /// even if its parents have ended.
     private func members(_ pause: @escaping () -> Void) -> [ProcessIdentity] {
-        Extent.members(of: main, proc: proc, pause: pause, isForeign: foreign.contains)
-    }
-
-    private func pids(_ pause: @escaping () -> Void) -> Set<Int32> {
-        Set(members(pause).map(\.pid)).union((try? cgroup?.processes()) ?? [])
+        guard let cgroup else {
+            return Extent.affected(
+                of: main, owner: owner, hierarchy: hierarchy, daemon: daemon, proc: proc, pause: pause,
+                isForeign: foreign.contains)
+        }
+        let members = Extent.members(of: main, proc: proc, pause: pause, isForeign: foreign.contains)
+        let known = Set(members.map(\.pid))
+        let others = ((try? cgroup.processes()) ?? []).filter { !known.contains($0) }
+        return members
+            + others.compactMap { pid in
+                pause()
+                return try? proc.identity(of: pid)
+            }
     }
 }
 
