@@ -20,6 +20,7 @@ public final class Daemon {
     let serviceManager: ServiceManager
     let processes: Processes
     let table: ApplicationTable
+    let units: Units
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
@@ -137,6 +138,7 @@ public final class Daemon {
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
         let hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core,
