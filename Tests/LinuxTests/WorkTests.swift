@@ -36,10 +36,15 @@ struct WorkTests {
         /// The names of all its processes.
         var programs: [String] { pids.compactMap { try? proc.stat($0).comm } }
 
-        func job() throws -> String? {
+        func job() throws -> String? { try number().flatMap { try? proc.stat($0).comm } }
+
+        func number() throws -> Int32? {
             var budget = LookBudget()
-            return try proc.foregroundJob(of: pids, &budget).flatMap { try? proc.stat($0).comm }
+            return try proc.foregroundJob(of: pids, &budget)
         }
+
+        /// Whether this is the number of none of its processes.
+        func isStrange(_ number: Int32?) -> Bool { number.map { !pids.contains($0) } ?? false }
     }
 
     @Test("a command that a shell or a script waits for is a job")
@@ -59,6 +64,61 @@ struct WorkTests {
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000 &\n")
         #expect(eventually { shell.programs.contains("sleep") })
         #expect(try eventually { try shell.job() == nil })
+    }
+
+    @Test(
+        "a shell that waits for its background jobs is a job, but not at its prompt",
+        arguments: [["bash", "--norc", "-i"], ["dash", "-i"]])
+    func waiting(_ command: [String]) throws {
+        let waiting = try Terminal(command, typing: "sleep 1000 & wait\n")
+        #expect(try eventually { try waiting.job() == command[0] })
+        let prompt = try Terminal(command, typing: "sleep 1000 &\n")
+        #expect(eventually { prompt.programs.contains("sleep") })
+        #expect(try eventually { try prompt.job() == nil })
+    }
+
+    @Test(
+        "a script that waits for its background jobs is a job, and so is the rest of a pipeline",
+        arguments: ["bash", "dash"])
+    func pipeline(_ shell: String) throws {
+        let script = try Terminal([shell, "-c", "sleep 1000 & wait"])
+        #expect(try eventually { try script.job() == "sleep" })
+        let pipeline = try Terminal([shell, "-i"], typing: "true | sleep 1000\n")
+        #expect(try eventually { try pipeline.job() == "sleep" })
+    }
+
+    @Test("a foreground process group of orphans is a job")
+    func orphans() throws {
+        let terminal = try Terminal([
+            python, "-c",
+            """
+            import os, signal
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            go, begin = os.pipe()
+            job = os.fork()
+            if job == 0:
+                os.setpgid(0, 0)
+                os.read(go, 1)
+                if os.fork() == 0:
+                    while True: signal.pause()
+                os._exit(0)
+            try: os.setpgid(job, job)
+            except OSError: pass
+            os.tcsetpgrp(0, job)
+            os.write(begin, b"x")
+            os.waitpid(job, 0)
+            while True: signal.pause()
+            """,
+        ])
+        var group: Int32?
+        defer { if let group, group > 1 { kill(-group, SIGKILL) } }
+        #expect(
+            try eventually {
+                group = try terminal.number()
+                return terminal.isStrange(group)
+            })
+        if let group, group > 1 { kill(-group, SIGKILL) }
+        #expect(try eventually { try terminal.number() == nil })
     }
 
     @Test("a session leader that computes is a job")
