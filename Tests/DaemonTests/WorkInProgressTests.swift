@@ -1,8 +1,12 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import LifeCycle
+import Linux
 import TestSupport
 import Testing
+
+@testable import Daemon
 
 /// Policy does not suspend an application that works, as far as the daemon can see it and the user's rule counts it.
 @Suite(
@@ -115,6 +119,97 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "background")
         try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nNetworkRate=100M\n")
         try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "writing above the configured rate prevents suspension until it ends",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func disk() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let copy = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, signal, sys, time
+                goes = True
+                def pause(*_):
+                    global goes
+                    goes = not goes
+                signal.signal(signal.SIGUSR1, pause)
+                file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+                print("on", flush=True)
+                while True:
+                    if not goes: signal.pause(); continue
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, bytes(100000), 0)
+                    time.sleep(0.02)
+                """, file,
+            ])
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=64K\n")
+        try copy.waitForLine(containing: "on")
+        let path = try register(copy)
+        try wait(for: .disk, at: path)
+        try count([.network, .terminalJob, .inhibitor], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.disk], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .disk, at: path)
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=1T\n")
+        try client.wait(for: path, toBe: "suspended")
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=64K\n")
+        try client.application(path, "Resume")
+        try wait(for: .disk, at: path)
+        copy.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "writing counts if it goes on, and not if it lasts for a moment",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func burst() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let writer = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, signal, sys
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+                count = 0
+                while True:
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, bytes(100000), 0)
+                    count += 1
+                    print("written", count, flush=True)
+                    signal.sigwait({signal.SIGUSR1})
+                """, file,
+            ])
+        try writer.waitForLine(containing: "written 1")
+        let proc = Proc()
+        let look = ExtentLook(
+            proc: proc, main: try proc.identity(of: writer.pid), owner: getuid(), cgroup: nil, hierarchy: nil,
+            daemon: nil, foreign: [], handed: HandedOver())
+        func found(_ earlier: WorkSample?) -> Objections {
+            look.objections(Work(kinds: [.disk], diskRate: 1, earlier: earlier))
+        }
+        let before = found(nil)
+        #expect(before.reasons.isEmpty && before.sample.written != nil)
+        #expect(found(before.sample).sample.isEmpty, "it has not written meanwhile")
+        writer.kill(SIGUSR1)
+        try writer.waitForLine(containing: "written 2")
+        let first = found(before.sample)
+        #expect(first.reasons.isEmpty && first.sample.hasWritten)
+        let rested = found(first.sample)
+        #expect(rested.reasons.isEmpty && rested.sample.isEmpty, "it wrote for a moment")
+        writer.kill(SIGUSR1)
+        try writer.waitForLine(containing: "written 3")
+        let second = found(first.sample)
+        #expect(second.reasons == ["disk: it writes 1 bytes per second or more"] && second.sample.isEmpty)
+        #expect(look.objections(Work(kinds: [.disk])).sample.isEmpty, "DiskRate=infinity")
     }
 
     @Test(

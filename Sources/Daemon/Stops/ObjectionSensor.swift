@@ -139,7 +139,7 @@ final class ObjectionSensor {
 
     /// The result of a look at its processes.
     ///
-    /// - Parameter earlier: the traffic of an earlier look, for `measuring`.
+    /// - Parameter earlier: the sample of an earlier look, for `measuring`.
     func look(
         at application: Registered, _ moment: LookMoment = .before, since earlier: WorkSample? = nil,
         isUrgent: Bool, within span: Microseconds, _ answer: @escaping (Answer) -> Void
@@ -172,6 +172,7 @@ final class ObjectionSensor {
     /// Determines which kinds of work count, in the current state.
     private func specify(_ work: inout Work, of number: ApplicationNumber) {
         work.networkRate = core.machine.settings.networkRate
+        work.diskRate = core.machine.settings.diskRate
         // An application that was stopped until now does not work: bytes that the kernel accepts for it are
         // not its own work.
         guard let known = core.application(number), !known.isStopped else { return }

@@ -10,7 +10,7 @@ final class UnitWithOrphan {
     let orphan: Int32
 
     static let isAvailable = TestCgroup.isAvailable && access(Scripts.python, X_OK) == 0
-    static let whatIsMissing = "needs root, a writable mount of cgroup2 and python3"
+    static let whatIsMissing = "needs root, a writable cgroup2 and python3"
 
     /// - Parameter work: what the orphan does once it has said its number, in Python.
     init(_ work: String = "while True: signal.pause()") throws {
