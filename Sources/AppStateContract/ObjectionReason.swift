@@ -3,6 +3,8 @@
 public enum ObjectionReason: String, Sendable, CaseIterable {
     /// It transfers more than `NetworkRate=` over TCP.
     case network
+    /// It writes more than `DiskRate=` to files.
+    case disk
     /// A command runs in the foreground of its terminal.
     case terminalJob = "terminal-job"
     /// It holds an inhibitor of systemd-logind against sleep, shutdown or idleness.

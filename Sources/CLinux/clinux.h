@@ -398,6 +398,23 @@ static inline int clinux_process_mrelease(int pidfd) {
     return clinux_result(clinux_syscall(__NR_process_mrelease, pidfd, 0));
 }
 
+// Whether a system call of this number waits for a child, or for any signal, as some shells wait for SIGCHLD. Each
+// architecture has its own numbers.
+static inline int clinux_waits_for_child(long number) {
+    switch (number) {
+#ifdef __NR_wait4
+    case __NR_wait4:
+#endif
+#ifdef __NR_rt_sigsuspend
+    case __NR_rt_sigsuspend:
+#endif
+    case __NR_waitid:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 // prctl(2) takes variable arguments; 15 is PR_SET_NAME, of the calling thread.
 static inline int clinux_set_thread_name(const char *name) {
     return clinux_result(clinux_syscall(__NR_prctl, 15, name, 0, 0, 0));

@@ -8,6 +8,8 @@ final class ApplicationTable {
     /// Processes at which an extent ends: the registered processes and the daemon itself.
     private(set) var foreign: Set<ProcessIdentity> = []
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
+    /// Differs after each change.
+    private(set) var version = 0
 
     init(proc: Proc) {
         if let own = try? proc.identity(of: getpid()) { foreign.insert(own) }
@@ -24,6 +26,7 @@ final class ApplicationTable {
     func isForeign(_ process: ProcessIdentity) -> Bool { foreign.contains(process) }
 
     func add(_ application: Registered) {
+        version += 1
         applications[application.number] = application
         numbers[application.process] = application.number
         foreign.insert(application.process)
@@ -31,6 +34,7 @@ final class ApplicationTable {
 
     func remove(_ number: ApplicationNumber) -> Registered? {
         guard let application = applications.removeValue(forKey: number) else { return nil }
+        version += 1
         // The process may have registered itself in place of this application.
         if numbers[application.process] == number {
             numbers[application.process] = nil

@@ -20,6 +20,7 @@ public final class Daemon {
     let serviceManager: ServiceManager
     let processes: Processes
     let table: ApplicationTable
+    let units: Units
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
@@ -30,6 +31,9 @@ public final class Daemon {
     let pressure: PressureSensor
     private let lowMemory: LowMemoryMonitor
     private let logind: BusPeer
+    let inhibitors: Inhibitors
+    /// Users whose applications may delay the machine's sleep.
+    let sleepDelays: Retries<UInt32>
     let sessions: SessionSensor
     let polkit: Polkit
     let gate: Gate
@@ -137,6 +141,7 @@ public final class Daemon {
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
         let hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core,
@@ -144,9 +149,12 @@ public final class Daemon {
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
         logind = BusPeer(Logind.name, bus: inquiries, journal: journal)
+        inhibitors = Inhibitors(logind: logind, now: { Self.now })
+        sleepDelays = try Retries(loop: loop, now: { Self.now }, background: background)
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
-            standings: standings, handed: handed, inhibitors: Inhibitors(logind: logind, now: { Self.now }))
+            standings: standings, hierarchy: hierarchy, handed: handed,
+            inhibitors: inhibitors)
         self.objections = objections
         stops = try Stops(
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
@@ -357,7 +365,8 @@ public final class Daemon {
     /// systemd freezes sessions for system sleep and thaws them after it. This also thaws cgroups that the
     /// daemon had frozen; they are frozen again here.
     private func slept(_ message: borrowing Message) {
-        guard (try? message.readBool()) == false else { return }
+        guard let begins = try? message.readBool() else { return }
+        if begins { return letDelayersRun() }
         if sensor.isDeaf { renewEvents() }
         sensor.rescan()
     }

@@ -190,8 +190,19 @@ extension Daemon {
             throw error
         }
         guard let number else { preconditionFailure("a registration answers with an application") }
+        takeInOrphans(of: number)
         return number
     }
+
+    /// Reports about processes of its unit whose parents have ended may have come before the registration.
+    private func takeInOrphans(of number: ApplicationNumber) {
+        guard let application = table[number] else { return }
+        let orphans = units.members(of: application, among: machine.strays(atMost: Self.mostStrays))
+        if !orphans.isEmpty { core.report(.joined(orphans, ProcessID(application.process))) }
+    }
+
+    /// The most processes that are examined at a registration.
+    private static let mostStrays = 128
 
     /// The launch options of the application that a process's own registration takes over or replaces.
     private func launchedAs(
@@ -346,7 +357,8 @@ extension Daemon {
         return ReportedProcess(lineage: lineage, user: user, session: session)
     }
 
-    /// A process that a caller names, with its ancestors, and its owner.
+    /// A process that a caller names, with its ancestors, and its owner. The main process of the application in whose own
+    /// unit the process is stands for ancestors that have ended.
     func namedProcess(
         _ pid: UInt32, depth: Int = 64
     ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
@@ -363,9 +375,14 @@ extension Daemon {
         guard stat.state != .zombie, stat.state != .dead, status.threadGroup == number else {
             throw MethodError(.noSuchProcess, gone)
         }
-        let lineage = proc.lineage(of: number, limit: depth).map(ProcessID.init)
+        var lineage = proc.lineage(of: number, limit: depth).map(ProcessID.init)
         let process = ProcessID(stat.identity)
-        return (lineage.first == process ? lineage : [process], status.owner.effective)
+        if lineage.first != process { lineage = [process] }
+        let user = status.owner.effective
+        if machine.owner(of: lineage) == nil, let main = units.main(around: number, of: user) {
+            lineage.append(ProcessID(main))
+        }
+        return (lineage, user)
     }
 
     /// Holds the processes of reports by pidfd while `body` passes those that still exist to the life cycle. Those that

@@ -40,6 +40,9 @@ public enum Fact: Equatable, Sendable {
     case pagedOut(ApplicationNumber, bytes: UInt64 = 0)
     /// `reclaim` found that it must not be ended, for example because it runs again.
     case spared(ApplicationNumber, String)
+    /// These processes, of which reports are remembered, belong to the application with this main process, although their
+    /// parents have ended: they are in its own unit.
+    case joined([ProcessID], ProcessID)
     /// The bus connection has ended.
     case disconnected(ConnectionName)
     /// logind: whether the session is in front and unlocked and, whether or not it is in front, whether its screen is

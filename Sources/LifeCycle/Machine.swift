@@ -145,6 +145,8 @@ public struct Machine: Equatable, Sendable {
             pagedOut(number, bytes)
         case .spared(let number, let why):
             spared(number, why)
+        case .joined(let processes, let main):
+            join(processes, main)
         case .disconnected(let connection):
             disconnected(connection)
         case .session(let key, let inFront, let isLocked):
@@ -319,6 +321,20 @@ public struct Machine: Equatable, Sendable {
     public func isConcerned(with process: ProcessID) -> Bool {
         numbers[process] != nil || windowsByProcess[process] != nil
             || exemptions.values.contains { $0[process] != nil }
+    }
+
+    /// Processes that belong to no application although reports about them are remembered: the first few.
+    public func strays(atMost most: Int) -> [ProcessID] {
+        var found: Set<ProcessID> = []
+        for window in windows.values where window.owner == nil {
+            if found.count >= most { break }
+            if let process = window.process { found.insert(process) }
+        }
+        for (process, exemption) in exemptions.values.joined() {
+            if found.count >= most { break }
+            if owner(of: exemption.lineage) == nil { found.insert(process) }
+        }
+        return found.sorted { $0.pid < $1.pid }
     }
 
     /// The objections to suspending an application, in words; empty: there are none (`CanSuspend`).

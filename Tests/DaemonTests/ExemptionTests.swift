@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -79,6 +80,50 @@ struct ExemptionTests {
         try daemon.start()
         #expect(try client.canSuspend(path) == ["reported audio"])
         #expect(try client.state(path) == "background")
+    }
+
+    @Test(
+        "a report about an orphan in the application's own unit counts for the application",
+        .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
+    func orphan() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let unit = try UnitWithOrphan()
+        let orphan = UInt32(unit.orphan)
+        // Before the registration.
+        try tell(client, [(orphan, "audio")])
+        let path = try client.register(
+            "org.example.Player", unit.main.pid, [("suspension", .string("automatic"))])
+        try client.settle()
+        #expect(try client.canSuspend(path) == ["reported audio"])
+        try tell(client, [])
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try unit.home.cgroup.isFrozen())
+        // After it.
+        try tell(client, [(orphan, "clipboard")])
+        try client.wait(for: path, toBe: "background")
+        #expect(try client.canSuspend(path) == ["reported clipboard"])
+        try tell(client, [])
+        try client.wait(for: path, toBe: "suspended")
+        try client.reporter("ReportDemand") { message in
+            try message.append(orphan)
+            try message.append("call")
+            try message.append(UInt32(0))
+        }
+        #expect(try client.explain(path)["last-demand"] == .string("call"))
+    }
+
+    @Test(
+        "a visible window of an orphan in the application's own unit keeps the application from being suspended",
+        .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
+    func orphansWindow() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let unit = try UnitWithOrphan()
+        try client.setFocus(unit.orphan)
+        let path = try client.register(
+            "org.example.Player", unit.main.pid, [("suspension", .string("automatic"))])
+        try client.wait(for: path, toBe: "active")
     }
 
     @Test("invalid exemptions are refused and change nothing")

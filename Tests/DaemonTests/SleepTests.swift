@@ -37,6 +37,39 @@ struct SleepTests {
         for path in paths + [late] { try client.wait(for: path, toBe: "suspended") }
     }
 
+    @Test("before the machine sleeps, the applications run that delay this, if policy has suspended them")
+    func delay() throws {
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n", policy: LoginStandIn.policy)
+        let client = try daemon.subscriber()
+        let logind = try LoginStandIn(daemon, client)
+        let children = try (0..<4).map { _ in try Child("sleep", ["1000"]) }
+        logind.inhibitors = [
+            ("shutdown:sleep", "delay", children[0].pid), ("shutdown", "delay", children[1].pid),
+            ("sleep", "delay", children[2].pid),
+        ]
+        let paths = try children.map {
+            try client.register("org.example.App", $0.pid, [("suspension", .string("automatic"))])
+        }
+        for path in paths { try client.wait(for: path, toBe: "suspended") }
+        try client.application(paths[2], "Suspend")
+
+        try logind.prepareForSleep(true)
+        try client.wait("the demand") { try client.explain(paths[0])["last-demand"] == .string("sleep") }
+        try client.wait("the edge") { client.edges(of: paths[0]).contains("suspended→background") }
+        for path in paths.dropFirst() {
+            #expect(try client.explain(path)["last-demand"] == nil && client.state(path) == "suspended")
+        }
+        // It gets a grace period, and is suspended again after it.
+        try client.wait(for: paths[0], toBe: "suspended")
+
+        // One that is taken at the last moment counts as well.
+        logind.inhibitors = [("sleep", "delay", children[3].pid)]
+        try logind.prepareForSleep(false)
+        try logind.prepareForSleep(true)
+        try client.wait("the demand") { try client.explain(paths[3])["last-demand"] == .string("sleep") }
+    }
+
     @Test("what the daemon had frozen and the wake-up has thawed is frozen again")
     func reasserted() throws {
         let daemon = try TestDaemon(policy: LoginStandIn.policy)

@@ -1,8 +1,12 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import LifeCycle
+import Linux
 import TestSupport
 import Testing
+
+@testable import Daemon
 
 /// Policy does not suspend an application that works, as far as the daemon can see it and the user's rule counts it.
 @Suite(
@@ -17,6 +21,23 @@ struct WorkInProgressTests {
             configuration: "[LifeCycle]\nBackgroundGraceSec=0\n", policy: LoginStandIn.policy)
         client = try daemon.subscriber()
     }
+
+    /// A transfer that pauses and goes on with SIGUSR1.
+    private static let transfer = """
+        goes = True
+        def pause(*_):
+            global goes
+            goes = not goes
+        signal.signal(signal.SIGUSR1, pause)
+        end = socket.create_server(("127.0.0.1", 0))
+        out = socket.create_connection(end.getsockname())
+        there = end.accept()[0]
+        print("on", flush=True)
+        while True:
+            if not goes: signal.pause(); continue
+            out.sendall(bytes(20000)); there.recv(20000, socket.MSG_WAITALL)
+            time.sleep(0.02)
+        """
 
     private func register(_ child: Child) throws -> String {
         try client.register("org.example.Busy", child.pid, [("suspension", .string("automatic"))])
@@ -87,25 +108,7 @@ struct WorkInProgressTests {
     func network() throws {
         let transfer = try Child(
             Scripts.python,
-            [
-                "-c",
-                """
-                import signal, socket, sys, time
-                goes = True
-                def pause(*_):
-                    global goes
-                    goes = not goes
-                signal.signal(signal.SIGUSR1, pause)
-                end = socket.create_server(("127.0.0.1", 0))
-                out = socket.create_connection(end.getsockname())
-                there = end.accept()[0]
-                print("on", flush=True)
-                while True:
-                    if not goes: signal.pause(); continue
-                    out.sendall(bytes(20000)); there.recv(20000, socket.MSG_WAITALL)
-                    time.sleep(0.02)
-                """,
-            ])
+            ["-c", "import signal, socket, time\n" + Self.transfer])
         try transfer.waitForLine(containing: "on")
         let path = try register(transfer)
         try wait(for: .network, at: path)
@@ -116,6 +119,110 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "background")
         try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nNetworkRate=100M\n")
         try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "writing above the configured rate prevents suspension until it ends",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func disk() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let copy = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, signal, sys, time
+                goes = True
+                def pause(*_):
+                    global goes
+                    goes = not goes
+                signal.signal(signal.SIGUSR1, pause)
+                file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+                print("on", flush=True)
+                while True:
+                    if not goes: signal.pause(); continue
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, bytes(100000), 0)
+                    time.sleep(0.02)
+                """, file,
+            ])
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=64K\n")
+        try copy.waitForLine(containing: "on")
+        let path = try register(copy)
+        try wait(for: .disk, at: path)
+        try count([.network, .terminalJob, .inhibitor], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.disk], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .disk, at: path)
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=1T\n")
+        try client.wait(for: path, toBe: "suspended")
+        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=64K\n")
+        try client.application(path, "Resume")
+        try wait(for: .disk, at: path)
+        copy.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "writing counts if it goes on, and not if it lasts for a moment",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func burst() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let writer = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, signal, sys
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+                count = 0
+                while True:
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, bytes(100000), 0)
+                    count += 1
+                    print("written", count, flush=True)
+                    signal.sigwait({signal.SIGUSR1})
+                """, file,
+            ])
+        try writer.waitForLine(containing: "written 1")
+        let proc = Proc()
+        let look = ExtentLook(
+            proc: proc, main: try proc.identity(of: writer.pid), owner: getuid(), cgroup: nil, hierarchy: nil,
+            daemon: nil, foreign: [], handed: HandedOver())
+        func found(_ earlier: WorkSample?) -> Objections {
+            look.objections(Work(kinds: [.disk], diskRate: 1, earlier: earlier))
+        }
+        let before = found(nil)
+        #expect(before.reasons.isEmpty && before.sample.written != nil)
+        #expect(found(before.sample).sample.isEmpty, "it has not written meanwhile")
+        writer.kill(SIGUSR1)
+        try writer.waitForLine(containing: "written 2")
+        let first = found(before.sample)
+        #expect(first.reasons.isEmpty && first.sample.hasWritten)
+        let rested = found(first.sample)
+        #expect(rested.reasons.isEmpty && rested.sample.isEmpty, "it wrote for a moment")
+        writer.kill(SIGUSR1)
+        try writer.waitForLine(containing: "written 3")
+        let second = found(first.sample)
+        #expect(second.reasons == ["disk: it writes 1 bytes per second or more"] && second.sample.isEmpty)
+        #expect(look.objections(Work(kinds: [.disk])).sample.isEmpty, "DiskRate=infinity")
+    }
+
+    @Test(
+        "what an orphan in the application's unit does counts, because it would be frozen with the unit",
+        .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
+    func orphan() throws {
+        let unit = try UnitWithOrphan(Self.transfer)
+        try unit.main.waitForLine(containing: "on")
+        let path = try register(unit.main)
+        try wait(for: .network, at: path)
+        kill(unit.orphan, SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+        #expect(try unit.home.cgroup.isFrozen())
     }
 
     @Test(

@@ -267,6 +267,31 @@ struct RealCgroupExtentTests {
                 == .refused(.stranger(stat.identity, parent: stat.parent, session: stat.session)))
     }
 
+    @Test("a stop affects an orphan in the application's unit, but not one in another cgroup")
+    func affected() throws {
+        let base = try #require(TestCgroup.base)
+        for (name, isUnit) in [("app-affected-\(getpid()).scope", true), ("affected-\(getpid())", false)] {
+            let own = try TestCgroup(name, below: base)
+            let child = try Child(python: "say('on'); sys.stdin.readline()\n" + doubleForkScript)
+            _ = try child.line()
+            try own.take(child.pid)
+            child.tell("")
+            let orphan = try child.numbers()[0]
+            let main = try proc.identity(of: child.pid)
+            #expect(eventually { !proc.lineage(of: orphan).contains(main) })
+            let found = Extent.affected(
+                of: main, owner: geteuid(), hierarchy: own.cgroup.hierarchy, daemon: nil, proc: proc
+            ) { _ in false }
+            #expect(found.first == main)
+            #expect(found.map(\.pid).contains(orphan) == isUnit, "\(name)")
+            let other = try proc.identity(of: orphan)
+            let others = Extent.affected(
+                of: main, owner: geteuid(), hierarchy: own.cgroup.hierarchy, daemon: nil, proc: proc
+            ) { $0 == other }
+            #expect(!others.contains(other), "an application of its own")
+        }
+    }
+
     @Test("a child of another user, and a directory of another user, are refused")
     func owners() throws {
         let own = try TestCgroup()

@@ -36,10 +36,15 @@ struct WorkTests {
         /// The names of all its processes.
         var programs: [String] { pids.compactMap { try? proc.stat($0).comm } }
 
-        func job() throws -> String? {
+        func job() throws -> String? { try number().flatMap { try? proc.stat($0).comm } }
+
+        func number() throws -> Int32? {
             var budget = LookBudget()
-            return try proc.foregroundJob(of: pids, &budget).flatMap { try? proc.stat($0).comm }
+            return try proc.foregroundJob(of: pids, &budget)
         }
+
+        /// Whether this is the number of none of its processes.
+        func isStrange(_ number: Int32?) -> Bool { number.map { !pids.contains($0) } ?? false }
     }
 
     @Test("a command that a shell or a script waits for is a job")
@@ -59,6 +64,61 @@ struct WorkTests {
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000 &\n")
         #expect(eventually { shell.programs.contains("sleep") })
         #expect(try eventually { try shell.job() == nil })
+    }
+
+    @Test(
+        "a shell that waits for its background jobs is a job, but not at its prompt",
+        arguments: [["bash", "--norc", "-i"], ["dash", "-i"]])
+    func waiting(_ command: [String]) throws {
+        let waiting = try Terminal(command, typing: "sleep 1000 & wait\n")
+        #expect(try eventually { try waiting.job() == command[0] })
+        let prompt = try Terminal(command, typing: "sleep 1000 &\n")
+        #expect(eventually { prompt.programs.contains("sleep") })
+        #expect(try eventually { try prompt.job() == nil })
+    }
+
+    @Test(
+        "a script that waits for its background jobs is a job, and so is the rest of a pipeline",
+        arguments: ["bash", "dash"])
+    func pipeline(_ shell: String) throws {
+        let script = try Terminal([shell, "-c", "sleep 1000 & wait"])
+        #expect(try eventually { try script.job() == "sleep" })
+        let pipeline = try Terminal([shell, "-i"], typing: "true | sleep 1000\n")
+        #expect(try eventually { try pipeline.job() == "sleep" })
+    }
+
+    @Test("a foreground process group of orphans is a job")
+    func orphans() throws {
+        let terminal = try Terminal([
+            python, "-c",
+            """
+            import os, signal
+            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            go, begin = os.pipe()
+            job = os.fork()
+            if job == 0:
+                os.setpgid(0, 0)
+                os.read(go, 1)
+                if os.fork() == 0:
+                    while True: signal.pause()
+                os._exit(0)
+            try: os.setpgid(job, job)
+            except OSError: pass
+            os.tcsetpgrp(0, job)
+            os.write(begin, b"x")
+            os.waitpid(job, 0)
+            while True: signal.pause()
+            """,
+        ])
+        var group: Int32?
+        defer { if let group, group > 1 { kill(-group, SIGKILL) } }
+        #expect(
+            try eventually {
+                group = try terminal.number()
+                return terminal.isStrange(group)
+            })
+        if let group, group > 1 { kill(-group, SIGKILL) }
+        #expect(try eventually { try terminal.number() == nil })
     }
 
     @Test("a session leader that computes is a job")
@@ -112,6 +172,54 @@ struct WorkTests {
         #expect(NetworkTraffic(of: [sender.pid], owner: getuid() + 1).isEmpty)
         #expect(before.rate(since: before) == 0)
         #expect(before.rate(since: NetworkTraffic()) == 0)
+    }
+
+    @Test(
+        "bytes written to files are counted once, those of ended children too, but not what goes into a pipe",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func written() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let writer = try Child(
+            python: """
+                def write():
+                    with open("\(file)", "wb") as file: file.write(bytes(400000))
+                child = 0
+                for line in sys.stdin:
+                    if line == "pipe\\n": os.write(os.pipe()[1], bytes(60000))
+                    if line == "write\\n": write()
+                    if line == "fork\\n":
+                        there, here = os.pipe()
+                        child = os.fork()
+                        if child == 0:
+                            write()
+                            os.write(here, b"x")
+                            while True: signal.pause()
+                        os.read(there, 1)
+                    if line == "wait\\n":
+                        os.kill(child, signal.SIGKILL)
+                        os.waitpid(child, 0)
+                    say(child)
+                """)
+        func look(_ word: String, _ others: [Int32] = []) throws -> (WrittenBytes, child: Int32) {
+            writer.tell(word)
+            let child = try writer.numbers()[0]
+            return (WrittenBytes(of: [writer.pid] + others), child)
+        }
+        let begin = try look("nothing").0
+        let piped = try look("pipe").0
+        #expect(piped.sum == begin.sum && piped.rate(since: begin) == 0)
+        let once = try look("write").0
+        #expect(once.sum >= begin.sum + 400_000 && once.rate(since: piped) > 0)
+        #expect(once.rate(since: once) == 0 && begin.rate(since: once) == 0)
+        let child = try look("fork").child
+        let both = WrittenBytes(of: [writer.pid, child])
+        #expect(both.sum >= once.sum + 400_000)
+        #expect(both.rate(since: once) > 0, "a new process")
+        let ended = try look("wait", [child]).0
+        #expect(ended.sum >= both.sum, "what the child had written is its parent's now")
+        #expect(ended.rate(since: both) == 0)
+        #expect(WrittenBytes(of: [child]).sum == 0)
     }
 
     @Test("a truncated answer about a connection is ignored")

@@ -83,6 +83,7 @@ public struct Configuration {
                 Row("DrainEverySec", .span, \.settings.drainEvery),
                 Row("DrainForSec", .finiteSpan, \.settings.drainFor),
                 Row("NetworkRate", .rate, \.settings.networkRate),
+                Row("DiskRate", .rate, \.settings.diskRate),
                 Row("TerminateGraceSec", .span, \.settings.terminateGrace),
                 Row("LaunchTimeoutSec", .span, \.settings.launchTimeout),
                 Row("LaunchTimeoutAction", .choice, \.settings.launchTimeoutAction),

@@ -1,7 +1,8 @@
 import AppStateBus
 import LifeCycle
 
-/// The processes that keep the machine from sleep, shutdown or idleness: logind's `ListInhibitors`.
+/// The processes that keep the machine from sleep, shutdown or idleness, or that delay its sleep: logind's
+/// `ListInhibitors`.
 final class Inhibitors {
     struct Inhibitor: Sendable, Equatable {
         /// The process that requested it. An inhibitor may outlive that process, so the number may belong to
@@ -12,32 +13,51 @@ final class Inhibitors {
         let what: String
     }
 
+    private struct Lists {
+        /// In the mode `block`.
+        var blocks: [Inhibitor] = []
+        /// Those of sleep, in the mode `delay`.
+        var sleepDelays: [Inhibitor] = []
+    }
+
     private let logind: BusPeer
     private let now: () -> Microseconds
-    private var waiting: [([Inhibitor]) -> Void] = []
+    private var waiting: [(Lists) -> Void] = []
     private var question: Slot?
-    private var last: (list: [Inhibitor], time: Microseconds)?
+    private var last: (lists: Lists, time: Microseconds)?
 
     /// How long an answer is valid, because many applications may be examined together.
     private static let validity: Microseconds = 1_000_000
     /// A logind that takes longer counts as having no inhibitors.
     private static let patience: Microseconds = 1_000_000
-    /// The most inhibitors of one user that are kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
+    /// The most inhibitors of one user and one mode that are kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
     private static let mostOfUser = 64
     /// A longer answer is not read: any user can make logind write any text into it.
     private static let mostBytes = 256 << 10
-    private static let kinds: Set<Substring> = ["sleep", "shutdown", "idle"]
+    private static let sleep: Substring = "sleep"
+    private static let kinds: Set<Substring> = [sleep, "shutdown", "idle"]
 
     init(logind: BusPeer, now: @escaping () -> Microseconds) {
         self.logind = logind
         self.now = now
     }
 
-    /// The present inhibitors; none if there is no logind, or it does not answer. `answer` is called once, later or at
-    /// once.
+    /// The inhibitors that prevent sleep, shutdown or idleness, as they were within the last second; none if there is no
+    /// logind, or it does not answer. `answer` is called once, later or at once.
     func read(_ answer: @escaping ([Inhibitor]) -> Void) {
-        guard logind.owner != nil else { return answer([]) }
-        if let last, now() < last.time + Self.validity { return answer(last.list) }
+        if let last, logind.owner != nil, now() < last.time + Self.validity {
+            return answer(last.lists.blocks)
+        }
+        ask { answer($0.blocks) }
+    }
+
+    /// The same for those that delay sleep, as they are now.
+    func readSleepDelays(_ answer: @escaping ([Inhibitor]) -> Void) {
+        ask { answer($0.sleepDelays) }
+    }
+
+    private func ask(_ answer: @escaping (Lists) -> Void) {
+        guard logind.owner != nil else { return answer(Lists()) }
         waiting.append(answer)
         if question != nil { return }
         do {
@@ -45,19 +65,19 @@ final class Inhibitors {
                 Logind.path, Logind.manager, "ListInhibitors", timeout: Self.patience
             ) { [weak self] reply in
                 let rows = try? Self.rows(in: reply)
-                self?.answered(rows.map { Self.inhibitors(of: $0) } ?? [])
+                self?.answered(rows.map { Self.lists(of: $0) } ?? Lists())
             }
         } catch {
-            answered([])
+            answered(Lists())
         }
     }
 
-    private func answered(_ list: [Inhibitor]) {
+    private func answered(_ lists: Lists) {
         question = nil
-        last = (list, now())
+        last = (lists, now())
         let waiting = waiting
         self.waiting = []
-        for answer in waiting { answer(list) }
+        for answer in waiting { answer(lists) }
     }
 
     private struct Row {
@@ -65,6 +85,8 @@ final class Inhibitors {
         let mode: String
         let user: UInt32
         let pid: UInt32
+
+        var kinds: [Substring] { what.split(separator: ":") }
     }
 
     /// `a(ssssuu)`: what, who, why, mode, user, process.
@@ -88,12 +110,17 @@ final class Inhibitors {
         return Row(what: what, mode: mode, user: user, pid: try reply.readUInt32())
     }
 
-    /// An inhibitor that only delays is left out, because it prevents nothing.
-    private static func inhibitors(of rows: [Row]) -> [Inhibitor] {
+    /// An inhibitor that only delays is not among the blocks, because it prevents nothing.
+    private static func lists(of rows: [Row]) -> Lists {
+        Lists(
+            blocks: first(of: rows) { $0.mode.hasPrefix("block") && !kinds.isDisjoint(with: $0.kinds) },
+            sleepDelays: first(of: rows) { $0.mode == "delay" && $0.kinds.contains(sleep) })
+    }
+
+    private static func first(of rows: [Row], where isMeant: (Row) -> Bool) -> [Inhibitor] {
         var counts: [UInt32: Int] = [:]
         return rows.filter { row in
-            guard row.mode.hasPrefix("block"), !kinds.isDisjoint(with: row.what.split(separator: ":"))
-            else { return false }
+            guard isMeant(row) else { return false }
             counts[row.user, default: 0] += 1
             return counts[row.user, default: 0] <= mostOfUser
         }.map { Inhibitor(pid: Int32(truncatingIfNeeded: $0.pid), user: $0.user, what: $0.what) }

@@ -13,7 +13,7 @@ enum LookSubject: Hashable, Sendable {
 enum LookMoment: Hashable, Sendable {
     /// Before a stop.
     case before
-    /// The same, a moment after the first look, to measure what the application has transferred meanwhile.
+    /// The same, a moment after an earlier look, to measure what the application has done meanwhile.
     case measuring
     /// After a stop. Kinds of work are not examined, because no process works.
     case standing
@@ -43,8 +43,13 @@ struct WorkSample: Sendable {
     var traffic = NetworkTraffic()
     /// nil if its use of the processor does not count.
     var processorTime: ProcessorTime?
+    /// nil if it does not count what it writes, or if it has never written enough.
+    var written: WrittenBytes?
+    /// It wrote much between the two looks before. A program that saves its state does so for a moment; one that
+    /// copies or exports something goes on.
+    var hasWritten = false
 
-    var isEmpty: Bool { traffic.isEmpty && processorTime == nil }
+    var isEmpty: Bool { traffic.isEmpty && processorTime == nil && written == nil }
 }
 
 /// What counts as work of an application.
@@ -53,6 +58,8 @@ struct Work: Sendable {
     var kinds: Set<ObjectionReason> = []
     /// The bytes per second from which a transfer counts; nil: none does.
     var networkRate: UInt64?
+    /// The bytes per second from which writing counts; nil: it does not.
+    var diskRate: UInt64?
     var inhibitors: [Inhibitors.Inhibitor] = []
     /// Whether it was needed a short while ago, so that it counts whether it computes.
     var isAnswering = false
@@ -67,13 +74,19 @@ struct ExtentLook: Sendable {
     let owner: UInt32
     /// The cgroup of the stop that is under way or complete, if there is one.
     let cgroup: Cgroup?
+    /// Where the cgroup is searched for that a stop would freeze.
+    let hierarchy: UnifiedHierarchy?
+    /// The daemon's own cgroup.
+    let daemon: Cgroup?
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
 
     func objections(_ work: Work) -> Objections {
+        // The number of processes is limited; what each of them has open is not.
+        var search = LookBudget()
+        var found = Objections(pids: Set(members { search.rest() }.map(\.pid)))
         var budget = LookBudget()
-        var found = Objections(pids: pids { budget.rest() })
         let pids = found.pids.sorted()
         do throws(LookLimit) {
             if let tracer = try proc.tracer(ofAny: pids, &budget) {
@@ -122,6 +135,15 @@ struct ExtentLook: Sendable {
         {
             found.reasons.append("demand: it was needed, and still computes")
         }
+        guard let limit = work.diskRate, let now = sample.written, let before = earlier.written,
+            now.rate(since: before) >= limit
+        else { return }
+        if earlier.hasWritten {
+            found.reasons.append(
+                "\(ObjectionReason.disk.rawValue): it writes \(limit) bytes per second or more")
+        } else {
+            found.sample = WorkSample(written: now, hasWritten: true)
+        }
     }
 
     /// An application that was needed counts as working while it uses a tenth of a processor: an application
@@ -130,11 +152,21 @@ struct ExtentLook: Sendable {
 
     private func sample(_ work: Work, of pids: [Int32], _ budget: inout LookBudget) -> WorkSample {
         var sample = WorkSample()
-        if work.kinds.contains(.network), work.networkRate != nil {
+        // A later look measures what the one before has begun to measure.
+        if work.kinds.contains(.network), work.networkRate != nil, work.earlier?.traffic.isEmpty != true {
             sample.traffic = NetworkTraffic(
                 of: pids, owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
         }
-        if work.isAnswering { sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() }) }
+        if work.isAnswering, work.earlier == nil || work.earlier?.processorTime != nil {
+            sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() })
+        }
+        if work.kinds.contains(.disk), let limit = work.diskRate,
+            work.earlier == nil || work.earlier?.written != nil
+        {
+            let written = WrittenBytes(of: pids, proc: proc, rest: { budget.rest() })
+            // One that has written less in its whole life was never as fast for a second.
+            if written.sum >= limit { sample.written = written }
+        }
         return sample
     }
 
@@ -150,12 +182,22 @@ struct ExtentLook: Sendable {
         return (try? UnixSockets.haveUnread(members, proc: proc, handed: handed)) ?? true
     }
 
+    /// The processes that the stop has stopped or would stop: a process of the application's own unit belongs to it
+    /// even if its parents have ended.
     private func members(_ pause: @escaping () -> Void) -> [ProcessIdentity] {
-        Extent.members(of: main, proc: proc, pause: pause, isForeign: foreign.contains)
-    }
-
-    private func pids(_ pause: @escaping () -> Void) -> Set<Int32> {
-        Set(members(pause).map(\.pid)).union((try? cgroup?.processes()) ?? [])
+        guard let cgroup else {
+            return Extent.affected(
+                of: main, owner: owner, hierarchy: hierarchy, daemon: daemon, proc: proc, pause: pause,
+                isForeign: foreign.contains)
+        }
+        let members = Extent.members(of: main, proc: proc, pause: pause, isForeign: foreign.contains)
+        let known = Set(members.map(\.pid))
+        let others = ((try? cgroup.processes()) ?? []).filter { !known.contains($0) }
+        return members
+            + others.compactMap { pid in
+                pause()
+                return try? proc.identity(of: pid)
+            }
     }
 }
 

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import LifeCycle
 import Linux
 
@@ -13,6 +14,8 @@ final class ObjectionSensor {
     private let table: ApplicationTable
     private let standings: Standings
     private let handed: HandedOver
+    private let hierarchy: UnifiedHierarchy?
+    private let ownCgroup: Cgroup?
     private let loop: EventLoop
     private let now: () -> Microseconds
     private let inhibitors: Inhibitors
@@ -32,7 +35,8 @@ final class ObjectionSensor {
 
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
-        table: ApplicationTable, standings: Standings, handed: HandedOver, inhibitors: Inhibitors
+        table: ApplicationTable, standings: Standings, hierarchy: UnifiedHierarchy?, handed: HandedOver,
+        inhibitors: Inhibitors
     ) throws {
         self.loop = loop
         self.now = now
@@ -42,6 +46,8 @@ final class ObjectionSensor {
         self.table = table
         self.standings = standings
         self.handed = handed
+        self.hierarchy = hierarchy
+        ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         looks = try Looks(loop: loop, name: "appstated-look", now: now, share: share)
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
             core.report(.objected($0, $1))
@@ -133,7 +139,7 @@ final class ObjectionSensor {
 
     /// The result of a look at its processes.
     ///
-    /// - Parameter earlier: the traffic of an earlier look, for `measuring`.
+    /// - Parameter earlier: the sample of an earlier look, for `measuring`.
     func look(
         at application: Registered, _ moment: LookMoment = .before, since earlier: WorkSample? = nil,
         isUrgent: Bool, within span: Microseconds, _ answer: @escaping (Answer) -> Void
@@ -166,6 +172,7 @@ final class ObjectionSensor {
     /// Determines which kinds of work count, in the current state.
     private func specify(_ work: inout Work, of number: ApplicationNumber) {
         work.networkRate = core.machine.settings.networkRate
+        work.diskRate = core.machine.settings.diskRate
         // An application that was stopped until now does not work: bytes that the kernel accepts for it are
         // not its own work.
         guard let known = core.application(number), !known.isStopped else { return }
@@ -191,7 +198,7 @@ final class ObjectionSensor {
         table[number].map {
             ExtentLook(
                 proc: proc, main: $0.process, owner: $0.user, cgroup: $0.suspender.frozen,
-                foreign: table.foreign, handed: handed)
+                hierarchy: hierarchy, daemon: ownCgroup, foreign: table.foreign, handed: handed)
         }
     }
 

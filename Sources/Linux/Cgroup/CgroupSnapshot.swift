@@ -52,6 +52,8 @@ struct CgroupLook {
     private var above: Int32?
     /// The position of each of the three loops.
     private var next = (member: 0, line: 0, process: 0)
+    /// The processes of the application's extent that were found so far, parents first.
+    var extent: [ProcessIdentity] { walk.found }
 
     init(at cgroup: Cgroup, main: ProcessIdentity) {
         self.cgroup = cgroup

@@ -268,8 +268,7 @@ public final class Suspender {
         if let begun = self.search, begun.here == here, now < begun.touched + Search.patience {
             search = begun
         } else {
-            var candidates = [here]
-            if let unit = here.applicationUnit, unit != here { candidates.insert(unit, at: 0) }
+            let candidates = here.candidates
             if let judged, candidates.contains(judged.cgroup),
                 judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
             {

@@ -1,7 +1,14 @@
+import CLinux
+import Glibc
+
 extension Proc {
-    /// A process that works in the foreground of a terminal whose session one of `pids` leads: a command that a shell
-    /// waits for, the command of a script, or a leader that computes. A leader alone that waits, such as a shell at its
-    /// prompt or an editor, does not count. nil: there is no such process.
+    /// A process, or a process group, that works in the foreground of a terminal whose session one of `pids` leads:
+    ///
+    /// - a command that a shell waits for, or the command of a script, even if it is an orphan;
+    /// - the leader itself, if it computes, waits for a disk, or waits for one of its children: the `wait` of a shell.
+    ///
+    /// A leader alone that waits for something else, such as a shell at its prompt or an editor, does not count, and
+    /// neither do the background jobs of a shell at its prompt. nil: there is no such process.
     ///
     /// Throws a `LookLimit` when the budget is spent.
     public func foregroundJob(
@@ -9,23 +16,60 @@ extension Proc {
     ) throws(LookLimit) -> Int32? {
         var leaders: [Int32: Stat] = [:]
         var others: [Stat] = []
+        var parents: Set<Int32> = []
         for pid in pids {
             try budget.openFile()
-            guard let stat = try? stat(pid), stat.terminal != 0 else { continue }
+            guard let stat = try? stat(pid), !stat.isZombie else { continue }
+            parents.insert(stat.parent)
+            if stat.terminal == 0 { continue }
             if stat.session == pid { leaders[pid] = stat } else { others.append(stat) }
         }
-        for leader in leaders.values where leader.isInForeground && leader.state == .running {
-            return leader.pid
-        }
         for other in others
-        where other.isInForeground && leaders[other.session]?.terminal == other.terminal && !other.isZombie {
+        where other.isInForeground && leaders[other.session]?.terminal == other.terminal {
             return other.pid
         }
+        for leader in leaders.values.sorted(by: { $0.pid < $1.pid }) {
+            if leader.isInForeground {
+                if try isAtWork(leader, &budget) { return leader.pid }
+                try budget.openFile()
+                if parents.contains(leader.pid), waitsForChildren(leader.pid) { return leader.pid }
+            } else if Self.hasMembers(leader.foreground) {
+                // The parents of its processes have ended, so that they are not among `pids`.
+                return leader.foreground
+            }
+        }
         return nil
+    }
+
+    /// Whether one of its threads computes or waits for a disk at this moment.
+    private func isAtWork(_ leader: Stat, _ budget: inout LookBudget) throws(LookLimit) -> Bool {
+        if leader.state.isWork { return true }
+        for thread in (try? threads(of: leader.pid)) ?? [] where thread != leader.pid {
+            try budget.openFile()
+            if (try? stat(ofThread: thread, in: leader.pid))?.state.isWork == true { return true }
+        }
+        return false
+    }
+
+    /// Whether the leading thread is in wait4(2) or waitid(2), or in rt_sigsuspend(2), in which some shells wait for
+    /// SIGCHLD (`/proc/PID/syscall`, proc_pid_syscall(5)). A prompt waits in read(2), select(2) or poll(2). False if
+    /// that cannot be determined.
+    private func waitsForChildren(_ pid: Int32) -> Bool {
+        let call = try? readOnce(pid, "syscall") { $0.signed32() }
+        return call.map { clinux_waits_for_child(Int($0)) != 0 } ?? false
+    }
+
+    /// Whether a process group exists, with processes of any user.
+    private static func hasMembers(_ group: Int32) -> Bool {
+        group > 1 && (kill(-group, 0) == 0 || errno == EPERM)
     }
 }
 
 extension Proc.Stat {
     fileprivate var isInForeground: Bool { foreground == group }
     fileprivate var isZombie: Bool { state == .zombie || state == .dead }
+}
+
+extension Proc.Stat.State {
+    fileprivate var isWork: Bool { self == .running || self == .diskSleep }
 }

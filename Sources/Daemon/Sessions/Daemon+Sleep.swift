@@ -1,0 +1,35 @@
+import LifeCycle
+import Linux
+
+extension Daemon {
+    /// The `last-demand` of an application that delays the machine's sleep.
+    private static let sleepDemand = "sleep"
+
+    /// The machine is about to sleep. An application that delays this until it is ready must run to become ready, or
+    /// the machine waits for it in vain (InhibitDelayMaxSec= of logind.conf(5)).
+    func letDelayersRun() {
+        inhibitors.readSleepDelays { [weak self] list in
+            guard let self else { return }
+            for (user, delays) in Dictionary(grouping: list, by: \.user)
+            where table.all.contains(where: { $0.user == user }) {
+                letRun(Set(delays.map(\.pid)).sorted(), of: user)
+            }
+        }
+    }
+
+    /// One process at a time: a user may have many, far below many others.
+    private func letRun(_ pids: [Int32], of user: UInt32) {
+        var rest = pids[...]
+        sleepDelays.work(on: user, of: user) { [weak self] in
+            guard let self, let pid = rest.popFirst() else { return .settled }
+            // An inhibitor may outlive its process: the number may be another user's process by now.
+            if let process = try? namedProcess(UInt32(bitPattern: pid)),
+                (try? proc.status(pid).owner.isWholly(user)) == true,
+                let number = machine.owner(of: process.lineage), core.application(number)?.user == user
+            {
+                core.report(.needed(number, Self.sleepDemand))
+            }
+            return rest.isEmpty ? .settled : .soon
+        }
+    }
+}

@@ -1,0 +1,93 @@
+import LifeCycle
+import Linux
+
+/// Which application a process belongs to whose parents have ended: every process in an application's own unit belongs
+/// to that application (`CgroupExtent`).
+final class Units {
+    private let proc: Proc
+    private let hierarchy: UnifiedHierarchy?
+    private let table: ApplicationTable
+    private let now: () -> Microseconds
+    private var known = Known()
+
+    /// The units of one user's applications.
+    private struct Known {
+        var user: UInt32?
+        var version = 0
+        var time: Microseconds = 0
+        var applications: [Cgroup: [ProcessIdentity]] = [:]
+        /// The main processes that were asked for; nil: the unit is not one application's own.
+        var mains: [Cgroup: ProcessIdentity?] = [:]
+    }
+
+    /// For a user with more applications nothing is found: each takes some ten microseconds to examine.
+    private static let mostApplications = 128
+    /// A unit with more applications belongs to none of them.
+    private static let mostOfUnit = 2
+    /// The most ancestors that are examined.
+    private static let mostAncestors = 8
+    /// How long the answers are valid, because a reporter may name many processes at once.
+    private static let validity: Microseconds = 100_000
+
+    init(
+        proc: Proc, hierarchy: UnifiedHierarchy?, table: ApplicationTable,
+        now: @escaping () -> Microseconds
+    ) {
+        self.proc = proc
+        self.hierarchy = hierarchy
+        self.table = table
+        self.now = now
+    }
+
+    /// The main process of the user's application in whose own unit a process is; nil: there is none.
+    func main(around pid: Int32, of user: UInt32) -> ProcessIdentity? {
+        guard let unit = unit(of: pid) else { return nil }
+        return main(of: unit, user)
+    }
+
+    /// Those of some processes that are in the application's own unit.
+    func members(of application: Registered, among others: [ProcessID]) -> [ProcessID] {
+        guard !others.isEmpty, let unit = unit(of: application.process.pid),
+            main(of: unit, application.user) == application.process
+        else { return [] }
+        return others.filter {
+            unit == self.unit(of: $0.pid) && (try? proc.identity(of: $0.pid)) == $0.identity
+        }
+    }
+
+    private func unit(of pid: Int32) -> Cgroup? {
+        guard let hierarchy else { return nil }
+        return (try? Cgroup.of(pid, in: hierarchy, proc: proc))?.applicationUnit
+    }
+
+    private func main(of unit: Cgroup, _ user: UInt32) -> ProcessIdentity? {
+        if known.user != user || known.version != table.version || now() >= known.time + Self.validity {
+            known = Known(
+                user: user, version: table.version, time: now(), applications: applications(of: user))
+        }
+        if let found = known.mains[unit] { return found }
+        let inside = known.applications[unit] ?? []
+        let own = inside.count > Self.mostOfUnit ? [] : inside.filter { isOwn(unit, of: $0) }
+        let main = own.count == 1 ? own[0] : nil
+        known.mains[unit] = .some(main)
+        return main
+    }
+
+    private func applications(of user: UInt32) -> [Cgroup: [ProcessIdentity]] {
+        var found: [Cgroup: [ProcessIdentity]] = [:]
+        let applications = table.all.filter { $0.user == user }
+        guard applications.count <= Self.mostApplications else { return found }
+        for application in applications {
+            if let unit = unit(of: application.process.pid) {
+                found[unit, default: []].append(application.process)
+            }
+        }
+        return found
+    }
+
+    /// A process that descends from another one in the unit was started there, from a terminal for example.
+    private func isOwn(_ unit: Cgroup, of main: ProcessIdentity) -> Bool {
+        let above = proc.lineage(of: main.pid, limit: Self.mostAncestors + 1).dropFirst()
+        return !above.contains { self.unit(of: $0.pid) == unit }
+    }
+}
