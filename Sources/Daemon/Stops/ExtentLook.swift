@@ -70,6 +70,7 @@ struct ExtentLook: Sendable {
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
+    let datagrams: DatagramCounter
 
     func objections(_ work: Work) -> Objections {
         var budget = LookBudget()
@@ -132,7 +133,9 @@ struct ExtentLook: Sendable {
         var sample = WorkSample()
         if work.kinds.contains(.network), work.networkRate != nil {
             sample.traffic = NetworkTraffic(
-                of: pids, owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
+                of: pids, owner: owner, proc: proc, handed: handed,
+                // The earlier sample goes on counting.
+                counter: work.earlier == nil ? datagrams : nil, rest: { budget.rest() })
         }
         if work.isAnswering { sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() }) }
         return sample

@@ -13,6 +13,7 @@ final class ObjectionSensor {
     private let table: ApplicationTable
     private let standings: Standings
     private let handed: HandedOver
+    private let datagrams: DatagramCounter
     private let loop: EventLoop
     private let now: () -> Microseconds
     private let inhibitors: Inhibitors
@@ -42,10 +43,16 @@ final class ObjectionSensor {
         self.table = table
         self.standings = standings
         self.handed = handed
+        datagrams = DatagramCounter(handed: handed)
         looks = try Looks(loop: loop, name: "appstated-look", now: now, share: share)
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
             core.report(.objected($0, $1))
         }
+    }
+
+    /// Whether transfers over UDP are detected, in words; nil: this was not needed yet.
+    var datagramDetection: String? {
+        datagrams.failure.map { "none: \($0)" } ?? (datagrams.isOpen ? "counted" : nil)
     }
 
     /// The kernel's events do not cover some CPU.
@@ -191,7 +198,7 @@ final class ObjectionSensor {
         table[number].map {
             ExtentLook(
                 proc: proc, main: $0.process, owner: $0.user, cgroup: $0.suspender.frozen,
-                foreign: table.foreign, handed: handed)
+                foreign: table.foreign, handed: handed, datagrams: datagrams)
         }
     }
 
