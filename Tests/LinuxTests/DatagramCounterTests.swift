@@ -18,7 +18,8 @@ struct DatagramCounterTests {
         let cookie: UInt64
 
         init(_ family: Int32 = AF_INET) throws {
-            number = socket(family, Int32(SOCK_DGRAM.rawValue), 0)
+            // No child of another test may have it.
+            number = socket(family, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
             guard number >= 0 else { throw Trouble("socket: \(errno)") }
             var address = sockaddr_storage()
             address.ss_family = sa_family_t(family)
