@@ -174,6 +174,24 @@ struct WorkInProgressTests {
     }
 
     @Test(
+        "without the programs for UDP, Explain says so, and TCP counts alone",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func noDatagrams() throws {
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
+            withoutCapabilities: try Capabilities.allBut(Capabilities.ofUnit()))
+        let client = try daemon.subscriber()
+        let transfer = try Child(Scripts.python, ["-c", Self.sender])
+        try transfer.waitForLine(containing: "on")
+        let path = try client.register("org.example.Busy", transfer.pid, [("suspension", .string("automatic"))])
+        try client.wait(for: path, toBe: "suspended")
+        guard case .string(let detection)? = try client.explain(path)["udp-detection"] else {
+            throw TestFailure("Explain has no udp-detection")
+        }
+        #expect(detection.hasPrefix("none: "))
+    }
+
+    @Test(
         "computing prevents suspension only if the application was needed, and until it rests"
     )
     func answering() throws {
