@@ -9,7 +9,7 @@ public enum ExemptionReason: String, Sendable, CaseIterable {
     case selection
     /// It owns a well-known name on the session bus, and its callers would wait.
     case busName = "bus-name"
-    /// It plays sound.
+    /// It plays or records sound.
     case audio
     /// It prevents the session from becoming idle, sleeping or ending, through a service of the session bus.
     case inhibitor
