@@ -348,8 +348,12 @@ final class Agent {
 
     /// A process that has ended is not exempt, even if another process has its number by now.
     private func reportExemptions() {
+        var representatives = Representatives(proc, registered: registered)
         exemptions?.report(
-            exempt.mapValues { Set($0.filter { (try? proc.identity(of: $0.pid)) == $0 }.map(\.pid)) })
+            exempt.mapValues { processes in
+                let alive = processes.filter { (try? proc.identity(of: $0.pid)) == $0 }
+                return alive.reduce(into: Set<Int32>()) { $0.formUnion(representatives.of($1.pid)) }
+            })
     }
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
@@ -359,6 +363,7 @@ final class Agent {
         let isKnown = registry?.isKnown == true
         adoption.learn(isKnown ? entries : nil)
         watchConnections(of: isKnown ? Set(suspended) : [])
+        reportExemptions()
         report()
     }
 
