@@ -13,6 +13,8 @@ public enum ExemptionReason: String, Sendable, CaseIterable {
     case audio
     /// It prevents the session from becoming idle, sleeping or ending, through a service of the session bus.
     case inhibitor
+    /// It has windows, and does not let the session agent inspect it: most of what may need it would not be noticed.
+    case unwatched
 
     /// Whether a reporter may use this word as a reason: `[a-z0-9-]{1,64}`.
     public static func isValid(_ word: String) -> Bool {

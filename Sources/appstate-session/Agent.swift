@@ -285,6 +285,7 @@ final class Agent {
         let focused = observer?.windows.filter(\.focused).compactMap(\.process) ?? []
         front.note(Set(focused), at: loop.now)
         guard !isSilent else { return }
+        noteUnwatched()
         let windows = observer.map { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
@@ -298,6 +299,15 @@ final class Agent {
                 configuration, to: entries, with: windows ?? [], onBattery: power?.isBattery ?? false)
             commands?.apply(rules?.commands ?? [:])
         }
+    }
+
+    /// Finds the applications whose processes do not let the agent inspect them. What needs an application mostly
+    /// arrives through its descriptors, so such an application would not be resumed when it is needed. Where users may
+    /// inspect no process, this is no reason: all applications are alike.
+    private func noteUnwatched() {
+        let owners = observer?.windows.filter { !$0.isShared }.compactMap(\.process) ?? []
+        let refusing = registered.union(owners).filter(proc.refusesInspection)
+        tell(.unwatched, refusing.isEmpty || !proc.usersMayInspect ? [] : refusing)
     }
 
     private func minimize(_ windows: [UInt64]) {

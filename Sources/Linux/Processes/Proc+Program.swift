@@ -25,6 +25,27 @@ extension Proc {
         return path.hasSuffix(Self.deleted) ? String(path.dropLast(Self.deleted.count)) : path
     }
 
+    /// Whether the kernel does not let us inspect the process, and so its sockets (ptrace(2), "Ptrace access mode
+    /// checking"): it is another user's, or not dumpable (prctl(2), `PR_SET_DUMPABLE`).
+    public func refusesInspection(of pid: Int32) -> Bool {
+        do throws(KernelFailure) {
+            _ = try target(ofExecutable: pid)
+            return false
+        } catch {
+            return error.errno == EACCES || error.errno == EPERM
+        }
+    }
+
+    /// Whether users may inspect their own processes as a debugger does: the sysctl `kernel.yama.ptrace_scope` is 0, or
+    /// the kernel has none.
+    public var usersMayInspect: Bool {
+        do throws(KernelFailure) {
+            return try TextFile.read("\(root)/sys/kernel/yama/ptrace_scope").hasBytes(prefix: "0")
+        } catch {
+            return error.isNoSuchFile
+        }
+    }
+
     private static let deleted = " (deleted)"
 
     private func target(ofExecutable pid: Int32) throws(KernelFailure) -> String {
