@@ -16,7 +16,8 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case input
     /// Another client pastes text that was selected in it.
     case paste
-    /// The user has clicked one of its notifications, or pressed one of its global shortcuts.
+    /// The user has clicked one of its notifications or replied to it, pressed one of its global shortcuts or a media
+    /// key, or answered a dialog that the desktop has shown for it.
     case action
     /// The session manager asks whether the session may end.
     case sessionEnd = "session-end"

@@ -194,6 +194,33 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.action])
     }
 
+    @Test(
+        "replies to notifications, media keys and answers of the portal are actions as well",
+        arguments: [
+            "org.freedesktop.Notifications.NotificationReplied",
+            "org.gnome.SettingsDaemon.MediaKeys.MediaPlayerKeyPressed",
+            "org.freedesktop.portal.Request.Response",
+        ], [false, true])
+    func moreActions(_ signal: String, toAll: Bool) throws {
+        let calls = try Calls(SessionBus())
+        let (application, desktop) = try calls.twoConnections()
+        let name = application.uniqueName
+        let dot = try #require(signal.lastIndex(of: "."))
+        calls.follow([getpid()])
+        // It is seen from the moment the monitor is connected.
+        try calls.wait("the action") {
+            let message = try desktop.newSignal(
+                path: "/desktop", interface: String(signal[..<dot]),
+                member: String(signal[signal.index(after: dot)...]), to: toAll ? nil : name)
+            try message.append(UInt32(7))
+            try desktop.send(message)
+            try desktop.flush()
+            return !calls.seen.isEmpty
+        }
+        #expect(Set(calls.seen) == [[getpid(), getpid()]])
+        #expect(Set(calls.reasons) == [.action])
+    }
+
     @Test("a bus that lets no client monitor calls is reported as such")
     func refused() throws {
         let calls = try Calls(
