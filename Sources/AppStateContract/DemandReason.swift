@@ -1,6 +1,6 @@
 /// Why the session agent reports that an application is needed. Other reporters may have reasons of their own.
 public enum DemandReason: String, Sendable, CaseIterable {
-    /// Another process calls it on the session bus.
+    /// Another process calls it on the session bus, the system bus or the bus of accessibility.
     case call
     /// Its program was started again.
     case start

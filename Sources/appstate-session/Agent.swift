@@ -192,7 +192,10 @@ final class Agent {
 
     private func watchConnections() {
         do {
-            connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid, reason in
+            connections = try ConnectionWatch(
+                loop: loop, journal: journal,
+                sessionBus: DisplayServer.sessionBus.flatMap(DisplayServer.socket(ofBus:))
+            ) { [unowned self] pid, reason in
                 demands?.report(pid, reason, by: 0)
             } full: { [unowned self] in
                 hide($0)
