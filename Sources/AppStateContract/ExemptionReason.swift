@@ -2,7 +2,8 @@
 public enum ExemptionReason: String, Sendable, CaseIterable {
     /// The command that the user has configured to run before its suspension has not succeeded (yet).
     case command
-    /// It owns the clipboard: an application that pastes requests the data from it.
+    /// It owns the clipboard: an application that pastes requests the data from it. Or it manages the clipboard: an
+    /// application that exits hands the data over to it.
     case clipboard
     /// Text in it was selected a short while ago (X11's primary selection): an application that pastes
     /// requests the data from it.
