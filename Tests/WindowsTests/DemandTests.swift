@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import Systemd
 import TestSupport
 import Testing
@@ -301,6 +302,59 @@ struct DemandTests {
         let third = try Child("sleep", ["1000"])
         try starts.wait(for: [first.pid, third.pid])
         #expect(starts.seen.filter { $0[1] == second.pid }.count == 1)
+    }
+
+    /// Puts another file in the place of a program, as an upgrade does: it is made beside it and then renamed.
+    private func replace(_ program: String) throws {
+        try Programs.copy(#require(Programs.inPath("sleep")), to: program + ".new")
+        try #require(rename(program + ".new", program) == 0)
+    }
+
+    @Test(
+        "a start of the file that has taken the program's place is seen, no matter when it did",
+        arguments: [false, true])
+    func upgrade(before: Bool) throws {
+        let bus = try SessionBus()
+        let program = bus.directory + "/program"
+        try replace(program)
+        let starts = try Starts()
+        let first = try Child(program, ["1000"])
+        if before { try replace(program) }
+        starts.follow([first.pid])
+        if !before { try replace(program) }
+        let second = try Child(program, ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        // Once more: the first process still runs a file that has no name any more.
+        try replace(program)
+        let third = try Child(program, ["1000"])
+        try starts.wait(for: [first.pid, third.pid])
+        starts.follow([])
+        let fourth = try Child(program, ["1000"])
+        for _ in 0..<20 { try starts.loop.runOnce(timeout: 10_000) }
+        #expect(!starts.seen.contains { $0[1] == fourth.pid })
+    }
+
+    @Test("a second start of an AppImage is seen, although its program is mounted elsewhere each time")
+    func appImage() throws {
+        let bus = try SessionBus()
+        let image = bus.directory + "/Program.AppImage"
+        try replace(image)
+        // As the image's own program does: it mounts the image, and executes a program on the mount.
+        func mounted(_ number: Int) throws -> String {
+            let directory = bus.directory + "/.mount_Progra\(number)"
+            mkdir(directory, 0o755)
+            try replace(directory + "/program")
+            return directory + "/program"
+        }
+        let starts = try Starts()
+        let first = try Child(try mounted(1), ["1000"], environment: ["APPIMAGE": image])
+        try #require(Proc().appImage(of: first.pid) == image)
+        starts.follow([first.pid])
+        let other = try Child(try mounted(2), ["1000"], environment: ["APPIMAGE": "/other"])
+        let second = try Child(image, ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        #expect(starts.seen == [[first.pid, second.pid]])
+        withExtendedLifetime(other) {}
     }
 
     @Test("a script is recognised by its own file, not by its interpreter's")

@@ -20,7 +20,7 @@ extension Proc {
     }
 
     /// The same; if the file was removed or replaced meanwhile, the path that it had.
-    func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
+    public func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
         let path = try target(ofExecutable: pid)
         return path.hasSuffix(Self.deleted) ? String(path.dropLast(Self.deleted.count)) : path
     }
@@ -46,7 +46,30 @@ extension Proc {
         }
     }
 
+    /// The AppImage from which the process was started; nil if it was not. It is `APPIMAGE` in the environment of
+    /// a process whose program is on an AppImage's mount: each start mounts the image at another path.
+    ///
+    /// The kernel reads the environment from the process's own memory.
+    public func appImage(of pid: Int32) -> String? {
+        guard let program = try? target(ofExecutable: pid) else { return nil }
+        let parts = program.split(separator: "/")
+        let isImage = parts.contains {
+            $0.hasBytes(prefix: ".mount_") || $0.hasBytes(prefix: "appimage_extracted_")
+        }
+        guard isImage, let text = try? TextFile.read(path(pid, "environ")) else { return nil }
+        let name = "APPIMAGE="
+        let value = text.split(separator: "\0").first { $0.hasBytes(prefix: name) }.map {
+            String(Substring($0.utf8.dropFirst(name.utf8.count)))
+        }
+        return value.flatMap { $0.hasBytes(prefix: "/") ? $0 : nil }
+    }
+
     private static let deleted = " (deleted)"
+
+    /// Whether the file of the program was removed or replaced.
+    public func isReplaced(_ pid: Int32) throws(KernelFailure) -> Bool {
+        try target(ofExecutable: pid).hasSuffix(Self.deleted)
+    }
 
     private func target(ofExecutable pid: Int32) throws(KernelFailure) -> String {
         let path = path(pid, "exe")
