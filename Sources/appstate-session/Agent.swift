@@ -29,6 +29,8 @@ final class Agent {
     private let proc = Proc()
     private var sessionNames: SessionNames?
     private var calls: CallWatch?
+    /// A monitor of the session bus sees calls to suspended applications.
+    private var seesCalls = true
     private var starts: StartWatch?
     private var connections: ConnectionWatch?
     private var sessionEnd: SessionEndWatch?
@@ -169,6 +171,8 @@ final class Agent {
         do {
             calls = try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
                 sessionNames = nil
+                seesCalls = isSeen
+                connections?.inspectsSessionBus = !isSeen
                 if isSeen { tell(.busName, []) } else { watchSessionNames(at: address) }
             } needed: { [unowned self] pid, reason, caller in
                 demands?.report(pid, reason, by: caller)
@@ -200,6 +204,7 @@ final class Agent {
             } full: { [unowned self] in
                 hide($0)
             }
+            connections?.inspectsSessionBus = !seesCalls
             connections?.watch(Set(suspended), among: registered)
         } catch {
             journal.log(.notice, "connections to suspended applications are not watched: \(error)")

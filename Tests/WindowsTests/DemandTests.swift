@@ -574,6 +574,38 @@ struct DemandTests {
         try station.wait(for: path, toBe: "suspended")
     }
 
+    @Test(
+        "a call on a session bus that lets no client monitor calls resumes a suspended application",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"),
+        .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
+    func callWithoutMonitor() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let session = try SessionBus(policy: "<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>")
+        let station = try Station(configuration: Self.impatient)
+        try station.startAgent(
+            environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
+        let application = try Child(
+            "gdbus", ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
+        try application.waitForLine(containing: "Monitoring")
+        let caller = try Bus.open(address: session.address)
+        let name = try #require(
+            try caller.call(caller.newDriverCall("ListNames")).readStrings().first {
+                $0.hasPrefix(":") && (try? caller.credentials(of: $0).pid) == application.pid
+            })
+        let path = try station.register("org.example.Service", application.pid, suspension: "automatic")
+        try station.wait(for: path, toBe: "suspended")
+        // It may run meanwhile, because an X server that answers late counts as grabbed.
+        try station.wait("the call") {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.example.Service", member: "Do")
+            try caller.send(call)
+            try caller.flush()
+            return try station.lastDemand(of: path) == "call"
+        }
+    }
+
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 
     @Test(

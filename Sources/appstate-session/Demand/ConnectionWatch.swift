@@ -20,6 +20,16 @@ final class ConnectionWatch {
     private let full: (_ pid: Int32) -> Void
     private let timeToRun: UInt64
     private let sessionBus: String?
+    /// Whether calls on the session bus are looked for as well, because no monitor sees them.
+    var inspectsSessionBus = false {
+        didSet {
+            guard inspectsSessionBus != oldValue else { return }
+            for case (let pid, _?) in watched {
+                leave(pid)
+                look(pid)
+            }
+        }
+    }
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
@@ -64,7 +74,7 @@ final class ConnectionWatch {
         init(of socket: SocketCopy) {
             self =
                 switch socket.role {
-                case .connected(to: let service) where UnreadEvents(service: service) == .bus: .bus
+                case .connected(to: let service) where ConnectionWatch.events(of: service) == .bus: .bus
                 case .connected, .fuse: .connected
                 case .listening: .listening
                 case .accepted: .accepted
@@ -143,7 +153,7 @@ final class ConnectionWatch {
 
     private func look(_ pid: Int32) {
         let foreign = registered.subtracting([pid])
-        let (proc, sessionBus) = (proc, sessionBus)
+        let (proc, sessionBus, inspectsSessionBus) = (proc, sessionBus, inspectsSessionBus)
         let submission = worker.submit(pid) {
             guard let main = try? proc.identity(of: pid) else { return .found([], waiting: [:]) }
             let members = Extent.members(of: main, proc: proc) { foreign.contains($0.pid) }
@@ -156,7 +166,12 @@ final class ConnectionWatch {
             do throws(KernelFailure) {
                 let sockets = try SocketCopy.of(
                     pids.sorted(), atMost: Self.mostSockets,
-                    connectedTo: { $0 != sessionBus && UnreadEvents(service: $0) != nil }, proc: proc)
+                    connectedTo: { service in
+                        if service == sessionBus || service.contains(Self.sessionProxy) {
+                            return inspectsSessionBus
+                        }
+                        return UnreadEvents(service: service) != nil
+                    }, proc: proc)
                 var waiting: [SocketCopy.ID: DemandReason] = [:]
                 for socket in sockets { waiting[socket.id] = Self.reason(of: socket) }
                 return .found(sockets, waiting: waiting)
@@ -167,6 +182,12 @@ final class ConnectionWatch {
         if submission == .accepted { watched[pid] = .some(nil) } else { fail(pid, "\(submission)") }
     }
 
+    /// In the name of the socket of a Flatpak's proxy for the session bus.
+    private static let sessionProxy = "/.dbus-proxy/session-bus-proxy-"
+
+    /// What a service sends. Of those that are asked for, only the session bus has any other name.
+    private static func events(of service: String) -> UnreadEvents { UnreadEvents(service: service) ?? .bus }
+
     /// The demand that is pending in a socket. May block indefinitely.
     private static func reason(of socket: SocketCopy) -> DemandReason? {
         switch socket.role {
@@ -174,7 +195,7 @@ final class ConnectionWatch {
         // The end of the connection is not urgent.
         case .accepted: return socket.waiting > 0 ? .connection : nil
         case .connected(to: let service):
-            guard let events = UnreadEvents(service: service) else { return nil }
+            let events = Self.events(of: service)
             var request: UnreadEvents.Request?
             let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
                 request = events.request(in: bytes)
@@ -202,7 +223,7 @@ final class ConnectionWatch {
 
     private static func mostWaiting(in socket: SocketCopy) -> Int? {
         guard case .connected(let service) = socket.role else { return nil }
-        return UnreadEvents(service: service)?.mostWaiting
+        return Self.events(of: service).mostWaiting
     }
 
     private func fail(_ pid: Int32, _ why: String) {
