@@ -1,6 +1,6 @@
 /// Why the session agent reports that an application is needed. Other reporters may have reasons of their own.
 public enum DemandReason: String, Sendable, CaseIterable {
-    /// Another process calls it on the session bus.
+    /// Another process calls it on the session bus, the system bus or the bus of accessibility.
     case call
     /// Its program was started again.
     case start
@@ -16,7 +16,8 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case input
     /// Another client pastes text that was selected in it.
     case paste
-    /// The user has clicked one of its notifications, or pressed one of its global shortcuts.
+    /// The user has clicked one of its notifications or replied to it, pressed one of its global shortcuts or a media
+    /// key, or answered a dialog that the desktop has shown for it.
     case action
     /// The session manager asks whether the session may end.
     case sessionEnd = "session-end"

@@ -5,6 +5,9 @@ public enum Selection: Sendable, CaseIterable {
     case clipboard
     /// Selected data: X11's `PRIMARY`.
     case primary
+    /// The duty to keep copied data when its owner ends: X11's `CLIPBOARD_MANAGER`. An application that exits hands its
+    /// data over to that selection's owner, and waits for it (freedesktop.org, "Clipboard Manager").
+    case clipboardManager
 }
 
 /// Watches which processes own the selections of a display server, without polling.

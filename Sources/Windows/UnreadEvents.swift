@@ -1,5 +1,5 @@
-/// The data that a display server or a session manager has sent to a stopped client, and that the client has
-/// not read.
+/// The data that a display server, a session manager or a message bus has sent to a stopped client, and that the
+/// client has not read.
 ///
 /// The client had read all earlier events completely, so the first byte begins an event. If it had not, a
 /// request may be missed, or detected by mistake.
@@ -8,6 +8,8 @@ public enum UnreadEvents: Sendable {
     case x11
     /// The X Session Management Protocol, by which session managers ask clients to save their state and to end.
     case xsmp
+    /// A message bus (D-Bus) that is not the session's: the system bus, or that of accessibility.
+    case bus
 
     /// A server's request to its client.
     public enum Request: Sendable {
@@ -19,17 +21,26 @@ public enum UnreadEvents: Sendable {
         case paste
         /// To save its state, or to exit.
         case endOfSession
+        /// A method call of another client of the bus.
+        case call
     }
 
     /// - Parameter service: the name of the server's socket, as in `sun_path` of unix(7); nil for a socket of another
     ///   kind of service. Wayland servers are named `wayland-N` (wl_display_add_socket_auto), X servers
-    ///   `.X11-unix/XN` (X(7)), session managers `.ICE-unix/PID` (libICE).
+    ///   `.X11-unix/XN` (X(7)), session managers `.ICE-unix/PID` (libICE). Buses are named `system_bus_socket` (D-Bus
+    ///   specification, "Well-known Message Bus Instances") and `at-spi/bus_N` (at-spi2-core), and a Flatpak's proxies
+    ///   `.dbus-proxy/system-bus-proxy-XXXXXX` and `.dbus-proxy/a11y-bus-proxy-XXXXXX`.
     public init?(service: String) {
         let parts = service.split(separator: "/")
         guard let last = parts.last else { return nil }
         switch parts.dropLast().last {
         case ".X11-unix": self = .x11
         case ".ICE-unix": self = .xsmp
+        case "at-spi": self = .bus
+        case ".dbus-proxy":
+            guard last.hasPrefix("system-bus-proxy-") || last.hasPrefix("a11y-bus-proxy-") else { return nil }
+            self = .bus
+        case _ where last == "system_bus_socket": self = .bus
         default:
             guard last.hasPrefix("wayland-") else { return nil }
             self = .wayland
@@ -45,7 +56,7 @@ public enum UnreadEvents: Sendable {
     public var mostWaiting: Int? {
         switch self {
         case .wayland: 2_048
-        case .x11, .xsmp: nil
+        case .x11, .xsmp, .bus: nil
         }
     }
 
@@ -67,6 +78,7 @@ public enum UnreadEvents: Sendable {
     private var headerSize: Int {
         switch self {
         case .wayland, .xsmp: 8
+        case .bus: 16
         case .x11: 32
         }
     }
@@ -75,6 +87,11 @@ public enum UnreadEvents: Sendable {
     private func size(_ event: UnsafeRawBufferPointer) -> Int? {
         switch self {
         case .xsmp: return nil
+        case .bus:
+            guard let fields = Self.fields(of: event), let body = Self.number(in: event, at: 4),
+                body <= 1 << 27
+            else { return nil }
+            return (Self.fixed + fields + 7) / 8 * 8 + body
         case .wayland:
             // The Wayland protocol, "Wire Format": an object, then the opcode in the lower half of a word and the size
             // in the upper one.
@@ -92,6 +109,7 @@ public enum UnreadEvents: Sendable {
         switch self {
         // In this protocol, a server sends only requests.
         case .xsmp: return .endOfSession
+        case .bus: return Self.isCall(event) ? .call : nil
         case .wayland:
             // xdg_toplevel.close and xdg_popup.popup_done: opcode 1 without arguments, for an object that the client
             // has made. Other events of this form are rare for a client that is not in front: the loss of the
@@ -123,6 +141,52 @@ public enum UnreadEvents: Sendable {
     private func isInput(generic event: UnsafeRawBufferPointer) -> Bool {
         guard let size = size(event), size >= 80 else { return false }
         return [2, 4, 18].contains(event.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
+    }
+
+    // MARK: D-Bus
+
+    /// The length of a message's header before the fields (D-Bus specification, "Message Format").
+    private static let fixed = 16
+    private static let methodCall: UInt8 = 1
+    /// The field of a header with the interface, as a string: its code and its signature.
+    private static let interface: [UInt8] = [2, 1, UInt8(ascii: "s"), 0]
+    /// Libraries answer these calls by themselves: nobody needs the application for them.
+    private static let peer = "org.freedesktop.DBus.Peer"
+
+    /// Whether the message is a call for which the application is needed.
+    private static func isCall(_ message: UnsafeRawBufferPointer) -> Bool {
+        guard message[1] == methodCall, let fields = fields(of: message) else { return false }
+        // Each field begins at a multiple of eight bytes. If the fields are not all there, the call counts.
+        for place in stride(from: fixed, to: min(fixed + fields, message.count), by: 8) {
+            let field = UnsafeRawBufferPointer(rebasing: message[place...])
+            guard field.starts(with: interface), let length = number(in: field, at: 4, of: message) else {
+                continue
+            }
+            let name = field.dropFirst(8).prefix(length + 1)
+            if name.elementsEqual(Array(peer.utf8) + [0]) { return false }
+        }
+        return true
+    }
+
+    /// The length of a message's fields; nil: this is not the beginning of a message.
+    private static func fields(of message: UnsafeRawBufferPointer) -> Int? {
+        guard message.count >= fixed, message[3] == 1, let length = number(in: message, at: 12),
+            length <= 1 << 26
+        else { return nil }
+        return length
+    }
+
+    /// A number of four bytes, in the byte order that the message states at its beginning.
+    private static func number(
+        in bytes: UnsafeRawBufferPointer, at place: Int, of message: UnsafeRawBufferPointer? = nil
+    ) -> Int? {
+        guard bytes.count >= place + 4 else { return nil }
+        let number = bytes.loadUnaligned(fromByteOffset: place, as: UInt32.self)
+        switch (message ?? bytes)[0] {
+        case UInt8(ascii: "l"): return Int(UInt32(littleEndian: number))
+        case UInt8(ascii: "B"): return Int(UInt32(bigEndian: number))
+        default: return nil
+        }
     }
 
     /// The Wayland protocol, "Creating Objects": the server's objects have this id or a greater one.

@@ -29,6 +29,8 @@ final class Agent {
     private let proc = Proc()
     private var sessionNames: SessionNames?
     private var calls: CallWatch?
+    /// A monitor of the session bus sees calls to suspended applications.
+    private var seesCalls = true
     private var starts: StartWatch?
     private var connections: ConnectionWatch?
     private var sessionEnd: SessionEndWatch?
@@ -169,6 +171,8 @@ final class Agent {
         do {
             calls = try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
                 sessionNames = nil
+                seesCalls = isSeen
+                connections?.inspectsSessionBus = !isSeen
                 if isSeen { tell(.busName, []) } else { watchSessionNames(at: address) }
             } needed: { [unowned self] pid, reason, caller in
                 demands?.report(pid, reason, by: caller)
@@ -192,11 +196,15 @@ final class Agent {
 
     private func watchConnections() {
         do {
-            connections = try ConnectionWatch(loop: loop, journal: journal) { [unowned self] pid, reason in
+            connections = try ConnectionWatch(
+                loop: loop, journal: journal,
+                sessionBus: DisplayServer.sessionBus.flatMap(DisplayServer.socket(ofBus:))
+            ) { [unowned self] pid, reason in
                 demands?.report(pid, reason, by: 0)
             } full: { [unowned self] in
                 hide($0)
             }
+            connections?.inspectsSessionBus = !seesCalls
             connections?.watch(Set(suspended), among: registered)
         } catch {
             journal.log(.notice, "connections to suspended applications are not watched: \(error)")
@@ -285,6 +293,7 @@ final class Agent {
         let focused = observer?.windows.filter(\.focused).compactMap(\.process) ?? []
         front.note(Set(focused), at: loop.now)
         guard !isSilent else { return }
+        noteUnwatched()
         let windows = observer.map { observer in
             observer.windows.compactMap { Report.Window($0, of: observer.system) }
         }
@@ -298,6 +307,15 @@ final class Agent {
                 configuration, to: entries, with: windows ?? [], onBattery: power?.isBattery ?? false)
             commands?.apply(rules?.commands ?? [:])
         }
+    }
+
+    /// Finds the applications whose processes do not let the agent inspect them. What needs an application mostly
+    /// arrives through its descriptors, so such an application would not be resumed when it is needed. Where users may
+    /// inspect no process, this is no reason: all applications are alike.
+    private func noteUnwatched() {
+        let owners = observer?.windows.filter { !$0.isShared }.compactMap(\.process) ?? []
+        let refusing = registered.union(owners).filter(proc.refusesInspection)
+        tell(.unwatched, refusing.isEmpty || !proc.usersMayInspect ? [] : refusing)
     }
 
     private func minimize(_ windows: [UInt64]) {
@@ -348,8 +366,12 @@ final class Agent {
 
     /// A process that has ended is not exempt, even if another process has its number by now.
     private func reportExemptions() {
+        var representatives = Representatives(proc, registered: registered)
         exemptions?.report(
-            exempt.mapValues { Set($0.filter { (try? proc.identity(of: $0.pid)) == $0 }.map(\.pid)) })
+            exempt.mapValues { processes in
+                let alive = processes.filter { (try? proc.identity(of: $0.pid)) == $0 }
+                return alive.reduce(into: Set<Int32>()) { $0.formUnion(representatives.of($1.pid)) }
+            })
     }
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
@@ -359,6 +381,7 @@ final class Agent {
         let isKnown = registry?.isKnown == true
         adoption.learn(isKnown ? entries : nil)
         watchConnections(of: isKnown ? Set(suspended) : [])
+        reportExemptions()
         report()
     }
 

@@ -124,6 +124,18 @@ enum DisplayServer {
         Environment["DBUS_SESSION_BUS_ADDRESS"] ?? userBus
     }
 
+    /// The name of the first local socket in a bus's address, as in `sun_path` of unix(7), with `@` before an abstract
+    /// one: `unix:path=…`, `unix:abstract=…` (D-Bus specification, "Server Addresses").
+    static func socket(ofBus address: String) -> String? {
+        for entry in address.split(separator: ";") where entry.hasPrefix("unix:") {
+            for pair in entry.dropFirst("unix:".count).split(separator: ",") {
+                if pair.hasPrefix("path=") { return String(pair.dropFirst("path=".count)) }
+                if pair.hasPrefix("abstract=") { return "@" + pair.dropFirst("abstract=".count) }
+            }
+        }
+        return nil
+    }
+
     /// The address of the user's bus, which all sessions of the user share. Without it, the address of the session bus.
     static var userBus: String? {
         guard let path = Environment["XDG_RUNTIME_DIR"].map({ $0 + "/bus" }), access(path, W_OK) == 0 else {

@@ -4,7 +4,7 @@ import Linux
 import Systemd
 import Windows
 
-/// Finds the processes that play sound, on whichever sound server this session has at the time.
+/// Finds the processes that play or record sound, on whichever sound server this session has at the time.
 final class Playback {
     private let path: String
     private let loop: EventLoop
@@ -25,7 +25,7 @@ final class Playback {
 
     /// - Parameters:
     ///   - path: the sound server's socket.
-    ///   - tell: gets the processes that play sound, whenever they may have changed.
+    ///   - tell: gets the processes that play or record sound, whenever they may have changed.
     init(
         path: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
     ) throws {

@@ -207,7 +207,7 @@ final class Registry: DaemonSpeaker {
         isKnown = true
         states = rows.compactMapValues { LifeCycleState(rawValue: $0.state) }
         // The list does not say whether they will be suspended.
-        waiting = Set(states.filter { $0.value == .background }.keys)
+        waiting = Set(states.keys.filter(mayBeSuspended))
         tellResting(suspended, waiting)
         tellStates(states)
         for pid in before.keys where rows[pid] == nil { unregistered(pid) }

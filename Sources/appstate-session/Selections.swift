@@ -103,7 +103,8 @@ final class Selections {
             isFresh = true
             timer?.arm(at: loop.now + Self.longestMark)
         }
-        tell(.clipboard, owners(of: .clipboard))
+        // Suspended, the manager would lose what an application has copied that exits.
+        tell(.clipboard, owners(of: .clipboard).union(owners(of: .clipboardManager)))
         tell(.selection, isFresh ? owners(of: .primary) : [])
     }
 

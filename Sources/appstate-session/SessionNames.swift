@@ -112,7 +112,9 @@ final class SessionNames {
     }
 
     private func awaitArrival() {
-        guard arrival == nil, let path = Self.path(of: address) else { return }
+        guard arrival == nil, let path = DisplayServer.socket(ofBus: address), path.hasPrefix("/") else {
+            return
+        }
         do {
             let watch = try PathWatch(path: path)
             let source = try loop.watch(watch.descriptor) { [unowned self] _ in
@@ -125,16 +127,6 @@ final class SessionNames {
         } catch {
             journal.log(.debug, "\(error)")
         }
-    }
-
-    /// The socket of `unix:path=…` (D-Bus specification, "Server Addresses"); the first if there are several.
-    private static func path(of address: String) -> String? {
-        for entry in address.split(separator: ";") where entry.hasPrefix("unix:") {
-            for pair in entry.dropFirst("unix:".count).split(separator: ",") where pair.hasPrefix("path=") {
-                return String(pair.dropFirst("path=".count))
-            }
-        }
-        return nil
     }
 
     // MARK: Names

@@ -33,6 +33,29 @@ struct ProcTests {
         #expect(try proc.status(child.pid).owner.isWholly(getuid()))
     }
 
+    @Test("a path is on FUSE if the innermost mount above it is")
+    func fuse() throws {
+        let root = FileManager.default.temporaryDirectory.path + "/proc.\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: root) }
+        let made = Proc(root: root)
+        #expect(made.isOnFUSE("/"), "the list of mounts cannot be read")
+        try FileManager.default.createDirectory(
+            atPath: root + "/self", withIntermediateDirectories: true)
+        try """
+        1 0 8:1 / / rw - ext4 /dev/sda1 rw
+        2 1 0:9 / /home/a/cloud rw - fuse.sshfs a: rw
+        3 2 0:8 / /home/a/cloud/tmp rw - tmpfs tmpfs rw
+        4 1 0:7 / /tmp/.mount_A rw - fuse.A A rw
+
+        """.write(toFile: root + "/self/mountinfo", atomically: true, encoding: .utf8)
+        for path in ["/home/a/cloud", "/home/a/cloud/x", "/tmp/.mount_A/x"] {
+            #expect(made.isOnFUSE(path), "\(path)")
+        }
+        for path in ["/", "/home/a/clouds", "/home/a/cloud/tmp/x", "/tmp/.mount_B"] {
+            #expect(!made.isOnFUSE(path), "\(path)")
+        }
+    }
+
     @Test("an identity is stable, and another process has another identity")
     func identity() throws {
         let one = try Child.idle()

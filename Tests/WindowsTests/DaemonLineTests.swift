@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import Systemd
 import TestSupport
 import Testing
@@ -89,6 +90,56 @@ struct DaemonLineTests {
     }
 }
 
+/// The list of applications, which the agent requests again whenever it may have missed a change.
+@Suite("The registry of applications", .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
+struct RegistryTests {
+    @Test("after signals were withheld the list is requested again, once the pending one was answered")
+    func resync() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let told = Told()
+        let registry = try daemon.registry(told)
+        try daemon.run { daemon.lists == 1 }
+        for _ in 0..<2 { try daemon.resync() }
+        try daemon.settle()
+        #expect(daemon.lists == 1)
+        daemon.answer(applications: [(7, "background")])
+        try daemon.run { daemon.lists == 2 }
+        #expect(told.pids == [7] && registry.isKnown)
+        daemon.answer(applications: [(8, "background"), (9, "inactive"), (10, "active")])
+        try daemon.run { told.pids == [8, 9, 10] }
+        // An application that rests while it is visible may be suspended as well.
+        #expect(told.waiting == [8, 9])
+        try daemon.settle()
+        #expect(daemon.lists == 2)
+        try daemon.resync()
+        try daemon.run { daemon.lists == 3 }
+    }
+
+    @Test("the next daemon is asked for the list, also if the former one has not answered")
+    func nextDaemon() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let told = Told()
+        let registry = try daemon.registry(told)
+        try daemon.run { daemon.lists == 1 }
+        try daemon.go()
+        try daemon.come()
+        try daemon.run { daemon.lists == 2 }
+        #expect(!registry.isKnown)
+        daemon.answer(applications: [(7, "background")])
+        try daemon.run { told.pids == [7] }
+        try daemon.settle()
+        #expect(daemon.lists == 2)
+        #expect(registry.isKnown)
+    }
+
+    fileprivate final class Told {
+        var pids: Set<Int32> = []
+        var waiting: Set<Int32> = []
+    }
+}
+
 /// Owns the daemon's name on a private bus and answers when the test says so.
 private final class DaemonStandIn {
     /// The processes of each set that it received.
@@ -97,8 +148,11 @@ private final class DaemonStandIn {
     private let loop: EventLoop
     private let connection: Bus
     private let client: Bus
-    private var slot: Slot?
+    private var slots: [Slot] = []
     private var calls: [PendingCall] = []
+    /// How often the list of applications was requested.
+    private(set) var lists = 0
+    private var listCalls: [PendingCall] = []
 
     init() throws {
         bus = try PrivateBus(
@@ -110,14 +164,27 @@ private final class DaemonStandIn {
         connection = try Bus.open(address: bus.address)
         client = try Bus.open(address: bus.address)
         for one in [connection, client] { try one.attach(to: loop) }
-        slot = try connection.add(
-            Interface(
-                BusNames.reporter,
-                methods: [
-                    Method("ReplaceExemptions", in: [("exemptions", "a(us)")]) { [unowned self] call in
-                        keep(try call.read(Self.processes), call.deferred())
-                    }
-                ]), at: BusNames.root)
+        slots.append(
+            try connection.add(
+                Interface(
+                    BusNames.manager,
+                    methods: [
+                        Method("Subscribe") { call in try call.reply() },
+                        Method("ListApplications", out: [("applications", "a(osuus)")]) {
+                            [unowned self] call in
+                            lists += 1
+                            listCalls.append(call.deferred())
+                        },
+                    ], signals: [Signal("Resync")]), at: BusNames.root))
+        slots.append(
+            try connection.add(
+                Interface(
+                    BusNames.reporter,
+                    methods: [
+                        Method("ReplaceExemptions", in: [("exemptions", "a(us)")]) { [unowned self] call in
+                            keep(try call.read(Self.processes), call.deferred())
+                        }
+                    ]), at: BusNames.root))
     }
 
     private func keep(_ processes: [UInt32], _ call: PendingCall) {
@@ -142,6 +209,40 @@ private final class DaemonStandIn {
         try Exemptions(
             bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") },
             journal: Journal(identifier: "test"), log: nil)
+    }
+
+    fileprivate func registry(_ told: RegistryTests.Told) throws -> Registry {
+        try Registry(
+            bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") },
+            journal: Journal(identifier: "test"), tell: { told.pids = Set($0.keys) },
+            unregistered: { _ in }, resting: { told.waiting = $1 }, states: { _ in },
+            restsInSight: { $0 == 9 })
+    }
+
+    func resync() throws {
+        try connection.send(
+            connection.newSignal(
+                path: BusNames.root, interface: BusNames.manager, member: ManagerSignal.resync.rawValue))
+    }
+
+    /// Answers all pending requests for the list.
+    func answer(applications: [(pid: Int32, state: String)]) {
+        for call in listCalls {
+            call.reply { message in
+                try message.withContainer(.array, "(osuus)") {
+                    for (pid, state) in applications {
+                        try message.withContainer(.struct, "osuus") {
+                            try message.append(objectPath: BusNames.path(ofApplication: UInt32(pid)))
+                            try message.append("org.example.App\(pid)")
+                            try message.append(UInt32(pid))
+                            try message.append(UInt32(getuid()))
+                            try message.append(state)
+                        }
+                    }
+                }
+            }
+        }
+        listCalls = []
     }
 
     func come() throws { try connection.requestName(BusNames.service) }

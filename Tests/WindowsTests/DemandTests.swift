@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import Systemd
 import TestSupport
 import Testing
@@ -194,6 +195,33 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.action])
     }
 
+    @Test(
+        "replies to notifications, media keys and answers of the portal are actions as well",
+        arguments: [
+            "org.freedesktop.Notifications.NotificationReplied",
+            "org.gnome.SettingsDaemon.MediaKeys.MediaPlayerKeyPressed",
+            "org.freedesktop.portal.Request.Response",
+        ], [false, true])
+    func moreActions(_ signal: String, toAll: Bool) throws {
+        let calls = try Calls(SessionBus())
+        let (application, desktop) = try calls.twoConnections()
+        let name = application.uniqueName
+        let dot = try #require(signal.lastIndex(of: "."))
+        calls.follow([getpid()])
+        // It is seen from the moment the monitor is connected.
+        try calls.wait("the action") {
+            let message = try desktop.newSignal(
+                path: "/desktop", interface: String(signal[..<dot]),
+                member: String(signal[signal.index(after: dot)...]), to: toAll ? nil : name)
+            try message.append(UInt32(7))
+            try desktop.send(message)
+            try desktop.flush()
+            return !calls.seen.isEmpty
+        }
+        #expect(Set(calls.seen) == [[getpid(), getpid()]])
+        #expect(Set(calls.reasons) == [.action])
+    }
+
     @Test("a bus that lets no client monitor calls is reported as such")
     func refused() throws {
         let calls = try Calls(
@@ -274,6 +302,59 @@ struct DemandTests {
         let third = try Child("sleep", ["1000"])
         try starts.wait(for: [first.pid, third.pid])
         #expect(starts.seen.filter { $0[1] == second.pid }.count == 1)
+    }
+
+    /// Puts another file in the place of a program, as an upgrade does: it is made beside it and then renamed.
+    private func replace(_ program: String) throws {
+        try Programs.copy(#require(Programs.inPath("sleep")), to: program + ".new")
+        try #require(rename(program + ".new", program) == 0)
+    }
+
+    @Test(
+        "a start of the file that has taken the program's place is seen, no matter when it did",
+        arguments: [false, true])
+    func upgrade(before: Bool) throws {
+        let bus = try SessionBus()
+        let program = bus.directory + "/program"
+        try replace(program)
+        let starts = try Starts()
+        let first = try Child(program, ["1000"])
+        if before { try replace(program) }
+        starts.follow([first.pid])
+        if !before { try replace(program) }
+        let second = try Child(program, ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        // Once more: the first process still runs a file that has no name any more.
+        try replace(program)
+        let third = try Child(program, ["1000"])
+        try starts.wait(for: [first.pid, third.pid])
+        starts.follow([])
+        let fourth = try Child(program, ["1000"])
+        for _ in 0..<20 { try starts.loop.runOnce(timeout: 10_000) }
+        #expect(!starts.seen.contains { $0[1] == fourth.pid })
+    }
+
+    @Test("a second start of an AppImage is seen, although its program is mounted elsewhere each time")
+    func appImage() throws {
+        let bus = try SessionBus()
+        let image = bus.directory + "/Program.AppImage"
+        try replace(image)
+        // As the image's own program does: it mounts the image, and executes a program on the mount.
+        func mounted(_ number: Int) throws -> String {
+            let directory = bus.directory + "/.mount_Progra\(number)"
+            mkdir(directory, 0o755)
+            try replace(directory + "/program")
+            return directory + "/program"
+        }
+        let starts = try Starts()
+        let first = try Child(try mounted(1), ["1000"], environment: ["APPIMAGE": image])
+        try #require(Proc().appImage(of: first.pid) == image)
+        starts.follow([first.pid])
+        let other = try Child(try mounted(2), ["1000"], environment: ["APPIMAGE": "/other"])
+        let second = try Child(image, ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        #expect(starts.seen == [[first.pid, second.pid]])
+        withExtendedLifetime(other) {}
     }
 
     @Test("a script is recognised by its own file, not by its interpreter's")
@@ -491,6 +572,38 @@ struct DemandTests {
             return try station.lastDemand(of: path) == "connection"
         }
         try station.wait(for: path, toBe: "suspended")
+    }
+
+    @Test(
+        "a call on a session bus that lets no client monitor calls resumes a suspended application",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"),
+        .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
+    func callWithoutMonitor() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let session = try SessionBus(policy: "<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>")
+        let station = try Station(configuration: Self.impatient)
+        try station.startAgent(
+            environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
+        let application = try Child(
+            "gdbus", ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
+        try application.waitForLine(containing: "Monitoring")
+        let caller = try Bus.open(address: session.address)
+        let name = try #require(
+            try caller.call(caller.newDriverCall("ListNames")).readStrings().first {
+                $0.hasPrefix(":") && (try? caller.credentials(of: $0).pid) == application.pid
+            })
+        let path = try station.register("org.example.Service", application.pid, suspension: "automatic")
+        try station.wait(for: path, toBe: "suspended")
+        // It may run meanwhile, because an X server that answers late counts as grabbed.
+        try station.wait("the call") {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.example.Service", member: "Do")
+            try caller.send(call)
+            try caller.flush()
+            return try station.lastDemand(of: path) == "call"
+        }
     }
 
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"

@@ -66,6 +66,49 @@ struct PlaybackTests {
         try wait(observer, for: [other.pid])
     }
 
+    @Test("a process that records counts, and one that only measures how loud it is does not")
+    func recorders() throws {
+        let server = try SoundServer()
+        let recorder = try Child(
+            "pacat", ["--record", "--raw", "/dev/null"], environment: server.environment)
+        let observer = try PlaybackObserver(path: server.socket)
+        try wait(observer, for: [recorder.pid])
+        let meter = try SoundClient(server.socket)
+        try meter.record(corked: false, measuring: true)
+        let other = try server.player()
+        // The other one started later, so the meter has been reported already.
+        try wait(observer, for: [recorder.pid, other.pid])
+        let client = try SoundClient(server.socket)
+        try client.record(corked: true, measuring: false)
+        recorder.kill(SIGKILL)
+        try wait(observer, for: [other.pid])
+        try client.cork(false)
+        try wait(observer, for: [other.pid, getpid()])
+        try client.cork(true)
+        try wait(observer, for: [other.pid])
+        withExtendedLifetime(meter) {}
+    }
+
+    @Test(
+        "a process in a PID namespace of its own is found by the id that it has there",
+        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"))
+    func namespaces() throws {
+        let server = try SoundServer()
+        let observer = try PlaybackObserver(path: server.socket)
+        let outer = try Child(
+            "unshare",
+            [
+                "--pid", "--fork", "--kill-child", "--", "sh", "-c",
+                "pacat --playback --raw /dev/zero & echo player; wait",
+            ], environment: server.environment)
+        try outer.waitForLine(containing: "player")
+        let proc = Proc()
+        let shell = try #require(try proc.children(of: outer.pid).first)
+        let player = try #require(try proc.children(of: shell).first)
+        try wait(observer, for: [player])
+        #expect(proc.processes(knowingThemselvesAs: 2).contains(player))
+    }
+
     @Test("the end of a sound server is reported, and the start of another is noticed")
     func end() throws {
         let server = try SoundServer()
@@ -138,6 +181,7 @@ struct PlaybackTests {
 private final class SoundClient {
     private let socket: Int32
     private var stream: UInt32 = 0
+    private var records = false
 
     init(
         _ path: String, _ properties: [String: String] = ["application.process.id": "\(getpid())"]
@@ -179,10 +223,38 @@ private final class SoundClient {
         stream = try #require(number)
     }
 
-    /// CORK_PLAYBACK_STREAM.
+    /// CREATE_RECORD_STREAM.
+    ///
+    /// - Parameter isMeter: as of PA_STREAM_PEAK_DETECT.
+    func record(corked: Bool, measuring isMeter: Bool) throws {
+        var answer = try ask(5) { body in
+            let none = UInt32.max
+            // 32-bit floating point numbers, one channel, 25 Hz; mono.
+            var bytes = Array(body.bytes) + [0x61, 5, 1] + TagStruct.bigEndian(25) + [0x6D, 1, 0]
+            func append(_ number: UInt32) { bytes += [0x4C] + TagStruct.bigEndian(number) }
+            func append(flags: [Bool]) { bytes += flags.map { $0 ? 0x31 : 0x30 } }
+            append(none)
+            bytes.append(0x4E)
+            append(none)
+            append(flags: [corked])
+            append(none)
+            append(flags: [Bool](repeating: false, count: 7) + [isMeter, false])
+            body = TagStruct(bytes[...])
+            body.append(["media.name": "recording"])
+            bytes = Array(body.bytes)
+            append(none)
+            append(flags: [Bool](repeating: false, count: 3))
+            body = TagStruct(bytes[...])
+        }
+        let number = answer.nextNumber()
+        stream = try #require(number)
+        records = true
+    }
+
+    /// CORK_PLAYBACK_STREAM or CORK_RECORD_STREAM.
     func cork(_ isCorked: Bool) throws {
         let number = stream
-        _ = try ask(41) { body in
+        _ = try ask(records ? 58 : 41) { body in
             body.append(number)
             body = TagStruct((Array(body.bytes) + [isCorked ? 0x31 : 0x30])[...])
         }

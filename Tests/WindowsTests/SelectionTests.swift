@@ -35,6 +35,26 @@ struct SelectionTests {
         try wait(observer, for: [])
     }
 
+    @Test(
+        "policy does not suspend the clipboard manager, no matter who owns the clipboard",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func manager() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let station = try Station()
+        try station.startAgent(environment: display.environment)
+        let (alpha, beta) = (try display.app(), try display.app())
+        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
+        let a = try station.register("org.example.Alpha", alpha.pid, suspension: "automatic")
+        let word = "reported clipboard"
+        try alpha.ask("own \(first) CLIPBOARD_MANAGER")
+        try station.wait("the exemption") { try station.objections(to: a).contains(word) }
+        try beta.ask("own \(second) CLIPBOARD")
+        try station.agent?.waitForLine(containing: "clipboard pid \(beta.pid)")
+        #expect(try station.objections(to: a).contains(word))
+        try alpha.ask("disown CLIPBOARD_MANAGER")
+        try station.wait("its end") { try !station.objections(to: a).contains(word) }
+    }
+
     @Test("of a thousand owners in a burst the last counts")
     func burst() throws {
         let display = try Display(try #require(WindowManager.present.first))

@@ -1,6 +1,7 @@
 import AppStateBus
 import Foundation
 import Glibc
+import Linux
 import Systemd
 import TestSupport
 import Testing
@@ -187,5 +188,73 @@ struct SessionInhibitorsTests {
         try close("film")
         try scene.wait(for: [])
         withExtendedLifetime(services) {}
+    }
+
+    @Test(
+        "an inhibitor of a Flatpak counts for the application, although its proxy is the caller",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: TestCgroup.isAvailable, "needs root and a writable mount of cgroup2"),
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"),
+        .enabled(if: Programs.inPath("xdg-dbus-proxy") != nil, "needs xdg-dbus-proxy"))
+    func flatpak() throws {
+        let display = try Display(try #require(WindowManager.present.first))
+        let session = try SessionBus()
+        let service = try Bus.open(address: session.address)
+        try service.requestName(Self.screenSaver)
+        let station = try Station()
+        try station.startAgent(
+            environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
+        let base = try #require(TestCgroup.base)
+        let units = try (0..<2).map { _ in
+            try TestCgroup(
+                "app-flatpak-org.example.App-\(UUID().uuidString.filter(\.isHexDigit)).scope", below: base)
+        }
+        let life = try PipeEnds()
+        let socket = session.directory + "/proxy"
+        let proxy = try Child(
+            "xdg-dbus-proxy", ["--fd=3", session.address, socket], descriptors: [3: life.write])
+        var byte: UInt8 = 0
+        try #require(read(life.read, &byte, 1) == 1)
+        let application = try Child("sleep", ["1000"])
+        for pid in [proxy.pid, application.pid] { try units[0].take(pid) }
+        let path = try station.register("org.example.App", application.pid, suspension: "manual")
+        let word = "reported inhibitor"
+        // The agent's monitor sees calls from the moment it is connected.
+        let marker = try Bus.open(address: session.address)
+        var slots: [Slot] = []
+        try station.wait("the monitor") {
+            let message = try marker.newCall(
+                destination: Self.screenSaver, path: "/ScreenSaver", interface: Self.screenSaver,
+                member: "Inhibit")
+            try message.append("Player")
+            try message.append("a film")
+            slots.append(try marker.callAsync(message) { _ in })
+            try marker.flush()
+            _ = station.agent?.advance()
+            return station.agent?.output.contains("inhibitor pid \(getpid())") == true
+        }
+        marker.close()
+        // Not by libsystemd, whose connections this proxy refuses. It waits for the reply.
+        let client = try Child(
+            "gdbus",
+            [
+                "call", "--address", "unix:path=\(socket)", "--timeout", "1000", "--dest", Self.screenSaver,
+                "--object-path", "/ScreenSaver", "--method", "\(Self.screenSaver).Inhibit", "Player",
+                "a film",
+            ])
+        try station.wait("the exemption") { try station.objections(to: path).contains(word) }
+        client.kill(SIGKILL)
+        try station.wait("its end") { try !station.objections(to: path).contains(word) }
+
+        // A second sandbox of the application has a unit of its own.
+        let second = try Child("sleep", ["1000"])
+        try units[1].take(second.pid)
+        var known = Representatives(Proc(), registered: [application.pid])
+        #expect(known.of(second.pid) == [application.pid])
+        #expect(known.of(getpid()) == [getpid()])
+        var unknown = Representatives(Proc(), registered: [])
+        #expect(unknown.of(second.pid) == [second.pid])
+        withExtendedLifetime((service, life)) {}
     }
 }

@@ -74,6 +74,36 @@ struct TilerTests {
         try watch.wait(for: ["Alpha", "Beta focused"])
     }
 
+    @Test(
+        "i3 is followed when it restarts in place; a window in the scratchpad stays minimized",
+        .enabled(if: Tiler.Kind.i3.isPresent, "needs i3 and Xvfb"))
+    func restart() throws {
+        let tiler = try Tiler(.i3)
+        let watch = try tiler.watch()
+        let app = try tiler.app()
+        _ = (try app.open("Alpha"), try app.open("Beta"))
+        try watch.wait("two windows") { $0.count == 2 }
+        try tiler.command("[class=Beta] move scratchpad")
+        try watch.wait(for: ["Alpha focused", "Beta minimized"])
+        let before = watch.observer.windows.map(\.number)
+        for _ in 0..<2 {
+            watch.forget()
+            try tiler.command("restart")
+            var isSeen = false
+            try watch.wait("the restart") { _ in
+                isSeen = isSeen || watch.observer.isBlind
+                return isSeen && !watch.observer.isBlind
+            }
+            try watch.wait(for: ["Alpha focused", "Beta minimized"])
+            #expect(Set(watch.observer.windows.map(\.number)) == Set(before))
+            #expect(watch.history.allSatisfy { $0.count == 2 && $0.contains(where: \.minimized) })
+        }
+        try tiler.command("scratchpad show")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try tiler.end()
+        try watch.waitForEnd()
+    }
+
     @Test("windows are brought to the front, also from another workspace", arguments: Tiler.Kind.present)
     func activate(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)

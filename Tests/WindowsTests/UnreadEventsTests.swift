@@ -38,7 +38,15 @@ struct UnreadEventsTests {
         #expect(UnreadEvents(service: "/tmp/.X11-unix/X77") == .x11)
         #expect(UnreadEvents(service: "@/tmp/.ICE-unix/4711") == .xsmp)
         for name in [
-            "", "/", "@", "X0", "/run/user/1000/bus", "/tmp/X0", "/tmp/.X11-unix", "/run/not-wayland-0",
+            "/run/dbus/system_bus_socket", "/run/user/1000/at-spi/bus_0",
+            "/run/user/1000/.dbus-proxy/system-bus-proxy-A1B2C3",
+            "/run/user/1000/.dbus-proxy/a11y-bus-proxy-A1B2C3",
+        ] {
+            #expect(UnreadEvents(service: name) == .bus, "\(name)")
+        }
+        for name in [
+            "/run/user/1000/.dbus-proxy/session-bus-proxy-A1B2C3", "", "/", "@", "X0", "/run/user/1000/bus",
+            "/tmp/X0", "/tmp/.X11-unix", "/run/not-wayland-0",
         ] {
             #expect(UnreadEvents(service: name) == nil, "\(name)")
         }
@@ -117,18 +125,60 @@ struct UnreadEventsTests {
         #expect(haveRequest(.xsmp, [1, 3, 0, 0] + words(1, 0, 0)))
     }
 
+    /// A message of D-Bus with one field and a body.
+    private func message(
+        _ type: UInt8, isBig: Bool, interface: String = "org.example.Agent", body: Int = 3
+    ) -> [UInt8] {
+        func number(_ value: Int) -> [UInt8] {
+            let value = UInt32(value)
+            return withUnsafeBytes(of: isBig ? value.bigEndian : value.littleEndian) { Array($0) }
+        }
+        var field: [UInt8] = [2, 1, 0x73, 0]
+        field += number(interface.utf8.count)
+        field += Array(interface.utf8)
+        field.append(0)
+        var bytes: [UInt8] = [isBig ? 0x42 : 0x6c, type, 0, 1]
+        for value in [body, 7, field.count] { bytes += number(value) }
+        bytes += field
+        bytes += [UInt8](repeating: 0, count: (8 - bytes.count % 8) % 8)
+        return bytes + [UInt8](repeating: 1, count: body)
+    }
+
+    @Test(
+        "a bus: a call is found among other messages, wherever the data is cut off", arguments: [false, true])
+    func bus(isBig: Bool) {
+        let others = [2, 3, 4].flatMap { message($0, isBig: isBig, body: Int($0)) }
+        let ping = message(1, isBig: isBig, interface: "org.freedesktop.DBus.Peer")
+        let call = message(1, isBig: isBig)
+        #expect(!haveRequest(.bus, others + ping + others))
+        #expect(request(.bus, others + ping + others + call + others) == .call)
+        #expect(haveRequest(.bus, message(1, isBig: isBig, interface: "org.freedesktop.DBus.Peers")))
+        for count in 0..<(others + ping).count {
+            // A call that has not arrived as far as its interface counts.
+            if count < others.count + 16 { #expect(!haveRequest(.bus, Array((others + ping)[..<count]))) }
+        }
+        // What is no message is not read as one.
+        for (place, byte) in [(0, 0), (0, 0x6d), (3, 2), (15, 0xff), (12, 0xff)] as [(Int, UInt8)] {
+            var damaged = message(4, isBig: isBig)
+            damaged[place] = byte
+            if damaged[12] == 0xff && !isBig || damaged[15] == 0xff && isBig { continue }
+            #expect(!haveRequest(.bus, damaged + call), "\(place)")
+        }
+    }
+
     @Test("no changed byte and no truncation causes a read beyond the end")
     func damaged() {
-        let whole =
+        let events =
             words(7, 12 << 16, 4711) + words(9, 8 << 16 | 1) + event(28) + event(33 | 0x80, window: .max)
-        for index in whole.indices {
+        let messages = message(4, isBig: false) + message(1, isBig: true)
+        for (whole, index) in [events, messages].flatMap({ whole in whole.indices.map { (whole, $0) } }) {
             for byte: UInt8 in [0, 1, 8, 33, 35, 0x7f, 0xff] {
                 var bytes = whole
                 bytes[index] = byte
                 for count in 0...bytes.count {
                     // A separate allocation, so that the sanitizer detects a read beyond its end.
                     let part = Array(bytes[..<count])
-                    for kind in [UnreadEvents.wayland, .x11, .xsmp] { _ = haveRequest(kind, part) }
+                    for kind in [UnreadEvents.wayland, .x11, .xsmp, .bus] { _ = haveRequest(kind, part) }
                 }
             }
         }
@@ -206,6 +256,46 @@ struct ClientRequestTests {
         else { throw TestFailure("the client is not asked") }
         try request.wait("the request") { request.isThere }
         try request.expectDemand(.sessionEnd)
+    }
+
+    @Test(
+        "a bus: a call is found, a signal and a ping are not",
+        .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"),
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"))
+    func bus() throws {
+        let bus = try SessionBus()
+        let client = try Child("gdbus", ["monitor", "--address", bus.address, "--dest", Bus.driver])
+        try client.waitForLine(containing: "Monitoring")
+        let caller = try Bus.open(address: bus.address)
+        let name = try #require(
+            try caller.call(caller.newDriverCall("ListNames")).readStrings().first {
+                $0.hasPrefix(":") && (try? caller.credentials(of: $0).pid) == client.pid
+            })
+        let request = try Request(client)
+        func call(_ interface: String, _ member: String) throws {
+            let message = try caller.newCall(
+                destination: name, path: "/", interface: interface, member: member)
+            try caller.send(message)
+            try caller.flush()
+        }
+        // The bus announces the name to the client.
+        try caller.requestName("org.example.Other")
+        try request.wait("a signal") { request.copy.waiting > 0 }
+        let before = request.copy.waiting
+        try call("org.freedesktop.DBus.Peer", "Ping")
+        try request.wait("the ping") { request.copy.waiting > before }
+        #expect(!request.isThere)
+        try call("org.example.Agent", "RequestPinCode")
+        try request.wait("the call") { request.isThere }
+        try request.expectDemand(.call)
+    }
+
+    @Test("a session bus: calls are left to the monitor that sees them")
+    func sessionBus() throws {
+        #expect(
+            DisplayServer.socket(ofBus: "tcp:host=a;unix:guid=1,path=/run/bus;unix:path=/b") == "/run/bus")
+        #expect(DisplayServer.socket(ofBus: "unix:abstract=/tmp/dbus-1,guid=2") == "@/tmp/dbus-1")
+        #expect(DisplayServer.socket(ofBus: "unixexec:path=x") == nil)
     }
 
     /// The beginning of a client in Python that is connected to `end`, the server's side, at the path in its argument.

@@ -48,3 +48,30 @@ struct Mount {
         return String(decoding: bytes, as: UTF8.self)
     }
 }
+
+extension Proc {
+    /// Whether a path is on a file system that a process serves (FUSE): looking at a file there waits for that process.
+    /// Looks at nothing but the list of mounts. True if that cannot be read.
+    ///
+    /// - Parameter path: absolute, without symbolic links.
+    public func isOnFUSE(_ path: String) -> Bool {
+        var longest = -1
+        var isFUSE = true
+        do throws(KernelFailure) {
+            try Mount.forEach(proc: self) { mount in
+                let point = mount.mountPoint
+                let isAbove =
+                    point == "/" || path.isSameBytes(as: point) || path.hasBytes(prefix: point + "/")
+                // The last mount on a place is the visible one.
+                if isAbove, point.utf8.count >= longest {
+                    longest = point.utf8.count
+                    isFUSE = mount.fileSystem == "fuse" || mount.fileSystem.hasBytes(prefix: "fuse.")
+                }
+                return true
+            }
+        } catch {
+            return true
+        }
+        return isFUSE
+    }
+}

@@ -20,12 +20,56 @@ extension Proc {
     }
 
     /// The same; if the file was removed or replaced meanwhile, the path that it had.
-    func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
+    public func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
         let path = try target(ofExecutable: pid)
         return path.hasSuffix(Self.deleted) ? String(path.dropLast(Self.deleted.count)) : path
     }
 
+    /// Whether the kernel does not let us inspect the process, and so its sockets (ptrace(2), "Ptrace access mode
+    /// checking"): it is another user's, or not dumpable (prctl(2), `PR_SET_DUMPABLE`).
+    public func refusesInspection(of pid: Int32) -> Bool {
+        do throws(KernelFailure) {
+            _ = try target(ofExecutable: pid)
+            return false
+        } catch {
+            return error.errno == EACCES || error.errno == EPERM
+        }
+    }
+
+    /// Whether users may inspect their own processes as a debugger does: the sysctl `kernel.yama.ptrace_scope` is 0, or
+    /// the kernel has none.
+    public var usersMayInspect: Bool {
+        do throws(KernelFailure) {
+            return try TextFile.read("\(root)/sys/kernel/yama/ptrace_scope").hasBytes(prefix: "0")
+        } catch {
+            return error.isNoSuchFile
+        }
+    }
+
+    /// The AppImage from which the process was started; nil if it was not. It is `APPIMAGE` in the environment of
+    /// a process whose program is on an AppImage's mount: each start mounts the image at another path.
+    ///
+    /// The kernel reads the environment from the process's own memory.
+    public func appImage(of pid: Int32) -> String? {
+        guard let program = try? target(ofExecutable: pid) else { return nil }
+        let parts = program.split(separator: "/")
+        let isImage = parts.contains {
+            $0.hasBytes(prefix: ".mount_") || $0.hasBytes(prefix: "appimage_extracted_")
+        }
+        guard isImage, let text = try? TextFile.read(path(pid, "environ")) else { return nil }
+        let name = "APPIMAGE="
+        let value = text.split(separator: "\0").first { $0.hasBytes(prefix: name) }.map {
+            String(Substring($0.utf8.dropFirst(name.utf8.count)))
+        }
+        return value.flatMap { $0.hasBytes(prefix: "/") ? $0 : nil }
+    }
+
     private static let deleted = " (deleted)"
+
+    /// Whether the file of the program was removed or replaced.
+    public func isReplaced(_ pid: Int32) throws(KernelFailure) -> Bool {
+        try target(ofExecutable: pid).hasSuffix(Self.deleted)
+    }
 
     private func target(ofExecutable pid: Int32) throws(KernelFailure) -> String {
         let path = path(pid, "exe")

@@ -1,14 +1,24 @@
 import Glibc
 import Linux
 
-/// Watches which processes play sound, by the native protocol of PulseAudio, which PipeWire implements too
-/// (pipewire-pulse).
+/// Watches which processes play or record sound, by the native protocol of PulseAudio, which PipeWire implements
+/// too (pipewire-pulse).
 ///
 /// It needs only a small part of the protocol: to identify itself, to be notified that streams have changed,
 /// and to request all streams. libpulse could do that too, but depends on two dozen libraries.
 public final class PlaybackObserver {
-    /// The processes with a stream that plays, which means that it is not paused (“corked”), as of the last dispatch.
+    /// The processes with a stream that plays or records, which means that it is not paused (“corked”), as of the last
+    /// dispatch. A stream that only measures how loud it is does not count.
+    ///
+    /// There may be several for one stream: see `processes`.
     public private(set) var players: Set<Int32> = []
+    private let proc = Proc()
+    /// The processes of the clients with a stream, as far as it took a search to find them.
+    private var found: [Client: Set<Int32>] = [:]
+    /// The clients with streams, as far as they were listed.
+    private var clients: Set<UInt32> = []
+    /// The processes that play, while the streams that record were requested.
+    private var playing: Set<Int32> = []
     private let socket: Descriptor
     private let path: String
     private var unread: [UInt8] = []
@@ -20,9 +30,36 @@ public final class PlaybackObserver {
 
     private enum Phase: Equatable {
         case authenticating, introducing, subscribing
-        /// All streams were requested.
-        case asking
+        /// All streams of a kind were requested.
+        case askingForPlayback, askingForRecording
         case idle
+    }
+
+    /// What a client says about itself.
+    private struct Client: Hashable {
+        /// The server never uses it again.
+        let number: UInt32
+        /// Its process id, in its own PID namespace.
+        let pid: Int32
+        /// The name of its program's file.
+        let program: String?
+    }
+
+    /// The number of a stream's values, and the places of some of them (PulseAudio's src/pulsecore/protocol-native.c,
+    /// `sink_input_fill_tagstruct` and `source_output_fill_tagstruct`).
+    private struct Layout {
+        let count: Int
+        let client = 3
+        let resampler: Int
+        let properties: Int
+        let isCorked: Int
+
+        /// Index, name, module, client, sink; sample specification, channels, volumes, two latencies, resampler and
+        /// driver; mute, properties, corked, and whether it has a volume, and one that can be set.
+        static let playback = Layout(count: 17, resampler: 10, properties: 13, isCorked: 14)
+        /// Index, name, module, client, source; sample specification, channels, two latencies, resampler and driver;
+        /// properties, corked.
+        static let recording = Layout(count: 13, resampler: 9, properties: 11, isCorked: 12)
     }
 
     /// Commands (PulseAudio's src/pulsecore/native-common.h).
@@ -32,14 +69,15 @@ public final class PlaybackObserver {
         case authenticate = 8
         case setClientName = 9
         case listSinkInputs = 30
+        case listSourceOutputs = 32
         case subscribe = 35
         case subscribeEvent = 66
     }
 
     /// The newest version that describes streams as they are read here: PulseAudio 0.9.21 and later support it.
     private static let version: UInt32 = 20
-    /// PA_SUBSCRIPTION_MASK_SINK_INPUT: streams that play.
-    private static let sinkInputs: UInt32 = 4
+    /// PA_SUBSCRIPTION_MASK_SINK_INPUT and PA_SUBSCRIPTION_MASK_SOURCE_OUTPUT: streams that play, and that record.
+    private static let streams: UInt32 = 4 | 8
     /// The channel of a packet that carries no stream's data.
     private static let none = UInt32.max
     /// Length, channel, two words of an offset, flags: each of four bytes.
@@ -53,7 +91,7 @@ public final class PlaybackObserver {
         return Environment["XDG_RUNTIME_DIR"].map { $0 + "/pulse/native" }
     }
 
-    /// Connects, and asks which processes play sound; that is known after a few dispatches.
+    /// Connects, and asks which processes play or record; that is known after a few dispatches.
     ///
     /// - Parameter path: the server's socket.
     /// - Throws: `unreachable` if no server listens.
@@ -104,7 +142,7 @@ public final class PlaybackObserver {
         case .reply: try takeReply(packet)
         case .subscribeEvent: isStale = true
         case .error: throw ended("it refuses: error \(packet.nextNumber() ?? 0) while \(phase)")
-        case .authenticate, .setClientName, .listSinkInputs, .subscribe, nil: break
+        case .authenticate, .setClientName, .listSinkInputs, .listSourceOutputs, .subscribe, nil: break
         }
     }
 
@@ -123,12 +161,17 @@ public final class PlaybackObserver {
             }
         case .introducing:
             phase = .subscribing
-            try send(.subscribe) { $0.append(Self.sinkInputs) }
+            try send(.subscribe) { $0.append(Self.streams) }
         case .subscribing:
             // First the changes, then the present streams.
             try ask()
-        case .asking:
-            players = try streams(packet)
+        case .askingForPlayback:
+            playing = try active(packet, .playback)
+            phase = .askingForRecording
+            try send(.listSourceOutputs) { _ in }
+        case .askingForRecording:
+            players = playing.union(try active(packet, .recording))
+            found = found.filter { clients.contains($0.key.number) }
             phase = .idle
         case .idle: break
         }
@@ -136,34 +179,65 @@ public final class PlaybackObserver {
 
     private func ask() throws(ObserverFailure) {
         isStale = false
-        phase = .asking
+        clients = []
+        phase = .askingForPlayback
         try send(.listSinkInputs) { _ in }
     }
 
-    /// Each stream has: index, name, module, client, sink; sample specification, channels, volumes, two latencies,
-    /// resampler and driver; mute, properties, corked, and whether it has a volume, and one that can be set.
-    private func streams(_ packet: TagStruct) throws(ObserverFailure) -> Set<Int32> {
+    /// The processes of the streams that are in use.
+    private func active(_ packet: TagStruct, _ layout: Layout) throws(ObserverFailure) -> Set<Int32> {
         var packet = packet
-        var players: Set<Int32> = []
+        var processes: Set<Int32> = []
         while !packet.isAtEnd {
             var values: [TagStruct.Value] = []
-            for _ in 0..<17 {
+            for _ in 0..<layout.count {
                 guard let value = packet.next() else { throw ended("its streams are not understood") }
                 values.append(value)
             }
-            guard case .properties(let properties) = values[13], case .bool(let isCorked) = values[14] else {
+            guard case .properties(let properties) = values[layout.properties],
+                case .bool(let isCorked) = values[layout.isCorked],
+                case .number(let client) = values[layout.client]
+            else {
                 throw ended("its streams are not understood")
             }
-            if !isCorked, let process = process(properties) { players.insert(process) }
+            clients.insert(client)
+            if isCorked || Self.measures(values[layout.resampler], properties) { continue }
+            processes.formUnion(self.processes(of: client, properties))
         }
-        return players
+        return processes
     }
 
-    /// The process that the client reports; there is no other source. The number of a client on another
-    /// machine is meaningless here.
-    private func process(_ properties: [String: String]) -> Int32? {
-        if let host, let theirs = properties["application.process.host"], theirs != host { return nil }
-        return properties["application.process.id"].flatMap { Int32($0) }.flatMap { $0 > 0 ? $0 : nil }
+    /// Whether a stream only measures how loud another one is, for a level meter (PA_STREAM_PEAK_DETECT): it
+    /// gets the peaks instead of the sound.
+    private static func measures(_ resampler: TagStruct.Value, _ properties: [String: String]) -> Bool {
+        // The name of the resampler with PulseAudio; a property with PipeWire.
+        resampler == .text("peaks") || properties["resample.peaks"] == "true"
+    }
+
+    /// The processes that a client may be: there is no other source than what it says about itself. The number of a
+    /// client on another machine is meaningless here.
+    private func processes(of client: UInt32, _ properties: [String: String]) -> Set<Int32> {
+        if let host, let theirs = properties["application.process.host"], theirs != host { return [] }
+        guard let pid = properties["application.process.id"].flatMap({ Int32($0) }), pid > 0 else {
+            return []
+        }
+        let claim = Client(number: client, pid: pid, program: properties["application.process.binary"])
+        if let known = found[claim] { return known }
+        if let program = claim.program, (try? proc.program(of: pid)) == program {
+            return [pid]
+        }
+        let processes = search(for: claim)
+        found[claim] = processes
+        return processes
+    }
+
+    /// A client in a PID namespace of its own, as in a Flatpak, reports its id in that namespace. So each process that
+    /// has this id in its own namespace may be the client. Of several, those that run the program that the client
+    /// names are kept.
+    private func search(for claim: Client) -> Set<Int32> {
+        let processes = proc.processes(knowingThemselvesAs: claim.pid)
+        let named = processes.filter { (try? proc.program(of: $0)) == claim.program }
+        return Set(named.isEmpty ? processes : named)
     }
 
     private func ended(_ why: String) -> ObserverFailure { .ended("the sound server at \(path): \(why)") }

@@ -2,12 +2,18 @@
 /// events that came in the meantime: a switch of the workspace, for example, is not announced window by window.
 ///
 /// Only windows in the scratchpad count as minimized. sway reports its Xwayland windows too. i3 does not know
-/// which processes windows belong to, so the X server is queried.
+/// which processes windows belong to, so the X server is queried. While i3 restarts in place, the last windows remain
+/// valid.
 public final class SwayObserver: WindowObserver {
     public let system: WindowSystem
     public private(set) var windows: [ObservedWindow] = []
     private let path: String
-    private let connection: IPCConnection
+    /// Nil: i3 is restarting.
+    private var connection: IPCConnection?
+    private let restart: I3Restart?
+    private let ownDescriptor: Int32
+    /// The process that listens.
+    private let manager: Int32?
     private let processes: X11Processes?
     /// The processes of panels for which i3 has a place.
     private var fixtures: Set<Int32> = []
@@ -36,47 +42,79 @@ public final class SwayObserver: WindowObserver {
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     /// - Returns: nil if i3 does not manage the display.
     public static func i3Socket(display: String? = nil) throws(ObserverFailure) -> String? {
-        let connection = try XConnection(display: display)
-        guard let atom = connection.atoms(["I3_SOCKET_PATH"]).first,
-            case .bytes(let path)? = connection.answer(to: connection.ask(connection.root, atom, words: 64))
-        else { return nil }
-        return String(decoding: path, as: UTF8.self)
+        try X11Processes(display: display).i3Socket()
     }
 
     private init(_ system: WindowSystem, _ path: String, _ processes: X11Processes?) throws(ObserverFailure) {
         self.system = system
         self.path = path
         self.processes = processes
-        connection = try IPCConnection(path: path)
-        // A binding may change a layout, which no other event reports.
-        try connection.send(.subscribe, #"["window","workspace","binding","shutdown"]"#)
+        let connection = try IPCConnection(path: path)
+        self.connection = connection
+        manager = connection.process
+        // A process that cannot be held counts as ended when its connection ends.
+        restart = processes.flatMap { processes in
+            connection.process.flatMap { try? I3Restart(of: $0, processes) }
+        }
+        ownDescriptor = restart?.descriptor ?? connection.descriptor
+        try restart?.follow(connection)
+        try begin(connection)
         let deadline = Patience.deadline
         while !isKnown {
-            guard Patience.wait(for: connection.descriptor, until: deadline) else {
+            guard Patience.wait(for: descriptor, until: deadline) else {
                 throw .unreachable("\(subject) does not answer")
             }
             try dispatch()
+            guard self.connection != nil else { throw .ended("\(subject) has ended") }
         }
     }
 
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { processes?.onStall(handler) }
 
     public var subject: String { "\(system) at \(path)" }
-    public var descriptor: Int32 { connection.descriptor }
+    public var descriptor: Int32 { ownDescriptor }
+    public var isBlind: Bool { !isKnown }
+    public var isInterrupted: Bool { !isKnown }
 
     public var desktopProcesses: Set<Int32> {
-        fixtures.union([connection.process, processes?.server].compactMap(\.self))
+        fixtures.union([manager, processes?.server].compactMap(\.self))
     }
 
     public func dispatch() throws(ObserverFailure) {
         do throws(ObserverFailure) {
-            for message in try connection.receive() { try take(message) }
-            if isStale, !isReading {
-                try connection.send(.getTree)
-                (isReading, isStale) = (true, false)
-            }
+            try read()
         } catch {
-            throw .ended("\(subject) has ended: \(error)")
+            // It may also be about to end, which is seen then.
+            guard restart != nil else { throw .ended("\(subject) has ended: \(error)") }
+            if isKnown { restart?.expect() }
+            (connection, isKnown) = (nil, false)
+        }
+        guard let restart else { return }
+        restart.dispatch()
+        if restart.hasEnded { throw .ended("\(subject) has ended") }
+        guard connection == nil, let again = restart.connect() else { return }
+        do throws(ObserverFailure) {
+            try restart.follow(again)
+            try begin(again)
+            connection = again
+        } catch {
+            // It has closed this connection, too, and announces its socket once more.
+        }
+    }
+
+    /// A binding may change a layout, which no other event reports.
+    private func begin(_ connection: IPCConnection) throws(ObserverFailure) {
+        try connection.send(.subscribe, #"["window","workspace","binding","shutdown"]"#)
+        try connection.send(.getTree)
+        (isReading, isStale) = (true, false)
+    }
+
+    private func read() throws(ObserverFailure) {
+        guard let connection else { return }
+        for message in try connection.receive() { try take(message) }
+        if isStale, !isReading {
+            try connection.send(.getTree)
+            (isReading, isStale) = (true, false)
         }
     }
 
@@ -94,6 +132,7 @@ public final class SwayObserver: WindowObserver {
         let criterion = system == .i3 ? "id" : "con_id"
         let commands = windows.map { "[\(criterion)=\($0)] \(command)" }
         if commands.isEmpty { return }
+        guard let connection else { throw .unreachable("\(subject) is restarting") }
         try connection.send(.runCommand, commands.joined(separator: "; "))
     }
 

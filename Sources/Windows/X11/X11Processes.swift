@@ -1,10 +1,15 @@
+import CXCB
+
 /// The processes of X11 windows, for an observer that gets the windows from another source.
 final class X11Processes {
     private let connection: XConnection
+    /// The property of the root window in which i3 announces its socket.
+    private let socketPath: xcb_atom_t
 
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     init(display: String?) throws(ObserverFailure) {
         connection = try XConnection(display: display)
+        socketPath = connection.atoms(["I3_SOCKET_PATH"]).first ?? xcb_atom_t(XCB_NONE)
     }
 
     /// As `XConnection.onStall`.
@@ -12,6 +17,10 @@ final class X11Processes {
 
     /// The process of the X server, if it is on this machine.
     var server: Int32? { connection.server }
+    /// Readable when events have arrived.
+    var descriptor: Int32 { connection.descriptor }
+    /// Whether the X server still answers.
+    var isAlive: Bool { connection.isAlive }
 
     /// The processes of these windows, in one round trip, without windows that the server does not know.
     func of(_ windows: [UInt32]) -> [UInt32: Int32] {
@@ -20,5 +29,29 @@ final class X11Processes {
         return Dictionary(
             windows.compactMap { window in processes[connection.client(of: window)].map { (window, $0) } }
         ) { first, _ in first }
+    }
+
+    /// The path of the socket that i3 has announced; nil if i3 has never managed the display.
+    func i3Socket() -> String? {
+        guard
+            case .bytes(let path)? = connection.answer(
+                to: connection.ask(connection.root, socketPath, words: 64))
+        else { return nil }
+        return String(decoding: path, as: UTF8.self)
+    }
+
+    /// Makes the server report changes of the root window's properties.
+    func watchI3() {
+        connection.select(.propertyChange, of: connection.root)
+        connection.flush()
+    }
+
+    /// Whether i3 has announced its socket since the last call. Reads all events that have arrived.
+    func hasI3Announced() -> Bool {
+        var isAnnounced = false
+        while let event = connection.nextEvent() {
+            if case .property(window: connection.root, atom: socketPath) = event { isAnnounced = true }
+        }
+        return isAnnounced
     }
 }

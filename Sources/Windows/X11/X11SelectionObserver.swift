@@ -1,7 +1,7 @@
 import CXCB
 
 /// Watches which processes own the clipboard and the primary selection of an X server (Inter-Client Communication
-/// Conventions Manual, "Selection Atoms"). XFixes reports each change, and owners that are gone.
+/// Conventions Manual, "Selection Atoms"), and which one manages the clipboard. XFixes reports each change, and owners that are gone.
 public final class X11SelectionObserver: SelectionObserver {
     public private(set) var owners: [Selection: Set<Int32>] = [:]
     public private(set) var changes: [Selection: UInt64] = [:]
@@ -15,8 +15,8 @@ public final class X11SelectionObserver: SelectionObserver {
     /// - Throws: `unreachable` if no server answers, or if it lacks XFixes.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try XConnection(display: display)
-        let atoms = connection.atoms(["CLIPBOARD", "PRIMARY"])
-        selections = Dictionary(zip(atoms, [.clipboard, .primary])) { first, _ in first }
+        let atoms = connection.atoms(["CLIPBOARD", "PRIMARY", "CLIPBOARD_MANAGER"])
+        selections = Dictionary(zip(atoms, [.clipboard, .primary, .clipboardManager])) { first, _ in first }
         // First the events, then the owners: a change in between is seen twice rather than never.
         try connection.watch(selections: atoms)
         windows = connection.owners(of: atoms)

@@ -59,13 +59,18 @@ final class CallWatch {
     /// The interface with which GNOME's session manager asks each client, by signals to that client only,
     /// whether the session may end, and notifies it when the session ends.
     private static let sessionClient = "org.gnome.SessionManager.ClientPrivate"
-    /// The signals by which a desktop notifies applications of the user's actions: a click on a notification,
-    /// or a global shortcut.
+    /// The signals by which a desktop notifies applications of the user's actions: a click on a notification, a reply
+    /// that was written in one, a global shortcut, a media key, or the answer to a dialog of the portal.
     private static let actions = [
         ("org.freedesktop.Notifications", "ActionInvoked"),
+        ("org.freedesktop.Notifications", "NotificationReplied"),
         ("org.freedesktop.portal.Notification", "ActionInvoked"),
         ("org.freedesktop.portal.GlobalShortcuts", "Activated"),
+        ("org.freedesktop.portal.Request", "Response"),
         ("org.kde.kglobalaccel.Component", "globalShortcutPressed"),
+        ("org.gnome.SettingsDaemon.MediaKeys", "MediaPlayerKeyPressed"),
+        ("org.mate.SettingsDaemon.MediaKeys", "MediaPlayerKeyPressed"),
+        ("org.cinnamon.SettingsDaemon.MediaKeys", "MediaPlayerKeyPressed"),
     ]
     /// The most simultaneous queries for the owner of a name in a call, and the most calls that wait for
     /// their answers.

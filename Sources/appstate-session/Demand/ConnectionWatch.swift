@@ -7,8 +7,8 @@ import Windows
 
 /// Reports demands that arrive through the descriptors of a suspended application: connections to local
 /// sockets (unix(7)) on which it listens, data in connections that it has accepted, requests by its display
-/// server and its session manager, such as to close a window, and requests by the kernel for a file system
-/// that it serves (FUSE).
+/// server and its session manager, such as to close a window, calls on message buses other than the session's, and
+/// requests by the kernel for a file system that it serves (FUSE).
 ///
 /// The kernel notifies only processes that poll a socket, so the watch holds a copy of each while the
 /// application is suspended. It searches for sockets, and closes copies, on a separate thread, because an
@@ -19,6 +19,17 @@ final class ConnectionWatch {
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private let full: (_ pid: Int32) -> Void
     private let timeToRun: UInt64
+    private let sessionBus: String?
+    /// Whether calls on the session bus are looked for as well, because no monitor sees them.
+    var inspectsSessionBus = false {
+        didSet {
+            guard inspectsSessionBus != oldValue else { return }
+            for case (let pid, _?) in watched {
+                leave(pid)
+                look(pid)
+            }
+        }
+    }
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
@@ -56,12 +67,14 @@ final class ConnectionWatch {
     /// The kinds of descriptors, each with its own limit.
     private enum Kind: CaseIterable {
         case connected
+        case bus
         case listening
         case accepted
 
         init(of socket: SocketCopy) {
             self =
                 switch socket.role {
+                case .connected(to: let service) where ConnectionWatch.events(of: service) == .bus: .bus
                 case .connected, .fuse: .connected
                 case .listening: .listening
                 case .accepted: .accepted
@@ -81,6 +94,7 @@ final class ConnectionWatch {
     private static let retryDelay: UInt64 = 1_000_000
 
     /// - Parameters:
+    ///   - sessionBus: the name of the session bus's socket, as in `sun_path` of unix(7): a monitor sees the calls there.
     ///   - needed: gets the main process of the application. No other demand is reported after that until the
     ///     application is suspended again.
     ///   - full: gets the main process of an application that the display server may soon disconnect, because
@@ -88,7 +102,8 @@ final class ConnectionWatch {
     ///   - timeToRun: the time within which an application runs after a reported demand, unless it must stay
     ///     suspended; microseconds.
     init(
-        loop: EventLoop, journal: Journal, needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
+        loop: EventLoop, journal: Journal, sessionBus: String? = nil,
+        needed: @escaping (_ pid: Int32, _ reason: DemandReason) -> Void,
         full: @escaping (_ pid: Int32) -> Void = { _ in }, timeToRun: UInt64 = 100_000
     ) throws {
         self.loop = loop
@@ -96,6 +111,7 @@ final class ConnectionWatch {
         self.needed = needed
         self.full = full
         self.timeToRun = timeToRun
+        self.sessionBus = sessionBus
         worker = try Worker(name: "connections", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [unowned self] _ in takeResults() }
         retry = try loop.timer { [unowned self] in lookAgain() }
@@ -137,7 +153,7 @@ final class ConnectionWatch {
 
     private func look(_ pid: Int32) {
         let foreign = registered.subtracting([pid])
-        let proc = proc
+        let (proc, sessionBus, inspectsSessionBus) = (proc, sessionBus, inspectsSessionBus)
         let submission = worker.submit(pid) {
             guard let main = try? proc.identity(of: pid) else { return .found([], waiting: [:]) }
             let members = Extent.members(of: main, proc: proc) { foreign.contains($0.pid) }
@@ -150,7 +166,12 @@ final class ConnectionWatch {
             do throws(KernelFailure) {
                 let sockets = try SocketCopy.of(
                     pids.sorted(), atMost: Self.mostSockets,
-                    connectedTo: { UnreadEvents(service: $0) != nil }, proc: proc)
+                    connectedTo: { service in
+                        if service == sessionBus || service.contains(Self.sessionProxy) {
+                            return inspectsSessionBus
+                        }
+                        return UnreadEvents(service: service) != nil
+                    }, proc: proc)
                 var waiting: [SocketCopy.ID: DemandReason] = [:]
                 for socket in sockets { waiting[socket.id] = Self.reason(of: socket) }
                 return .found(sockets, waiting: waiting)
@@ -161,6 +182,12 @@ final class ConnectionWatch {
         if submission == .accepted { watched[pid] = .some(nil) } else { fail(pid, "\(submission)") }
     }
 
+    /// In the name of the socket of a Flatpak's proxy for the session bus.
+    private static let sessionProxy = "/.dbus-proxy/session-bus-proxy-"
+
+    /// What a service sends. Of those that are asked for, only the session bus has any other name.
+    private static func events(of service: String) -> UnreadEvents { UnreadEvents(service: service) ?? .bus }
+
     /// The demand that is pending in a socket. May block indefinitely.
     private static func reason(of socket: SocketCopy) -> DemandReason? {
         switch socket.role {
@@ -168,7 +195,7 @@ final class ConnectionWatch {
         // The end of the connection is not urgent.
         case .accepted: return socket.waiting > 0 ? .connection : nil
         case .connected(to: let service):
-            guard let events = UnreadEvents(service: service) else { return nil }
+            let events = Self.events(of: service)
             var request: UnreadEvents.Request?
             let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
                 request = events.request(in: bytes)
@@ -180,6 +207,8 @@ final class ConnectionWatch {
             case .input?: return .input
             case .paste?: return .paste
             case .endOfSession?: return .sessionEnd
+            case .call?: return .call
+            case nil where events == .bus: return .call
             // The hidden data may be anything.
             case .close?, nil: return .close
             }
@@ -194,7 +223,7 @@ final class ConnectionWatch {
 
     private static func mostWaiting(in socket: SocketCopy) -> Int? {
         guard case .connected(let service) = socket.role else { return nil }
-        return UnreadEvents(service: service)?.mostWaiting
+        return Self.events(of: service).mostWaiting
     }
 
     private func fail(_ pid: Int32, _ why: String) {

@@ -8,7 +8,8 @@ import Systemd
 ///
 /// The kernel reports by inotify(7) that the program's file is opened, by any process and for any purpose.
 /// The watch then checks whether another process of our user runs the program. For a script the file is the
-/// script's, not its interpreter's.
+/// script's, not its interpreter's. For an AppImage it is the image, which its program mounts elsewhere at each start.
+/// If another file takes the place of the file, as in an upgrade, a second start runs that one: both are watched.
 final class StartWatch {
     private let loop: EventLoop
     private let journal: Journal
@@ -19,6 +20,8 @@ final class StartWatch {
     private var timer: Timer?
     /// By inotify's watch descriptor, because several applications may run the same program.
     private var programs: [Int32: Program] = [:]
+    /// The directories of the files, by inotify's watch descriptor.
+    private var directories: [Int32: Directory] = [:]
     /// The watches whose file was opened.
     private var opened: [Int32: Opening] = [:]
     /// The next check does not come before this time.
@@ -31,6 +34,14 @@ final class StartWatch {
         var pids: Set<Int32> = []
         /// The processes that ran it at the last check.
         var known: Set<Int32> = []
+        /// It has taken the place of a program that still runs.
+        var isReplacement = false
+    }
+
+    private struct Directory {
+        let path: String
+        /// The applications, by the name of the file that starts them.
+        var names: [String: Set<Int32>] = [:]
     }
 
     /// The delays of the checks after the file was opened, in microseconds: at first the kernel has not yet
@@ -64,8 +75,13 @@ final class StartWatch {
             opened[watch] = nil
             inotify_rm_watch(inotify.rawValue, watch)
         }
+        for (watch, directory) in directories {
+            let left = directory.names.mapValues { $0.intersection(resting) }.filter { !$0.value.isEmpty }
+            directories[watch] = left.isEmpty ? nil : Directory(path: directory.path, names: left)
+            if left.isEmpty { inotify_rm_watch(inotify.rawValue, watch) }
+        }
         let new = resting.subtracting(programs.values.flatMap(\.pids))
-        let added = Set(new.compactMap(add))
+        let added = Set(new.flatMap(add))
         guard !added.isEmpty else { return }
         let running = Running(proc, scripts: added.contains { programs[$0]?.script != nil })
         for watch in added {
@@ -73,20 +89,43 @@ final class StartWatch {
         }
     }
 
-    /// - Returns: the watch for its program; nil: nothing is watched.
-    private func add(_ pid: Int32) -> Int32? {
-        var script: String?
+    /// - Returns: the watches for its program; empty: nothing is watched.
+    private func add(_ pid: Int32) -> [Int32] {
+        if let image = proc.appImage(of: pid) {
+            if proc.isOnFUSE(image) { return [] }
+            // The files on its mount are not examined: the application itself serves them.
+            watchPlace(image, of: pid)
+            return [watch(image, script: nil, pid)].compactMap(\.self)
+        }
         if let name = try? proc.program(of: pid),
             Interpreters.names.contains(where: {
                 name == $0 || name.hasPrefix($0) && name.last?.isNumber == true
             })
         {
             // For other programs, no file in the arguments is examined, because its file system may hang.
-            script = self.script(of: pid)
-            // It is not known what it runs: `python3 -m module`, for example.
-            if script == nil { return nil }
+            // Without a script it is not known what it runs: `python3 -m module`, for example.
+            guard let script = script(of: pid) else { return [] }
+            watchPlace(script, of: pid)
+            return [watch(script, script: script, pid)].compactMap(\.self)
         }
-        let path = script ?? "/proc/\(pid)/exe"
+        let link = "/proc/\(pid)/exe"
+        var watches = [watch(link, script: nil, pid)]
+        // A suspended application may serve the file system of a place: nothing on it is examined.
+        if let place = try? proc.formerExecutable(of: pid), !proc.isOnFUSE(place) {
+            let isReplaced = (try? proc.isReplaced(pid)) == true
+            // A sandboxed program has its place in the sandbox.
+            if isReplaced || FileIdentity(place) == FileIdentity(link) { watchPlace(place, of: pid) }
+            if isReplaced { watches.append(watch(place, script: nil, pid, isReplacement: true)) }
+        }
+        return watches.compactMap(\.self)
+    }
+
+    /// Watches a file that starts the program.
+    ///
+    /// - Returns: nil: it is not watched.
+    private func watch(
+        _ path: String, script: String?, _ pid: Int32, isReplacement: Bool = false
+    ) -> Int32? {
         let watch = inotify_add_watch(inotify.rawValue, path, UInt32(IN_OPEN))
         guard watch >= 0, let file = FileIdentity(path) else {
             // For example that of a sandboxed program, which cannot be started through this file from
@@ -94,8 +133,47 @@ final class StartWatch {
             journal.log(.debug, "\(path): \(String(cString: strerror(errno)))")
             return nil
         }
-        programs[watch, default: Program(file: file, script: script)].pids.insert(pid)
+        let new = Program(file: file, script: script, isReplacement: isReplacement)
+        programs[watch, default: new].pids.insert(pid)
         return watch
+    }
+
+    /// Notices when another file takes the place of this one.
+    private func watchPlace(_ path: String, of pid: Int32) {
+        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return }
+        let directory = String(path[..<slash])
+        let events = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO) | UInt32(IN_ONLYDIR)
+        let watch = inotify_add_watch(inotify.rawValue, directory, events)
+        guard watch >= 0 else {
+            return journal.log(.debug, "\(directory): \(String(cString: strerror(errno)))")
+        }
+        let name = String(path[path.index(after: slash)...])
+        directories[watch, default: Directory(path: directory)].names[name, default: []].insert(pid)
+    }
+
+    /// Another file has the name of a program.
+    private func replaced(_ path: String, _ pids: Set<Int32>) {
+        for pid in pids.sorted() {
+            let script = programs.values.contains { $0.script != nil && $0.pids.contains(pid) } ? path : nil
+            let before = Set(programs.keys)
+            guard let watch = watch(path, script: script, pid, isReplacement: true), !before.contains(watch),
+                let program = programs[watch]
+            else { continue }
+            // The arguments of the processes that run the former script name the new one as well.
+            if script != nil { programs[watch]?.known = Running(proc, scripts: true).of(program) }
+            // It may have been started already.
+            note(watch)
+            for other in before where programs[other]?.isReplacement == true { drop(pid, from: other) }
+        }
+    }
+
+    /// Nothing can start this file any more: it has no name.
+    private func drop(_ pid: Int32, from watch: Int32) {
+        programs[watch]?.pids.remove(pid)
+        guard programs[watch]?.pids.isEmpty == true else { return }
+        programs[watch] = nil
+        opened[watch] = nil
+        inotify_rm_watch(inotify.rawValue, watch)
     }
 
     /// The script that an interpreter runs: the kernel puts its path after the interpreter's own arguments (execve(2),
@@ -126,6 +204,7 @@ final class StartWatch {
 
     private func dispatch() {
         var buffer = [UInt8](repeating: 0, count: 4_096)
+        var moved: [String: Set<Int32>] = [:]
         while true {
             let count = read(inotify.rawValue, &buffer, buffer.count)
             guard count > 0 else { break }
@@ -134,12 +213,19 @@ final class StartWatch {
                 // struct inotify_event: wd, mask, cookie, len, and a name of that length.
                 while place + 16 <= count {
                     let watch = bytes.loadUnaligned(fromByteOffset: place, as: Int32.self)
+                    let mask = bytes.loadUnaligned(fromByteOffset: place + 4, as: UInt32.self)
                     let length = bytes.loadUnaligned(fromByteOffset: place + 12, as: UInt32.self)
-                    if programs[watch] != nil { note(watch) }
+                    if mask & UInt32(IN_OPEN) != 0, programs[watch] != nil { note(watch) }
+                    if let directory = directories[watch] {
+                        let bytes = bytes[(place + 16)...].prefix(Int(length)).prefix { $0 != 0 }
+                        let name = String(decoding: bytes, as: UTF8.self)
+                        if let pids = directory.names[name] { moved["\(directory.path)/\(name)"] = pids }
+                    }
                     place += 16 + Int(length)
                 }
             }
         }
+        for (path, pids) in moved { replaced(path, pids) }
         arm()
     }
 
@@ -170,7 +256,9 @@ final class StartWatch {
             let present = running.of(program)
             let new = present.subtracting(program.known).filter { pid in
                 // A process that another instance has started for itself needs no other process.
-                !proc.lineage(of: pid).dropFirst().contains { present.contains($0.pid) }
+                !proc.lineage(of: pid).dropFirst().contains {
+                    present.contains($0.pid) || program.pids.contains($0.pid)
+                }
             }
             programs[watch]?.known = present
             for other in new.sorted() { for pid in program.pids { needed(pid, other) } }

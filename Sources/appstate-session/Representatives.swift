@@ -1,0 +1,42 @@
+import Linux
+
+/// The processes by which the daemon recognizes the application of a process that must not be suspended.
+///
+/// The daemon looks for a registered process among a process's ancestors. A Flatpak's proxy, through which the
+/// application uses the session bus, descends from another process, and so does a second sandbox of the application. Such
+/// a process is recognized by its unit: `app-flatpak-ID-INSTANCE.scope`.
+struct Representatives {
+    private let proc: Proc
+    private let registered: Set<Int32>
+    /// The Flatpaks' units among those of `registered`.
+    private lazy var units = Self.units(of: registered, proc)
+
+    /// - Parameter registered: the main processes of all applications.
+    init(_ proc: Proc, registered: Set<Int32>) {
+        self.proc = proc
+        self.registered = registered
+    }
+
+    /// The processes to report instead of `pid`.
+    mutating func of(_ pid: Int32) -> Set<Int32> {
+        guard let path = try? proc.unifiedCgroup(of: pid), let flatpak = Sandbox.flatpak(ofCgroup: path),
+            !proc.lineage(of: pid).contains(where: { registered.contains($0.pid) })
+        else { return [pid] }
+        let same = units.filter { $0.value == flatpak }
+        if !same.isEmpty { return Set(same.keys) }
+        // Each instance has a unit of its own: a second sandbox counts for all instances of its application.
+        if let id = ApplicationUnit(inPath: flatpak)?.application {
+            let others = units.filter { ApplicationUnit(inPath: $0.value)?.application == id }
+            if !others.isEmpty { return Set(others.keys) }
+        }
+        return [pid]
+    }
+
+    private static func units(of pids: Set<Int32>, _ proc: Proc) -> [Int32: String] {
+        var units: [Int32: String] = [:]
+        for pid in pids {
+            units[pid] = (try? proc.unifiedCgroup(of: pid)).flatMap { Sandbox.flatpak(ofCgroup: $0) }
+        }
+        return units
+    }
+}
