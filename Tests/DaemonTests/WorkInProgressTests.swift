@@ -185,7 +185,8 @@ struct WorkInProgressTests {
         let client = try daemon.subscriber()
         let transfer = try Child(Scripts.python, ["-c", Self.sender])
         try transfer.waitForLine(containing: "on")
-        let path = try client.register("org.example.Busy", transfer.pid, [("suspension", .string("automatic"))])
+        let path = try client.register(
+            "org.example.Busy", transfer.pid, [("suspension", .string("automatic"))])
         try client.wait(for: path, toBe: "suspended")
         guard case .string(let detection)? = try client.explain(path)["udp-detection"] else {
             throw TestFailure("Explain has no udp-detection")
