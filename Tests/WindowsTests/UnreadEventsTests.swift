@@ -271,6 +271,14 @@ struct ClientRequestTests {
             try caller.call(caller.newDriverCall("ListNames")).readStrings().first {
                 $0.hasPrefix(":") && (try? caller.credentials(of: $0).pid) == client.pid
             })
+        // It subscribes a moment after it has said so.
+        let isSubscribed = try eventually {
+            try caller.requestName("org.example.First")
+            try caller.releaseName("org.example.First")
+            _ = client.advance()
+            return client.output.contains("org.example.First")
+        }
+        try #require(isSubscribed)
         let request = try Request(client)
         func call(_ interface: String, _ member: String) throws {
             let message = try caller.newCall(
