@@ -30,6 +30,8 @@ enum Bench {
         print("| --- | --- | --- | --- |")
         switch CommandLine.arguments.dropFirst().first {
         case nil: try all(daemon)
+        case "stopping": try stopping(daemon)
+        case "footprint": try footprint(daemon)
         case "freezing": try freezing(daemon)
         case "waking": try waking(daemon)
         case "reclaiming": try reclaiming(daemon)
@@ -45,12 +47,13 @@ enum Bench {
             try siege(daemon, only: attacks)
         case let name?:
             print(
-                "bench: no part is called \(name); there are freezing, waking, reclaiming, library and siege")
+                "bench: no part is called \(name); there are stopping, freezing, waking, reclaiming, "
+                    + "footprint, library and siege")
             exit(2)
         }
     }
 
-    private static func all(_ daemon: String) throws {
+    private static func stopping(_ daemon: String) throws {
         let baseline = try stopsSeenByParent(200)
         row("baseline: kill -STOP to the parent's waitid(WSTOPPED)", baseline, nil)
         try withDaemon(daemon) { client in
@@ -70,6 +73,10 @@ enum Bench {
                     baseline)
             }
         }
+    }
+
+    private static func all(_ daemon: String) throws {
+        try stopping(daemon)
         if TestCgroup.isAvailable {
             try freezing(daemon)
             try waking(daemon)
