@@ -20,10 +20,12 @@ struct LooksTests {
         private(set) var begun: [Int] = []
         private(set) var answers: [String] = []
 
-        init() throws {
+        init(patience: Microseconds = 300_000_000) throws {
             loop = try EventLoop()
             gate = try PipeEnds()
-            looks = try Looks(loop: loop, name: "looks", now: { Clock.monotonicMicroseconds }, share: share)
+            looks = try Looks(
+                loop: loop, name: "looks", patience: patience, now: { Clock.monotonicMicroseconds },
+                share: share)
         }
 
         func holdUp() {
@@ -79,6 +81,19 @@ struct LooksTests {
         try bench.wait(for: 8)
         #expect(bench.begun == [0, 14, 20, 10, 21, 11, 12, 13])
         #expect(bench.answers == bench.begun.map { "\($0): \($0)" })
+    }
+
+    @Test("a look that takes too long keeps only its own user waiting")
+    func hanging() throws {
+        let bench = try Bench(patience: 1_000)
+        bench.holdUp()
+        bench.ask(1, of: 1)
+        bench.ask(2, of: 0)
+        try bench.wait(for: 1)
+        #expect(bench.answers == ["1: 1"])
+        bench.letGo()
+        try bench.wait(for: 3)
+        #expect(bench.answers == ["1: 1", "0: 0", "2: 2"])
     }
 
     @Test("requests share a look that still waits, but a request during a look gets a new one")

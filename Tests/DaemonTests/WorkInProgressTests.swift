@@ -268,7 +268,7 @@ struct WorkInProgressTests {
             daemon: nil, foreign: [], handed: HandedOver(),
             datagrams: DatagramCounter())
         func found(_ earlier: WorkSample?) -> Objections {
-            look.objections(Work(kinds: [.disk], diskRate: 1, earlier: earlier))
+            look.objections(Work(kinds: [.disk], diskRate: 1, isMeasured: true, earlier: earlier))
         }
         let before = found(nil)
         #expect(before.reasons.isEmpty && before.sample.written != nil)
@@ -283,7 +283,7 @@ struct WorkInProgressTests {
         try writer.waitForLine(containing: "written 3")
         let second = found(first.sample)
         #expect(second.reasons == ["disk: it writes 1 bytes per second or more"] && second.sample.isEmpty)
-        #expect(look.objections(Work(kinds: [.disk])).sample.isEmpty, "DiskRate=infinity")
+        #expect(look.objections(Work(kinds: [.disk], isMeasured: true)).sample.isEmpty, "DiskRate=infinity")
     }
 
     @Test(

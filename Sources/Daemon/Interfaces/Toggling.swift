@@ -36,9 +36,12 @@ extension Daemon {
             throw MethodError(
                 .notSuspendable, "The caller runs in application \(number): it would stop itself")
         }
-        let client = proc.multiplexerClient(
-            within: application.process.identity, showing: connection.lineage.map(\.identity),
-            isForeign: table.isForeign)
+        // A caller within another application is in that application's terminal.
+        let client =
+            machine.owner(of: connection.lineage) == nil
+            ? proc.multiplexerClient(
+                within: application.process.identity, showing: connection.lineage.map(\.identity),
+                isForeign: table.isForeign) : nil
         if let client {
             throw MethodError(
                 .notSuspendable,

@@ -9,6 +9,10 @@ import Linux
 /// expensive looks do not keep others waiting, and the processor time of a look is charged to its user's
 /// share. Each subject has at most one look that has not begun; callers that request it again share its
 /// answer.
+///
+/// A process can make a look hang: to read some files of /proc, the kernel waits until an execve(2) of the process is
+/// complete, and that may wait for a file system that a user serves. A look that takes too long keeps only its own
+/// user waiting: the other users' looks go on with another thread.
 final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// Why there is no result.
     struct NotLooked: Error, Equatable, CustomStringConvertible {
@@ -41,10 +45,26 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         }
     }
 
+    /// A look that takes too long, with its thread.
+    private final class Hanging {
+        let look: Look
+        let worker: Worker<Subject, Finding>
+        var source: Source?
+
+        init(_ look: Look, _ worker: Worker<Subject, Finding>) { (self.look, self.worker) = (look, worker) }
+    }
+
+    private let loop: EventLoop
+    private let name: String
+    private let patience: Microseconds
     private let now: () -> Microseconds
     private let share: WorkShare
-    private let worker: Worker<Subject, Finding>
+    private var worker: Worker<Subject, Finding>
     private var source: Source?
+    /// Fires when the look that is under way takes too long.
+    private var patienceTimer: Timer?
+    /// At most one for each user.
+    private var hanging: [UInt32: Hanging] = [:]
     private var timer: Timer?
     private var timerIsSetFor: Microseconds?
     /// Fires when a user has a share left again.
@@ -56,15 +76,30 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     private var isBeginning = false
     private var isClosed = false
 
-    init(loop: EventLoop, name: String, now: @escaping () -> Microseconds, share: WorkShare) throws {
+    /// - Parameter patience: after this many microseconds, a look no longer keeps other users' looks waiting.
+    init(
+        loop: EventLoop, name: String, patience: Microseconds = 2_000_000, now: @escaping () -> Microseconds,
+        share: WorkShare
+    ) throws {
+        self.loop = loop
+        self.name = name
+        self.patience = patience
         self.now = now
         self.share = share
-        // The thread ends soon: a daemon with nothing to do has one thread.
-        worker = try Worker(name: name, limit: 1, idleMilliseconds: 1_000)
+        worker = try Self.worker(name)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
+        patienceTimer = try loop.timer { [weak self] in self?.leaveHanging() }
         timer = try loop.timer { [weak self] in self?.expire() }
         shareTimer = try loop.timer { [weak self] in self?.begin() }
     }
+
+    /// The thread ends soon: a daemon with nothing to do has one thread.
+    private static func worker(_ name: String) throws(KernelFailure) -> Worker<Subject, Finding> {
+        try Worker(name: name, limit: 1, idleMilliseconds: 1_000)
+    }
+
+    /// The most looks that may hang.
+    private static var mostHanging: Int { 16 }
 
     /// Requests a look. `answer` is called once, later or at once.
     ///
@@ -106,10 +141,11 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// Answers all callers that there will be no more looks.
     func close() {
         isClosed = true
-        let looks = turns.flatMap(\.looks) + (underWay.map { [$0] } ?? [])
-        (turns, waiting, underWay) = ([], [:], nil)
+        let looks = turns.flatMap(\.looks) + begun
+        (turns, waiting, underWay, hanging) = ([], [:], nil, [:])
         timer?.disarm()
         shareTimer?.disarm()
+        patienceTimer?.disarm()
         for look in looks { answer(look, .failure(.isClosed)) }
     }
 
@@ -126,7 +162,9 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
                 continue
             }
             switch worker.submit(look.subject, job) {
-            case .accepted: underWay = look
+            case .accepted:
+                underWay = look
+                patienceTimer?.arm(at: now() + patience)
             case .failed(let failure):
                 answer(look, .failure(NotLooked(description: "could not be examined: \(failure)")))
             case .full:
@@ -140,10 +178,15 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         }
     }
 
+    /// The looks that have begun and are not answered.
+    private var begun: [Look] { hanging.values.map(\.look) + (underWay.map { [$0] } ?? []) }
+
     private func next() -> Look? {
         let index: Int
-        switch share.turn(in: turns, at: now(), of: \.user) {
-        case .now(let found): index = found
+        // A user whose look hangs must wait.
+        let ready = turns.indices.filter { hanging[turns[$0].user] == nil }
+        switch share.turn(in: ready, at: now(), of: { turns[$0].user }) {
+        case .now(let found): index = ready[found]
         case .later(let due):
             shareTimer?.arm(at: due)
             return nil
@@ -160,10 +203,34 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         for finished in worker.takeResults() {
             guard let look = underWay else { continue }
             underWay = nil
+            patienceTimer?.disarm()
             share.charge(finished.processorTime, to: look.user, at: now())
             begin()
             answer(look, .success(finished.value))
         }
+    }
+
+    /// The look that is under way no longer keeps others waiting: another thread takes its place.
+    private func leaveHanging() {
+        guard let look = underWay, hanging[look.user] == nil, hanging.count < Self.mostHanging,
+            let successor = try? Self.worker(name),
+            let source = try? loop.watch(successor.descriptor, { [weak self] _ in self?.takeResults() })
+        else { return }
+        let left = Hanging(look, worker)
+        let user = look.user
+        left.source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeLate(user) }
+        hanging[user] = left
+        (worker, self.source, underWay) = (successor, source, nil)
+        begin()
+    }
+
+    /// The user's look that hung is done.
+    private func takeLate(_ user: UInt32) {
+        guard let left = hanging[user], let finished = left.worker.takeResults().first else { return }
+        hanging[user] = nil
+        share.charge(finished.processorTime, to: user, at: now())
+        begin()
+        answer(left.look, .success(finished.value))
     }
 
     private func answer(_ look: Look, _ answer: Answer) {
@@ -179,10 +246,16 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         let now = now()
         var late: [Asker] = []
         var next = Microseconds.max
-        for look in turns.flatMap(\.looks) + (underWay.map { [$0] } ?? []) {
+        for look in turns.flatMap(\.looks) + begun {
             late += look.askers.filter { $0.until <= now }
             look.askers.removeAll { $0.until <= now }
             for asker in look.askers { next = min(next, asker.until) }
+        }
+        // A look that nobody waits for is not kept: it may retain a measurement that is under way.
+        for index in turns.indices.reversed() {
+            for look in turns[index].looks where look.askers.isEmpty { waiting[look.subject] = nil }
+            turns[index].looks.removeAll(where: \.askers.isEmpty)
+            if turns[index].looks.isEmpty { turns.remove(at: index) }
         }
         if next < .max { arm(at: next) }
         for asker in late { asker.answer(.failure(.tooLate)) }

@@ -63,6 +63,8 @@ struct Work: Sendable {
     var inhibitors: [Inhibitors.Inhibitor] = []
     /// Whether it was needed a short while ago, so that it counts whether it computes.
     var isAnswering = false
+    /// Whether a later look may measure the work relative to this one.
+    var isMeasured = false
     /// The sample of an earlier look, relative to which the work is measured.
     var earlier: WorkSample?
 }
@@ -120,6 +122,8 @@ struct ExtentLook: Sendable {
             found.reasons.append(
                 "\(ObjectionReason.inhibitor.rawValue): pid \(inhibitor.pid) inhibits \(inhibitor.what)")
         }
+        // One reason is enough, and to measure UDP is work for the whole machine.
+        guard work.isMeasured, found.reasons.isEmpty else { return }
         let sample = sample(work, of: pids, &budget)
         guard let earlier = work.earlier else {
             found.sample = sample

@@ -103,7 +103,7 @@ final class ObjectionSensor {
         let stands = moment == .standing
         let isAwaited = begin(number)
         look(
-            at: application, moment, since: earlier, isUrgent: stands,
+            at: application, moment, since: earlier, isMeasured: !stands, isUrgent: stands,
             within: stands ? Self.patience.after : Self.patience.before
         ) { [weak self] answer in
             guard let self, isAwaited() else { return }
@@ -146,17 +146,20 @@ final class ObjectionSensor {
 
     /// The result of a look at its processes.
     ///
-    /// - Parameter earlier: the sample of an earlier look, for `measuring`.
+    /// - Parameters:
+    ///   - earlier: the sample of an earlier look, for `measuring`.
+    ///   - isMeasured: whether the result has a sample for a later look.
     func look(
         at application: Registered, _ moment: LookMoment = .before, since earlier: WorkSample? = nil,
-        isUrgent: Bool, within span: Microseconds, _ answer: @escaping (Answer) -> Void
+        isMeasured: Bool = false, isUrgent: Bool, within span: Microseconds,
+        _ answer: @escaping (Answer) -> Void
     ) {
         if moment == .standing {
             return look(at: application, moment, Work(), isUrgent, span, answer)
         }
         inhibitors.read { [weak self] list in
             guard let self else { return }
-            let work = Work(inhibitors: list, earlier: earlier)
+            let work = Work(inhibitors: list, isMeasured: isMeasured, earlier: earlier)
             look(at: application, moment, work, isUrgent, span, answer)
         }
     }

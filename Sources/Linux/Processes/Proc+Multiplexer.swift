@@ -6,7 +6,7 @@ extension Proc {
     /// its client. The client is in the foreground of its own terminal.
     ///
     /// - Parameters:
-    ///   - main: the application's main process. Up to 256 steps of a walk over its extent are made, so that no
+    ///   - main: the application's main process. Up to 64 steps of a walk over its extent are made, so that no
     ///     caller waits for long; a client beyond that is not found.
     ///   - lineage: the caller, its parent and so on.
     ///   - isForeign: whether a process is another application.
@@ -28,7 +28,7 @@ extension Proc {
         }
     }
 
-    private static let mostSteps = 256
+    private static let mostSteps = 64
 
     /// The nearest ancestor that has no terminal, if its child has a pseudoterminal.
     private func terminalServer(of lineage: [ProcessIdentity]) -> Int32? {

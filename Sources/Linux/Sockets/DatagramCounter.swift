@@ -33,20 +33,22 @@ public final class DatagramCounter: @unchecked Sendable {
     private var counts = 0
     /// Descriptors. While they are open, the programs run.
     private var links: [Int32] = []
+    /// The same, not needed at the moment: another thread is about to close them.
+    private var retiring: [Int32] = []
 
     /// Loads nothing yet.
     ///
     /// - Parameter handed: the programs, if they were handed over.
     public init(handed: HandedOver = HandedOver()) { self.handed = handed }
 
-    /// Why the last attempt to count failed: `ENOENT` if the kernel lacks the tracepoints, `EPERM` if we may not; nil:
-    /// it did not, or there was none.
+    /// Why the last attempt to count failed: `ENOENT` if the kernel lacks the tracepoints, or if other descriptors were
+    /// handed over and the programs were not; `EPERM` if we may not; nil: it did not fail, or there was none.
     public var failure: KernelFailure? { lock.hold { problem } }
 
     /// Whether the programs are loaded.
     public var isOpen: Bool { lock.hold { table != nil } }
 
-    /// Whether the programs run now.
+    /// Whether the programs are needed now.
     var isRunning: Bool { lock.hold { !links.isEmpty } }
 
     /// Loads the programs, at the first call. Takes up to 50 ms if they were not handed over.
@@ -101,7 +103,7 @@ public final class DatagramCounter: @unchecked Sendable {
     }
 
     fileprivate func end(_ cookies: [UInt64], of owner: UInt32) {
-        let unneeded = lock.hold {
+        let isUnneeded = lock.hold {
             for cookie in cookies {
                 guard let entry = counted[cookie] else { continue }
                 if entry.holders > 1 {
@@ -114,11 +116,11 @@ public final class DatagramCounter: @unchecked Sendable {
             let left = ofUser[owner, default: 0] - cookies.count
             ofUser[owner] = left > 0 ? left : nil
             counts -= 1
-            guard counts == 0 else { return [Int32]() }
-            defer { links = [] }
-            return links
+            guard counts == 0, !links.isEmpty else { return false }
+            (retiring, links) = (links, [])
+            return true
         }
-        Self.close(unneeded)
+        if isUnneeded { retire() }
     }
 
     /// Called with the lock. Finds room for those sockets of a new count for which there is some.
@@ -143,7 +145,10 @@ public final class DatagramCounter: @unchecked Sendable {
     }
 
     private func attach() -> Bool {
-        let programs = lock.hold { links.isEmpty ? table?.programs : nil }
+        let programs = lock.hold {
+            if links.isEmpty { (links, retiring) = (retiring, []) }
+            return links.isEmpty ? table?.programs : nil
+        }
         guard let programs else { return true }
         do throws(KernelFailure) {
             let numbers = try programs.attach()
@@ -156,11 +161,19 @@ public final class DatagramCounter: @unchecked Sendable {
         }
     }
 
-    /// On another thread: the kernel changes its code on all processors, one after the other.
-    private static func close(_ links: [Int32]) {
-        guard !links.isEmpty else { return }
-        let close: @Sendable () -> Void = { for link in links { _ = Glibc.close(link) } }
-        if DetachedThread.start(stackSize: 64 << 10, close) != 0 { close() }
+    /// Stops the programs, on another thread: the kernel changes its code on all processors, one after the other. Until
+    /// that is done, a new count waits: before Linux 6.10, a program that is being stopped cannot be started again.
+    private func retire() {
+        let stop: @Sendable () -> Void = { [self] in
+            slow.hold {
+                let unneeded = lock.hold {
+                    defer { retiring = [] }
+                    return retiring
+                }
+                for link in unneeded { _ = Glibc.close(link) }
+            }
+        }
+        if DetachedThread.start(stackSize: 64 << 10, stop) != 0 { stop() }
     }
 }
 
@@ -207,6 +220,9 @@ final class DatagramPrograms: Sendable {
         var types: [UInt32] = []
         if let given = try handed.datagrams("table") {
             table = given
+        } else if !handed.names.isEmpty {
+            // Whoever hands over could not load them either, and the journal says why.
+            throw KernelFailure(operation: "take", subject: "the programs from --hand-over", errno: ENOENT)
         } else {
             // Before the rest, because it says early that we may not.
             table = try Descriptor.taking(clinux_make_datagram_table(), "bpf", "BPF_MAP_CREATE")
