@@ -49,9 +49,11 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     private final class Hanging {
         let look: Look
         let worker: Worker<Subject, Finding>
-        var source: Source?
+        let source: Source?
 
-        init(_ look: Look, _ worker: Worker<Subject, Finding>) { (self.look, self.worker) = (look, worker) }
+        init(_ look: Look, _ worker: Worker<Subject, Finding>, _ source: Source?) {
+            (self.look, self.worker, self.source) = (look, worker, source)
+        }
     }
 
     private let loop: EventLoop
@@ -200,6 +202,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     }
 
     private func takeResults() {
+        defer { takeLate() }
         for finished in worker.takeResults() {
             guard let look = underWay else { continue }
             underWay = nil
@@ -216,21 +219,20 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
             let successor = try? Self.worker(name),
             let source = try? loop.watch(successor.descriptor, { [weak self] _ in self?.takeResults() })
         else { return }
-        let left = Hanging(look, worker)
-        let user = look.user
-        left.source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeLate(user) }
-        hanging[user] = left
+        hanging[look.user] = Hanging(look, worker, self.source)
         (worker, self.source, underWay) = (successor, source, nil)
         begin()
     }
 
-    /// The user's look that hung is done.
-    private func takeLate(_ user: UInt32) {
-        guard let left = hanging[user], let finished = left.worker.takeResults().first else { return }
-        hanging[user] = nil
-        share.charge(finished.processorTime, to: user, at: now())
-        begin()
-        answer(left.look, .success(finished.value))
+    /// Takes the results of looks that hung.
+    private func takeLate() {
+        for (user, left) in hanging {
+            guard let finished = left.worker.takeResults().first else { continue }
+            hanging[user] = nil
+            share.charge(finished.processorTime, to: user, at: now())
+            begin()
+            answer(left.look, .success(finished.value))
+        }
     }
 
     private func answer(_ look: Look, _ answer: Answer) {
