@@ -45,13 +45,17 @@ final class Units {
         return main(of: unit, user)
     }
 
-    /// Those of some processes that are in the application's own unit.
-    func members(of application: Registered, among others: [ProcessID]) -> [ProcessID] {
-        guard !others.isEmpty, let unit = unit(of: application.process.pid),
-            main(of: unit, application.user) == application.process
-        else { return [] }
-        return others.filter {
-            unit == self.unit(of: $0.pid) && (try? proc.identity(of: $0.pid)) == $0.identity
+    /// Those of some processes that are in the application's own unit, and belong wholly to its user.
+    ///
+    /// - Parameter others: not called if the application is in no unit.
+    func members(of application: Registered, among others: () -> [ProcessID]) -> [ProcessID] {
+        guard let unit = unit(of: application.process.pid) else { return [] }
+        let inside = others().filter { self.unit(of: $0.pid) == unit }
+        guard !inside.isEmpty, main(of: unit, application.user) == application.process else { return [] }
+        return inside.filter {
+            // The identity comes last: until then, the number has not been given to another process.
+            (try? proc.status($0.pid))?.owner.isWholly(application.user) == true
+                && (try? proc.identity(of: $0.pid)) == $0.identity
         }
     }
 
