@@ -251,6 +251,43 @@ struct WorkTests {
         #expect(WrittenBytes(of: [child]).sum == 0)
     }
 
+    @Test(
+        "bytes written by a process that ends together with its parent are not counted again",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func inherited() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let main = try Child(
+            python: """
+                there, here = os.pipe()
+                shell = os.fork()
+                if shell == 0:
+                    sys.stdin.close()
+                    command = os.fork()
+                    if command == 0:
+                        with open("\(file)", "wb") as file: file.write(bytes(400000))
+                        os.write(here, b"%d" % os.getpid())
+                        while True: signal.pause()
+                    os.waitpid(command, 0)
+                    os._exit(0)
+                command = int(os.read(there, 20))
+                say(shell, command)
+                sys.stdin.readline()
+                os.kill(command, signal.SIGKILL)
+                os.waitpid(shell, 0)
+                say("ended")
+                hold()
+                """)
+        let below = try main.numbers()
+        let before = WrittenBytes(of: [main.pid] + below)
+        #expect(before.sum >= 400_000)
+        main.tell("end")
+        _ = try main.line()
+        let after = withExtendedLifetime(main) { WrittenBytes(of: [main.pid] + below) }
+        #expect(after.sum >= before.sum)
+        #expect(after.rate(since: before) == 0)
+    }
+
     @Test("a truncated answer about a connection is ignored")
     func connection() throws {
         var info = [UInt8](repeating: 0, count: 232)
