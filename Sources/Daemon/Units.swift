@@ -9,6 +9,8 @@ final class Units {
     private let table: ApplicationTable
     private let now: () -> Microseconds
     private var known = Known()
+    /// How many processes have been examined so far, to find whose unit one is.
+    private(set) var examined = 0
 
     /// The units of one user's applications.
     private struct Known {
@@ -24,8 +26,8 @@ final class Units {
     private static let mostApplications = 128
     /// A unit with more applications belongs to none of them.
     private static let mostOfUnit = 2
-    /// The most ancestors that are examined.
-    private static let mostAncestors = 8
+    /// The most ancestors that are examined. The parent of a process that was started in a unit is mostly in it, too.
+    private static let mostAncestors = 3
     /// How long the answers are valid, because a reporter may name many processes at once.
     private static let validity: Microseconds = 100_000
 
@@ -45,13 +47,17 @@ final class Units {
         return main(of: unit, user)
     }
 
-    /// Those of some processes that are in the application's own unit.
-    func members(of application: Registered, among others: [ProcessID]) -> [ProcessID] {
-        guard !others.isEmpty, let unit = unit(of: application.process.pid),
-            main(of: unit, application.user) == application.process
-        else { return [] }
-        return others.filter {
-            unit == self.unit(of: $0.pid) && (try? proc.identity(of: $0.pid)) == $0.identity
+    /// Those of some processes that are in the application's own unit, and belong wholly to its user.
+    ///
+    /// - Parameter others: not called if the application is in no unit.
+    func members(of application: Registered, among others: () -> [ProcessID]) -> [ProcessID] {
+        guard let unit = unit(of: application.process.pid) else { return [] }
+        let inside = others().filter { self.unit(of: $0.pid) == unit }
+        guard !inside.isEmpty, main(of: unit, application.user) == application.process else { return [] }
+        return inside.filter {
+            // The identity comes last: until then, the number has not been given to another process.
+            (try? proc.status($0.pid))?.owner.isWholly(application.user) == true
+                && (try? proc.identity(of: $0.pid)) == $0.identity
         }
     }
 
@@ -77,6 +83,7 @@ final class Units {
         var found: [Cgroup: [ProcessIdentity]] = [:]
         let applications = table.all.filter { $0.user == user }
         guard applications.count <= Self.mostApplications else { return found }
+        examined += applications.count
         for application in applications {
             if let unit = unit(of: application.process.pid) {
                 found[unit, default: []].append(application.process)
@@ -88,6 +95,7 @@ final class Units {
     /// A process that descends from another one in the unit was started there, from a terminal for example.
     private func isOwn(_ unit: Cgroup, of main: ProcessIdentity) -> Bool {
         let above = proc.lineage(of: main.pid, limit: Self.mostAncestors + 1).dropFirst()
+        examined += 1 + above.count
         return !above.contains { self.unit(of: $0.pid) == unit }
     }
 }

@@ -58,19 +58,23 @@ extension Machine {
         return touched
     }
 
-    /// Processes in the own unit of an application belong to it although their parents have ended.
+    /// Processes in the own unit of an application belong to it although their parents have ended. Reports that may not
+    /// count for it stay as they are.
     mutating func join(_ processes: [ProcessID], _ main: ProcessID) {
+        guard let user = application(of: main)?.user else { return }
         var touched: Set<ApplicationNumber> = []
         for process in processes {
             for key in (windowsByProcess[process] ?? []).sorted(by: WindowKey.inOrder) {
-                guard var window = windows[key], owner(of: window.lineage) == nil else { continue }
+                guard var window = windows[key], owner(of: window.lineage) == nil,
+                    window.reporterUser == 0 || window.reporterUser == user
+                else { continue }
                 window.lineage.append(main)
                 touched.formUnion(put(window, as: key))
             }
             for connection in Array(exemptions.keys) {
-                guard let told = exemptions[connection]?[process], owner(of: told.lineage) == nil else {
-                    continue
-                }
+                guard let told = exemptions[connection]?[process], owner(of: told.lineage) == nil,
+                    told.reporterUser == 0 || told.reporterUser == user
+                else { continue }
                 exemptions[connection]?[process]?.lineage.append(main)
             }
         }

@@ -323,14 +323,17 @@ public struct Machine: Equatable, Sendable {
             || exemptions.values.contains { $0[process] != nil }
     }
 
-    /// Processes that belong to no application although reports about them are remembered: the first few.
-    public func strays(atMost most: Int) -> [ProcessID] {
+    /// Processes that belong to no application although reports about them are remembered that would count for this
+    /// user's applications: the first few.
+    public func strays(of user: UInt32, atMost most: Int) -> [ProcessID] {
         var found: Set<ProcessID> = []
-        for window in windows.values where window.owner == nil {
+        for window in windows.values
+        where window.owner == nil && (window.reporterUser == 0 || window.reporterUser == user) {
             if found.count >= most { break }
             if let process = window.process { found.insert(process) }
         }
-        for (process, exemption) in exemptions.values.joined() {
+        for (process, exemption) in exemptions.values.joined()
+        where exemption.reporterUser == 0 || exemption.reporterUser == user {
             if found.count >= most { break }
             if owner(of: exemption.lineage) == nil { found.insert(process) }
         }

@@ -114,6 +114,27 @@ struct ExemptionTests {
     }
 
     @Test(
+        "a report about another user's orphan in the application's own unit does not count for the application",
+        .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
+    func othersOrphan() throws {
+        let daemon = try TestDaemon(configuration: Self.impatient)
+        let client = try daemon.subscriber()
+        let unit = try UnitWithOrphan(
+            "os.setuid(65534); print('changed', flush=True)\nwhile True: signal.pause()")
+        _ = try unit.main.waitForLine(containing: "changed")
+        let orphan = UInt32(unit.orphan)
+        try tell(client, [(orphan, "audio")])
+        let path = try client.register(
+            "org.example.Player", unit.main.pid, [("suspension", .string("automatic"))])
+        try client.settle()
+        let before = try client.canSuspend(path)
+        #expect(!before.contains("reported audio"))
+        try tell(client, [(orphan, "clipboard")])
+        let after = try client.canSuspend(path)
+        #expect(!after.contains("reported clipboard"))
+    }
+
+    @Test(
         "a visible window of an orphan in the application's own unit keeps the application from being suspended",
         .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
     func orphansWindow() throws {

@@ -36,15 +36,22 @@ struct WorkTests {
         /// The names of all its processes.
         var programs: [String] { pids.compactMap { try? proc.stat($0).comm } }
 
-        func job() throws -> String? { try number().flatMap { try? proc.stat($0).comm } }
+        /// The name of the process that works.
+        func job() throws -> String? {
+            guard case .process(let pid) = try foreground() else { return nil }
+            return try? proc.stat(pid).comm
+        }
 
-        func number() throws -> Int32? {
+        /// The process group that works and has no process among `pids`.
+        func group() throws -> Int32? {
+            guard case .group(let group) = try foreground(), !pids.contains(group) else { return nil }
+            return group
+        }
+
+        func foreground() throws -> ForegroundJob? {
             var budget = LookBudget()
             return try proc.foregroundJob(of: pids, &budget)
         }
-
-        /// Whether this is the number of none of its processes.
-        func isStrange(_ number: Int32?) -> Bool { number.map { !pids.contains($0) } ?? false }
     }
 
     @Test("a command that a shell or a script waits for is a job")
@@ -114,11 +121,33 @@ struct WorkTests {
         defer { if let group, group > 1 { kill(-group, SIGKILL) } }
         #expect(
             try eventually {
-                group = try terminal.number()
-                return terminal.isStrange(group)
+                group = try terminal.group()
+                return group != nil
             })
         if let group, group > 1 { kill(-group, SIGKILL) }
-        #expect(try eventually { try terminal.number() == nil })
+        #expect(try eventually { try terminal.foreground() == nil })
+    }
+
+    @Test("a foreground process group that another application or a zombie leads is not a job")
+    func foreignGroup() throws {
+        let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
+        #expect(try eventually { try shell.job() == "sleep" })
+        guard case .process(let sleep) = try shell.foreground() else { throw TestFailure("no job") }
+        let proc = Proc()
+        let identity = try proc.identity(of: sleep)
+        let others = shell.pids.filter { $0 != sleep }
+        var budget = LookBudget()
+        #expect(try proc.foregroundJob(of: others, &budget) == .group(sleep))
+        #expect(try proc.foregroundJob(of: others, &budget, isForeign: { $0 == identity }) == nil)
+        // A stopped shell does not wait for its child.
+        let parent = try proc.stat(sleep).parent
+        kill(parent, SIGSTOP)
+        defer { withExtendedLifetime(shell) { _ = kill(parent, SIGCONT) } }
+        #expect(eventually { (try? proc.stat(parent))?.state == .stopped })
+        kill(sleep, SIGKILL)
+        #expect(eventually { (try? proc.stat(sleep))?.state == .zombie })
+        #expect(try proc.stat(parent).foreground == sleep)
+        #expect(try proc.foregroundJob(of: others, &budget) == nil)
     }
 
     @Test("a session leader that computes is a job")
@@ -220,6 +249,43 @@ struct WorkTests {
         #expect(ended.sum >= both.sum, "what the child had written is its parent's now")
         #expect(ended.rate(since: both) == 0)
         #expect(WrittenBytes(of: [child]).sum == 0)
+    }
+
+    @Test(
+        "bytes written by a process that ends together with its parent are not counted again",
+        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
+    func inherited() throws {
+        let file = try Storage.newFile()
+        defer { unlink(file) }
+        let main = try Child(
+            python: """
+                there, here = os.pipe()
+                shell = os.fork()
+                if shell == 0:
+                    sys.stdin.close()
+                    command = os.fork()
+                    if command == 0:
+                        with open("\(file)", "wb") as file: file.write(bytes(400000))
+                        os.write(here, b"%d" % os.getpid())
+                        while True: signal.pause()
+                    os.waitpid(command, 0)
+                    os._exit(0)
+                command = int(os.read(there, 20))
+                say(shell, command)
+                sys.stdin.readline()
+                os.kill(command, signal.SIGKILL)
+                os.waitpid(shell, 0)
+                say("ended")
+                hold()
+                """)
+        let below = try main.numbers()
+        let before = WrittenBytes(of: [main.pid] + below)
+        #expect(before.sum >= 400_000)
+        main.tell("end")
+        _ = try main.line()
+        let after = withExtendedLifetime(main) { WrittenBytes(of: [main.pid] + below) }
+        #expect(after.sum >= before.sum)
+        #expect(after.rate(since: before) == 0)
     }
 
     @Test("a truncated answer about a connection is ignored")

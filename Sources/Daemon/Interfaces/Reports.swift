@@ -22,6 +22,15 @@ final class NamedProcesses {
 
     var left: Int { open.count }
 
+    /// The most processes that are examined at once to find whose units the named ones are in.
+    private static let mostExamined = 16
+
+    /// Examines the next processes, all of them unless this takes long. Throws as `resolveNext` does.
+    func resolveFew(for reporter: ReporterIdentity) throws(MethodError) {
+        let end = daemon.units.examined + Self.mostExamined
+        while left > 0, daemon.units.examined < end { try resolveNext(for: reporter) }
+    }
+
     /// Examines the next process. One that has ended meanwhile is left out. Throws if the daemon has no descriptors left:
     /// a process that it cannot examine may exist all the same.
     func resolveNext(for reporter: ReporterIdentity) throws(MethodError) {
@@ -85,16 +94,21 @@ final class WindowSet {
         _ = try self.message.enter(.array, "(tua{sv})")
     }
 
-    /// Applies the set if it is short.
+    /// Applies the set if it is short and its processes are examined quickly.
     ///
-    /// - Returns: whether it was short; if not, call `take` for each step.
+    /// - Returns: whether it was applied; if not, call `take` for each step.
     func takeIfShort() throws -> Bool {
         try read(atMost: Self.few)
         guard isRead, Set(rows.map(\.pid)).count <= Self.few * 3 / 4,
             daemon.machine.replaceableWindows(of: reporter) <= Self.few
         else { return false }
         let processes = NamedProcesses(rows.map(\.pid), daemon)
-        while processes.left > 0 { try processes.resolveNext(for: reporter) }
+        try processes.resolveFew(for: reporter)
+        guard processes.left == 0 else {
+            self.processes = processes
+            step = .resolving
+            return false
+        }
         try makeReports(processes)
         let reports = reports
         try daemon.withTracked(reports.map(\.process)) { held throws(MethodError) in
@@ -245,14 +259,15 @@ final class ExemptionSet {
         return rows
     }
 
-    /// Applies the set if it is short.
+    /// Applies the set if it is short and its processes are examined quickly.
     ///
-    /// - Returns: whether it was short; if not, call `take` for each step.
+    /// - Returns: whether it was applied; if not, call `take` for each step.
     func takeIfShort() throws(MethodError) -> Bool {
         guard processes.left <= Self.few,
             daemon.machine.exemptionCount(of: reporter.connection) <= Self.few
         else { return false }
-        while processes.left > 0 { try processes.resolveNext(for: reporter) }
+        try processes.resolveFew(for: reporter)
+        guard processes.left == 0 else { return false }
         let present = present()
         try daemon.perform(.replaceExemptions(present, reporter))
         return true

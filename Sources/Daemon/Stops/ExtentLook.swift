@@ -112,9 +112,9 @@ struct ExtentLook: Sendable {
         _ work: Work, of pids: [Int32], to found: inout Objections, _ budget: inout LookBudget
     ) throws(LookLimit) {
         if work.kinds.contains(.terminalJob),
-            let job = try proc.foregroundJob(of: pids, &budget)
+            let job = try proc.foregroundJob(of: pids, &budget, isForeign: foreign.contains)
         {
-            found.reasons.append("\(ObjectionReason.terminalJob.rawValue): pid \(job) works in a terminal")
+            found.reasons.append("\(ObjectionReason.terminalJob.rawValue): \(job.words) works in a terminal")
         }
         if work.kinds.contains(.inhibitor),
             let inhibitor = work.inhibitors.first(where: { isOfUser($0, in: found.pids) })
@@ -249,6 +249,15 @@ struct LockRound: Sendable {
                     return
                 }
             }
+        }
+    }
+}
+
+extension ForegroundJob {
+    fileprivate var words: String {
+        switch self {
+        case .process(let pid): "pid \(pid)"
+        case .group(let group): "process group \(group)"
         }
     }
 }

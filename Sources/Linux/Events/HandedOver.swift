@@ -4,8 +4,8 @@ import Glibc
 /// events, which the kernel gives only to `CAP_PERFMON` (perf_event_open(2)), or only to `CAP_SYS_ADMIN`
 /// where `kernel.perf_event_paranoid` is 3; the programs of `DatagramCounter`, which the kernel takes only with
 /// `CAP_BPF`; a socket for queries about the sockets of the machine's network namespace; and a socket that is
-/// notified of CPUs that come online. A process that has them needs none of these capabilities. A descriptor that was not handed over is opened when it is needed, with the process's own
-/// privileges.
+/// notified of CPUs that come online. A process that has them needs none of these capabilities. A descriptor that was
+/// not handed over is opened when it is needed, with the process's own privileges.
 ///
 /// They stay open for the life of the process. `HandOver` opens them.
 public struct HandedOver: Sendable {

@@ -1,6 +1,14 @@
 import CLinux
 import Glibc
 
+/// What works in the foreground of a terminal.
+public enum ForegroundJob: Equatable, Sendable {
+    /// The process with this id.
+    case process(Int32)
+    /// The process group with this id, in which there may be no process with that id.
+    case group(Int32)
+}
+
 extension Proc {
     /// A process, or a process group, that works in the foreground of a terminal whose session one of `pids` leads:
     ///
@@ -10,10 +18,13 @@ extension Proc {
     /// A leader alone that waits for something else, such as a shell at its prompt or an editor, does not count, and
     /// neither do the background jobs of a shell at its prompt. nil: there is no such process.
     ///
+    /// - Parameter isForeign: whether a process is an application of its own; a process group that it leads does not
+    ///   count.
+    ///
     /// Throws a `LookLimit` when the budget is spent.
     public func foregroundJob(
-        of pids: [Int32], _ budget: inout LookBudget
-    ) throws(LookLimit) -> Int32? {
+        of pids: [Int32], _ budget: inout LookBudget, isForeign: (ProcessIdentity) -> Bool = { _ in false }
+    ) throws(LookLimit) -> ForegroundJob? {
         var leaders: [Int32: Stat] = [:]
         var others: [Stat] = []
         var parents: Set<Int32> = []
@@ -26,16 +37,23 @@ extension Proc {
         }
         for other in others
         where other.isInForeground && leaders[other.session]?.terminal == other.terminal {
-            return other.pid
+            return .process(other.pid)
         }
         for leader in leaders.values.sorted(by: { $0.pid < $1.pid }) {
             if leader.isInForeground {
-                if try isAtWork(leader, &budget) { return leader.pid }
+                if try isAtWork(leader, &budget) { return .process(leader.pid) }
                 try budget.openFile()
-                if parents.contains(leader.pid), waitsForChildren(leader.pid) { return leader.pid }
+                if parents.contains(leader.pid), waitsForChildren(leader.pid) { return .process(leader.pid) }
             } else if Self.hasMembers(leader.foreground) {
-                // The parents of its processes have ended, so that they are not among `pids`.
-                return leader.foreground
+                // None of its processes is among `pids`: their parents have ended, or they are zombies, or they belong
+                // to an application of its own.
+                try budget.openFile()
+                if let first = try? stat(leader.foreground), first.group == first.pid,
+                    first.isZombie || isForeign(first.identity)
+                {
+                    continue
+                }
+                return .group(leader.foreground)
             }
         }
         return nil

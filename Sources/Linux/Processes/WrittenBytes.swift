@@ -9,7 +9,7 @@ public struct WrittenBytes: Sendable, Equatable {
         let parent: Int32
     }
 
-    /// Processes that have written something.
+    /// Those that have written nothing are needed as links between others.
     private let processes: [Int32: Process]
     /// CLOCK_MONOTONIC, in microseconds.
     private let time: UInt64
@@ -21,9 +21,7 @@ public struct WrittenBytes: Sendable, Equatable {
     public init(of pids: some Sequence<Int32>, proc: Proc = Proc(), rest: () -> Void = {}) {
         var found: [Int32: Process] = [:]
         for pid in pids {
-            if let bytes = try? proc.writtenBytes(of: pid), bytes > 0,
-                let parent = try? proc.stat(pid).parent
-            {
+            if let bytes = try? proc.writtenBytes(of: pid), let parent = try? proc.stat(pid).parent {
                 found[pid] = Process(bytes: bytes, parent: parent)
             }
             rest()
@@ -41,7 +39,7 @@ public struct WrittenBytes: Sendable, Equatable {
     }
 
     /// Bytes per second since an earlier look at the same application, those of new processes included. What an ended
-    /// process had written before is not counted again for its parent.
+    /// process had written before is not counted again for its parent, or for the next ancestor that lives.
     public func rate(since earlier: WrittenBytes) -> UInt64 {
         guard time > earlier.time else { return 0 }
         var growth: [Int32: UInt64] = [:]
@@ -50,11 +48,25 @@ public struct WrittenBytes: Sendable, Equatable {
             growth[pid] = now.bytes > before ? now.bytes - before : 0
         }
         for (pid, before) in earlier.processes where processes[pid] == nil {
-            guard let grown = growth[before.parent] else { continue }
-            growth[before.parent] = grown > before.bytes ? grown - before.bytes : 0
+            let heir = earlier.heir(of: before) { growth[$0] != nil }
+            guard let grown = growth[heir] else { continue }
+            growth[heir] = grown > before.bytes ? grown - before.bytes : 0
         }
         let bytes = growth.values.reduce(0.0) { $0 + Double($1) }
         return UInt64(min(bytes * 1_000_000 / Double(time - earlier.time), 1e18))
+    }
+
+    /// The most ancestors that are asked whether they live.
+    private static let mostAncestors = 16
+
+    /// The parent of a process that has ended. If that has ended too, its parent, and so on.
+    private func heir(of process: Process, isAlive: (Int32) -> Bool) -> Int32 {
+        var heir = process.parent
+        for _ in 0..<Self.mostAncestors where !isAlive(heir) {
+            guard let next = processes[heir]?.parent else { break }
+            heir = next
+        }
+        return heir
     }
 }
 
