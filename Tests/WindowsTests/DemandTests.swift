@@ -378,6 +378,49 @@ struct DemandTests {
         #expect(starts.seen == [[first.pid, second.pid]])
     }
 
+    @Test("an AppImage whose program is a script is recognised by the image")
+    func scriptOfAppImage() throws {
+        let bus = try SessionBus()
+        let image = bus.directory + "/Program.AppImage"
+        try replace(image)
+        let directory = bus.directory + "/.mount_Progra1"
+        mkdir(directory, 0o755)
+        let script = directory + "/AppRun"
+        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
+        try Child("sh", ["-c", "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"", script, text]).waitForExit()
+        let starts = try Starts()
+        let first = try Child(script, [], environment: ["APPIMAGE": image])
+        try first.waitForLine(containing: "on")
+        starts.follow([first.pid])
+        let second = try Child(image, ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        #expect(starts.seen == [[first.pid, second.pid]])
+    }
+
+    @Test("a script behind a symbolic link is recognised, also after an upgrade of the script")
+    func linkedScript() throws {
+        let bus = try SessionBus()
+        let (script, link) = (bus.directory + "/script", bus.directory + "/link")
+        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
+        func write() throws {
+            let command = "printf '%s' \"$1\" >\"$0.new\" && chmod 755 \"$0.new\" && mv \"$0.new\" \"$0\""
+            try Child("sh", ["-c", command, script, text]).waitForExit()
+        }
+        try write()
+        #expect(symlink("script", link) == 0)
+        let starts = try Starts()
+        let first = try Child(link, [])
+        try first.waitForLine(containing: "on")
+        starts.follow([first.pid])
+        let second = try Child(link, [])
+        try starts.wait(for: [first.pid, second.pid])
+        try write()
+        // The new file is seen before it is started.
+        for _ in 0..<20 { try starts.loop.runOnce(timeout: 10_000) }
+        let third = try Child(link, [])
+        try starts.wait(for: [first.pid, third.pid])
+    }
+
     @Test("the search for a script opens neither the script nor files named in other processes' arguments")
     func opensNothing() throws {
         let bus = try SessionBus()
