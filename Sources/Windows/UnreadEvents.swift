@@ -2,7 +2,7 @@
 /// client has not read.
 ///
 /// The client had read all earlier events completely, so the first byte begins an event. If it had not, a
-/// request may be missed, or detected by mistake.
+/// request may be missed, or detected by mistake. In a bus's data, what begins no message counts as a call.
 public enum UnreadEvents: Sendable {
     case wayland
     case x11
@@ -69,7 +69,8 @@ public enum UnreadEvents: Sendable {
             let event = UnsafeRawBufferPointer(rebasing: rest)
             guard event.count >= headerSize else { return nil }
             if let request = request(event) { return request }
-            guard let size = size(event), size <= event.count else { return nil }
+            guard let size = size(event) else { return self == .bus ? .call : nil }
+            guard size <= event.count else { return nil }
             rest = rest.dropFirst(size)
         }
         return nil

@@ -208,10 +208,11 @@ final class Registry: DaemonSpeaker {
         states = rows.compactMapValues { LifeCycleState(rawValue: $0.state) }
         // The list does not say whether they will be suspended.
         waiting = Set(states.keys.filter(mayBeSuspended))
-        tellResting(suspended, waiting)
         tellStates(states)
         for pid in before.keys where rows[pid] == nil { unregistered(pid) }
         tell(entries)
+        // A watch of these needs to know at which processes another application begins.
+        tellResting(suspended, waiting)
     }
 
     private static func rows(

@@ -137,6 +137,46 @@ struct ConnectionWatchTests {
         #expect(caller.errors.contains("ConnectionRefused"))
     }
 
+    @Test("many connections to a minor service push out no listening socket")
+    func minor() throws {
+        let directory = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let client = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import signal, socket, sys
+                def listen(path):
+                    end = socket.socket(socket.AF_UNIX)
+                    end.bind(path)
+                    end.listen(100)
+                    return end
+                def connect(path):
+                    end = socket.socket(socket.AF_UNIX)
+                    end.connect(path)
+                    return end
+                ends = [listen(sys.argv[1] + "/" + name) for name in ["system_bus_socket", "wayland-7"]]
+                minor = [connect(sys.argv[1] + "/system_bus_socket") for _ in range(20)]
+                major = connect(sys.argv[1] + "/wayland-7")
+                # The kernel lists no connection that was not accepted.
+                accepted = [ends[0].accept()[0] for _ in minor] + [ends[1].accept()[0]]
+                print("connected", flush=True)
+                signal.pause()
+                """, directory,
+            ])
+        try client.waitForLine(containing: "connected")
+        let roles = try SocketCopy.of(
+            [client.pid], atMost: 16, connectedTo: { _ in true }, minor: { $0.hasSuffix("_bus_socket") }
+        ).map { copy in
+            copy.close()
+            return copy.role
+        }
+        #expect(roles.count == 16)
+        #expect(roles.first == .connected(to: directory + "/wayland-7"))
+        #expect(roles.dropFirst().prefix(2) == [.listening, .listening])
+    }
+
     @Test("a socket that takes long to close delays nothing else")
     func lingering() throws {
         let scene = try Scene(1)

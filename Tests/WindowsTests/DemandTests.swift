@@ -27,18 +27,22 @@ struct DemandTests {
         /// The last answer to whether calls are seen.
         var isSeen: Bool? { answers.last }
 
-        init(_ bus: SessionBus, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()) throws {
+        /// - Parameter path: by which the bus is reached, if it is not there yet.
+        init(
+            _ bus: SessionBus, at path: String? = nil, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()
+        ) throws {
             self.bus = bus
             loop = try EventLoop()
             watch = try CallWatch(
-                address: bus.address, loop: loop, journal: DemandTests.journal, tolerance: tolerance
+                address: path.map { "unix:path=\($0)" } ?? bus.address, loop: loop,
+                journal: DemandTests.journal, tolerance: tolerance
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in
                 seen.append([$0, $2])
                 reasons.append($1)
             }
-            try wait("whether calls are seen") { isSeen != nil }
+            if path == nil { try wait("whether calls are seen") { isSeen != nil } }
         }
 
         func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
@@ -222,6 +226,29 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.action])
     }
 
+    @Test("calls are seen on a bus that comes later than the watch, when applications are suspended already")
+    func lateBus() throws {
+        let bus = try SessionBus()
+        let path = bus.directory + "/late"
+        let calls = try Calls(bus, at: path)
+        let (callee, caller) = try calls.twoConnections()
+        calls.follow([getpid()])
+        #expect(calls.isSeen == nil)
+        #expect(symlink("system_bus_socket", path) == 0)
+        try calls.wait("whether calls are seen") { calls.isSeen != nil }
+        #expect(calls.answers == [true])
+        var answers: [Slot] = []
+        let name = callee.uniqueName
+        try calls.wait("a call") {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            answers.append(try caller.callAsync(call) { _ in })
+            try caller.flush()
+            return !calls.seen.isEmpty
+        }
+        withExtendedLifetime(callee) {}
+    }
+
     @Test("a bus that lets no client monitor calls is reported as such")
     func refused() throws {
         let calls = try Calls(
@@ -376,6 +403,49 @@ struct DemandTests {
         let second = try Child(paths[0], [])
         try starts.wait(for: [first.pid, second.pid])
         #expect(starts.seen == [[first.pid, second.pid]])
+    }
+
+    @Test("an AppImage whose program is a script is recognised by the image")
+    func scriptOfAppImage() throws {
+        let bus = try SessionBus()
+        let image = bus.directory + "/Program.AppImage"
+        try replace(image)
+        let directory = bus.directory + "/.mount_Progra1"
+        mkdir(directory, 0o755)
+        let script = directory + "/AppRun"
+        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
+        try Child("sh", ["-c", "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"", script, text]).waitForExit()
+        let starts = try Starts()
+        let first = try Child(script, [], environment: ["APPIMAGE": image])
+        try first.waitForLine(containing: "on")
+        starts.follow([first.pid])
+        let second = try Child(image, ["1000"])
+        try starts.wait(for: [first.pid, second.pid])
+        #expect(starts.seen == [[first.pid, second.pid]])
+    }
+
+    @Test("a script behind a symbolic link is recognised, also after an upgrade of the script")
+    func linkedScript() throws {
+        let bus = try SessionBus()
+        let (script, link) = (bus.directory + "/script", bus.directory + "/link")
+        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
+        func write() throws {
+            let command = "printf '%s' \"$1\" >\"$0.new\" && chmod 755 \"$0.new\" && mv \"$0.new\" \"$0\""
+            try Child("sh", ["-c", command, script, text]).waitForExit()
+        }
+        try write()
+        #expect(symlink("script", link) == 0)
+        let starts = try Starts()
+        let first = try Child(link, [])
+        try first.waitForLine(containing: "on")
+        starts.follow([first.pid])
+        let second = try Child(link, [])
+        try starts.wait(for: [first.pid, second.pid])
+        try write()
+        // The new file is seen before it is started.
+        for _ in 0..<20 { try starts.loop.runOnce(timeout: 10_000) }
+        let third = try Child(link, [])
+        try starts.wait(for: [first.pid, third.pid])
     }
 
     @Test("the search for a script opens neither the script nor files named in other processes' arguments")

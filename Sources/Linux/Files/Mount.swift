@@ -1,3 +1,5 @@
+import Glibc
+
 /// A line of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 struct Mount {
     /// The part of its file system that is mounted.
@@ -49,29 +51,92 @@ struct Mount {
     }
 }
 
-extension Proc {
-    /// Whether a path is on a file system that a process serves (FUSE): looking at a file there waits for that process.
-    /// Looks at nothing but the list of mounts. True if that cannot be read.
-    ///
-    /// - Parameter path: absolute, without symbolic links.
-    public func isOnFUSE(_ path: String) -> Bool {
-        var longest = -1
-        var isFUSE = true
+/// The mounts that we see, read at once: where an examination of a file may wait without end, for a process that serves
+/// the file system (FUSE) or for another machine.
+public struct MountTable: Sendable {
+    /// In the order of the kernel; nil: they cannot be read.
+    private let mounts: [(point: String, mayHang: Bool)]?
+
+    /// As `fileSystem` of a mount. Below an automount, a lookup waits for the process that mounts.
+    private static let remote: Set<String> = [
+        "nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "afs", "autofs",
+    ]
+    /// As many symbolic links as the kernel follows in one path (path_resolution(7)).
+    private static let mostLinks = 40
+
+    /// Reads `/proc/self/mountinfo`.
+    public init(_ proc: Proc = Proc()) {
+        var mounts: [(point: String, mayHang: Bool)] = []
         do throws(KernelFailure) {
-            try Mount.forEach(proc: self) { mount in
-                let point = mount.mountPoint
-                let isAbove =
-                    point == "/" || path.isSameBytes(as: point) || path.hasBytes(prefix: point + "/")
-                // The last mount on a place is the visible one.
-                if isAbove, point.utf8.count >= longest {
-                    longest = point.utf8.count
-                    isFUSE = mount.fileSystem == "fuse" || mount.fileSystem.hasBytes(prefix: "fuse.")
-                }
+            try Mount.forEach(proc: proc) { mount in
+                let type = mount.fileSystem
+                let isFUSE = type == "fuse" || type.hasBytes(prefix: "fuse.")
+                mounts.append((mount.mountPoint, isFUSE || Self.remote.contains(type)))
                 return true
             }
+            self.mounts = mounts
         } catch {
-            return true
+            self.mounts = nil
         }
-        return isFUSE
+    }
+
+    /// Whether an examination of a file may wait without end. Looks at nothing but the list of mounts. True if that could
+    /// not be read. A root directory on another machine does not count: without it, nothing on this one works.
+    ///
+    /// - Parameter path: absolute, without symbolic links.
+    public func mayHang(_ path: String) -> Bool {
+        guard let mounts else { return true }
+        var longest = 0
+        var mayHang = false
+        // The last mount on a place is the visible one.
+        for mount in mounts where mount.point != "/" && mount.point.utf8.count >= longest {
+            guard path.hasBytes(prefix: mount.point),
+                path.utf8.count == mount.point.utf8.count
+                    || path.utf8.dropFirst(mount.point.utf8.count).first == UInt8(ascii: "/")
+            else { continue }
+            longest = mount.point.utf8.count
+            mayHang = mount.mayHang
+        }
+        return mayHang
+    }
+
+    /// The path without symbolic links. The file itself need not exist.
+    ///
+    /// - Parameter path: absolute.
+    /// - Returns: nil if a directory in it does not exist or cannot be searched, or if an examination of one of its parts,
+    ///   the file included, may wait without end.
+    public func resolve(_ path: String) -> String? {
+        guard path.hasBytes(prefix: "/") else { return nil }
+        var rest = Self.parts(of: path)
+        var done: [Substring] = []
+        var links = 0
+        while let name = rest.popLast() {
+            if name == "." { continue }
+            if name == ".." {
+                _ = done.popLast()
+                continue
+            }
+            let next = "/" + (done + [name]).joined(separator: "/")
+            if mayHang(next) { return nil }
+            var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+            let count = readlink(next, &buffer, buffer.count)
+            if count < 0 {
+                // EINVAL: it is no symbolic link.
+                guard errno == EINVAL || errno == ENOENT && rest.isEmpty else { return nil }
+                done.append(name)
+                continue
+            }
+            links += 1
+            guard links <= Self.mostLinks else { return nil }
+            let target = String(decoding: buffer.prefix(count).map(UInt8.init(bitPattern:)), as: UTF8.self)
+            if target.hasBytes(prefix: "/") { done = [] }
+            rest += Self.parts(of: target)
+        }
+        return "/" + done.joined(separator: "/")
+    }
+
+    /// The last one first.
+    private static func parts(of path: String) -> [Substring] {
+        path.utf8.split(separator: UInt8(ascii: "/")).reversed().map { Substring($0) }
     }
 }

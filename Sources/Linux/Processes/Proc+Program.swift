@@ -50,11 +50,15 @@ extension Proc {
     /// a process whose program is on an AppImage's mount: each start mounts the image at another path.
     ///
     /// The kernel reads the environment from the process's own memory.
-    public func appImage(of pid: Int32) -> String? {
+    ///
+    /// - Parameter scripts: paths of which one may be the script that the process runs, if its program is an interpreter:
+    ///   a script on the mount counts like a program there.
+    public func appImage(of pid: Int32, scripts: [String] = []) -> String? {
         guard let program = try? target(ofExecutable: pid) else { return nil }
-        let parts = program.split(separator: "/")
-        let isImage = parts.contains {
-            $0.hasBytes(prefix: ".mount_") || $0.hasBytes(prefix: "appimage_extracted_")
+        let isImage = ([program] + scripts).contains { path in
+            path.split(separator: "/").contains {
+                $0.hasBytes(prefix: ".mount_") || $0.hasBytes(prefix: "appimage_extracted_")
+            }
         }
         guard isImage, let text = try? TextFile.read(path(pid, "environ")) else { return nil }
         let name = "APPIMAGE="

@@ -84,11 +84,13 @@ public struct SocketCopy: Sendable {
     /// checking") count as having none. May block without end.
     ///
     /// - Parameters:
-    ///   - limit: the most that are returned. Connections to services come first, accepted connections last.
+    ///   - limit: the most that are returned. Connections to services come first, then FUSE servers, listening sockets,
+    ///     connections to minor services, and accepted connections.
     ///   - isService: whether connections to the service of this name are wanted.
+    ///   - isMinor: whether that service is a minor one. Every process may have a connection to it.
     public static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
-        proc: Proc = Proc()
+        minor isMinor: (String) -> Bool = { _ in false }, proc: Proc = Proc()
     ) throws(KernelFailure) -> [SocketCopy] {
         let handed = HandedOver()
         // The processes' own sockets first, because any user can create more sockets than are examined.
@@ -111,7 +113,8 @@ public struct SocketCopy: Sendable {
             }
         }
         var copies: [SocketCopy] = []
-        for file in found.sorted(by: { $0.role.rank < $1.role.rank }) where copies.count < limit {
+        let ranked = found.map { (rank: $0.role.rank(isMinor), file: $0) }
+        for (_, file) in ranked.sorted(by: { $0.rank < $1.rank }) where copies.count < limit {
             // The copy shows what the number refers to by now.
             guard let process = try? PidFD(pid: file.pid), let copy = try? process.copy(of: file.number),
                 leads(copy.rawValue, to: file.id)
@@ -163,12 +166,12 @@ public struct SocketCopy: Sendable {
 
 extension SocketCopy.Role {
     /// The lower, the more important.
-    fileprivate var rank: Int {
+    fileprivate func rank(_ isMinor: (String) -> Bool) -> Int {
         switch self {
-        case .connected: 0
+        case .connected(let service): isMinor(service) ? 3 : 0
         case .fuse: 1
         case .listening: 2
-        case .accepted: 3
+        case .accepted: 4
         }
     }
 }

@@ -236,7 +236,8 @@ public final class PlaybackObserver {
     /// names are kept.
     private func search(for claim: Client) -> Set<Int32> {
         let processes = proc.processes(knowingThemselvesAs: claim.pid)
-        let named = processes.filter { (try? proc.program(of: $0)) == claim.program }
+        guard let program = claim.program else { return Set(processes) }
+        let named = processes.filter { (try? proc.program(of: $0)) == program }
         return Set(named.isEmpty ? processes : named)
     }
 

@@ -20,6 +20,8 @@ final class IPCConnection {
 
     private let socket: Descriptor
     private var unread: [UInt8] = []
+    /// The other end has closed it, or takes no more messages.
+    private(set) var isBroken = false
 
     private static let magic = Array("i3-ipc".utf8)
     private static let headerSize = 14
@@ -43,7 +45,10 @@ final class IPCConnection {
         withUnsafeBytes(of: kind.rawValue) { bytes += $0 }
         bytes += Array(payload.utf8)
         let count = Glibc.send(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL))
-        guard count == bytes.count else { throw .ended("it takes no more messages") }
+        guard count == bytes.count else {
+            isBroken = true
+            throw .ended("it takes no more messages")
+        }
     }
 
     /// Reads everything that has arrived, without waiting.
@@ -60,7 +65,10 @@ final class IPCConnection {
             unread.removeLast(size - max(count, 0))
             if count < 0, reason == EINTR { continue }
             if count < 0, reason == EAGAIN { break }
-            guard count > 0 else { throw .ended("it has closed the connection") }
+            guard count > 0 else {
+                isBroken = true
+                throw .ended("it has closed the connection")
+            }
             if count < size { break }
         }
         return try takeMessages()

@@ -20,6 +20,8 @@ public final class SwayObserver: WindowObserver {
     private var isReading = false
     private var isStale = true
     private var isKnown = false
+    /// Why the last connection has ended.
+    private var notice: String?
 
     /// Watches sway.
     ///
@@ -69,6 +71,11 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
+    public func takeNotices() -> [String] {
+        defer { notice = nil }
+        return notice.map { [$0] } ?? []
+    }
+
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) { processes?.onStall(handler) }
 
     public var subject: String { "\(system) at \(path)" }
@@ -84,8 +91,11 @@ public final class SwayObserver: WindowObserver {
         do throws(ObserverFailure) {
             try read()
         } catch {
-            // It may also be about to end, which is seen then.
-            guard restart != nil else { throw .ended("\(subject) has ended: \(error)") }
+            // A connection that ends may be a restart. It may also be about to end, which is seen then.
+            guard restart != nil, connection?.isBroken == true else {
+                throw .ended("\(subject) has ended: \(error)")
+            }
+            notice = "\(subject): \(error)"
             if isKnown { restart?.expect() }
             (connection, isKnown) = (nil, false)
         }

@@ -46,12 +46,18 @@ final class X11Processes {
         connection.flush()
     }
 
-    /// Whether i3 has announced its socket since the last call. Reads all events that have arrived.
+    /// Whether i3 has announced its socket since the last call. Reads the events that have arrived; if there are very
+    /// many, the descriptor is readable once more for the rest.
     func hasI3Announced() -> Bool {
         var isAnnounced = false
-        while let event = connection.nextEvent() {
+        var left = Self.mostEvents
+        while left > 0, let event = connection.nextEvent() {
+            left -= 1
             if case .property(window: connection.root, atom: socketPath) = event { isAnnounced = true }
         }
+        if left == 0 { connection.wake() }
         return isAnnounced
     }
+
+    private static let mostEvents = 10_000
 }

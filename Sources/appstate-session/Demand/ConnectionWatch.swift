@@ -24,6 +24,7 @@ final class ConnectionWatch {
     var inspectsSessionBus = false {
         didSet {
             guard inspectsSessionBus != oldValue else { return }
+            // The searches under way answer with the former value, and are repeated then.
             for case (let pid, _?) in watched {
                 leave(pid)
                 look(pid)
@@ -35,9 +36,9 @@ final class ConnectionWatch {
     private var source: Source?
     /// By the main process; nil: its sockets are being searched for.
     private var watched: [Int32: Watched?] = [:]
-    /// The sockets with pending data that was already reported. The application has run since and has not
-    /// read the data, so it need not run for it again.
-    private var ignored: [Int32: Set<SocketCopy.ID>] = [:]
+    /// The sockets with pending data that was already reported, and how many bytes waited in each then. The application
+    /// has run since and has not read the data, so it need not run for it again.
+    private var ignored: [Int32: [SocketCopy.ID: Int]] = [:]
     private var registered: Set<Int32> = []
     /// Applications whose examination has failed: they are examined again.
     private var failed: Set<Int32> = []
@@ -57,7 +58,7 @@ final class ConnectionWatch {
     /// The result of a job.
     private enum Answer: Sendable {
         /// The sockets of an application, and those with pending data for which it is needed.
-        case found([SocketCopy], waiting: [SocketCopy.ID: DemandReason])
+        case found([SocketCopy], waiting: [SocketCopy.ID: DemandReason], inspectsSessionBus: Bool)
         case failed(KernelFailure)
         /// The pending data of a connection.
         case waits(SocketCopy.ID, DemandReason?)
@@ -154,8 +155,11 @@ final class ConnectionWatch {
     private func look(_ pid: Int32) {
         let foreign = registered.subtracting([pid])
         let (proc, sessionBus, inspectsSessionBus) = (proc, sessionBus, inspectsSessionBus)
+        let reported = ignored[pid] ?? [:]
         let submission = worker.submit(pid) {
-            guard let main = try? proc.identity(of: pid) else { return .found([], waiting: [:]) }
+            guard let main = try? proc.identity(of: pid) else {
+                return .found([], waiting: [:], inspectsSessionBus: inspectsSessionBus)
+            }
             let members = Extent.members(of: main, proc: proc) { foreign.contains($0.pid) }
             var pids = Set(members.map(\.pid))
             if let hierarchy = try? UnifiedHierarchy.find(proc: proc),
@@ -171,10 +175,12 @@ final class ConnectionWatch {
                             return inspectsSessionBus
                         }
                         return UnreadEvents(service: service) != nil
-                    }, proc: proc)
+                    }, minor: { Self.events(of: $0) == .bus }, proc: proc)
                 var waiting: [SocketCopy.ID: DemandReason] = [:]
-                for socket in sockets { waiting[socket.id] = Self.reason(of: socket) }
-                return .found(sockets, waiting: waiting)
+                for socket in sockets {
+                    waiting[socket.id] = Self.reason(of: socket, behind: reported[socket.id] ?? 0)
+                }
+                return .found(sockets, waiting: waiting, inspectsSessionBus: inspectsSessionBus)
             } catch {
                 return .failed(error)
             }
@@ -189,7 +195,10 @@ final class ConnectionWatch {
     private static func events(of service: String) -> UnreadEvents { UnreadEvents(service: service) ?? .bus }
 
     /// The demand that is pending in a socket. May block indefinitely.
-    private static func reason(of socket: SocketCopy) -> DemandReason? {
+    ///
+    /// - Parameter reported: so many bytes were there when a demand was reported. For a bus only what follows counts,
+    ///   unless fewer are left.
+    private static func reason(of socket: SocketCopy, behind reported: Int) -> DemandReason? {
         switch socket.role {
         case .listening, .fuse: return socket.isReadable ? .connection : nil
         // The end of the connection is not urgent.
@@ -198,8 +207,15 @@ final class ConnectionWatch {
             let events = Self.events(of: service)
             var request: UnreadEvents.Request?
             let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
-                request = events.request(in: bytes)
-                return isCut || request != nil
+                guard events == .bus else {
+                    request = events.request(in: bytes)
+                    return isCut || request != nil
+                }
+                let isNew = reported == 0 || socket.waiting < reported
+                let known = isNew ? 0 : min(reported, bytes.count)
+                request = events.request(in: UnsafeRawBufferPointer(rebasing: bytes[known...]))
+                // A call may be among what is not shown.
+                return request != nil || isNew && (isCut || bytes.count == mostUnread)
             }
             // Mostly pointer motion events over its window.
             guard isThere else { return fill(of: socket) > 1 ? .input : nil }
@@ -232,6 +248,11 @@ final class ConnectionWatch {
         failed.insert(pid)
     }
 
+    private func lookAnew(_ pid: Int32) {
+        watched.removeValue(forKey: pid)
+        look(pid)
+    }
+
     private func lookAgain() {
         let pids = failed
         failed = []
@@ -249,8 +270,13 @@ final class ConnectionWatch {
             switch finished.value {
             case .closed: break
             case .waits(let id, let reason): settle(id, reason, of: pid)
-            case .found(let sockets, let waiting):
-                if isAwaited { watch(pid, sockets, waiting) } else { discard(sockets) }
+            case .found(let sockets, let waiting, let inspected):
+                if isAwaited, inspected == inspectsSessionBus {
+                    watch(pid, sockets, waiting)
+                } else {
+                    discard(sockets)
+                    if isAwaited { lookAnew(pid) }
+                }
             case .failed(let failure):
                 guard isAwaited else { break }
                 watched.removeValue(forKey: pid)
@@ -260,11 +286,17 @@ final class ConnectionWatch {
     }
 
     private func watch(_ pid: Int32, _ sockets: [SocketCopy], _ waiting: [SocketCopy.ID: DemandReason]) {
-        // Sockets from which it has accepted connections meanwhile count again.
-        let former = (ignored[pid] ?? []).intersection(waiting.keys)
+        // Sockets from which it has accepted connections meanwhile count again. In a bus connection another call may
+        // follow those that were reported.
+        let present = Dictionary(sockets.map { ($0.id, $0) }) { first, _ in first }
+        let former = (ignored[pid] ?? [:]).filter { id, reported in
+            guard let socket = present[id] else { return false }
+            guard Kind(of: socket) == .bus else { return waiting[id] != nil }
+            return waiting[id] == nil && socket.waiting >= reported
+        }
         ignored[pid] = former.isEmpty ? nil : former
         let held = watched.values.flatMap { $0?.sockets ?? [] }
-        let candidates = sockets.filter { !former.contains($0.id) }
+        let candidates = sockets.filter { former[$0.id] == nil || Kind(of: $0) == .bus }
         var kept: [SocketCopy] = []
         for kind in Kind.allCases {
             let left = Self.mostOfAll - held.count { Kind(of: $0) == kind }
@@ -299,8 +331,9 @@ final class ConnectionWatch {
         let isUnderWay = watched[pid]??.looks[socket.id] != nil
         watched[pid]??.looks[socket.id] = isUnderWay
         if isUnderWay { return }
+        let reported = ignored[pid]?[socket.id] ?? 0
         // The same worker closes the copy, and therefore does so after this job.
-        let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket)) }
+        let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket, behind: reported)) }
         if submission != .accepted { watched[pid]??.looks[socket.id] = nil }
     }
 
@@ -338,6 +371,7 @@ final class ConnectionWatch {
         guard case var watch?? = watched[pid], watch.reported == nil else { return }
         // Until it is suspended again.
         watch.reported = loop.now
+        let reported = watch.sockets.first { $0.id == id }?.waiting ?? 0
         let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.id))
         for (id, source) in watch.sources where !kept.contains(id) { source.cancel() }
         watch.sources = watch.sources.filter { kept.contains($0.key) }
@@ -346,7 +380,7 @@ final class ConnectionWatch {
         watch.sockets.removeAll { !kept.contains($0.id) }
         watched[pid] = watch
         // A process that uses the mount waits for the next request in the same way as for this one.
-        if case .socket = id { ignored[pid, default: []].insert(id) }
+        if case .socket = id { ignored[pid, default: [:]][id] = reported }
         needed(pid, reason)
     }
 }

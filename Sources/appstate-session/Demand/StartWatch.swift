@@ -91,31 +91,34 @@ final class StartWatch {
 
     /// - Returns: the watches for its program; empty: nothing is watched.
     private func add(_ pid: Int32) -> [Int32] {
-        if let image = proc.appImage(of: pid) {
-            if proc.isOnFUSE(image) { return [] }
-            // The files on its mount are not examined: the application itself serves them.
-            watchPlace(image, of: pid)
-            return [watch(image, script: nil, pid)].compactMap(\.self)
+        // A suspended application may serve the file system of a place: nothing on it is examined.
+        let mounts = MountTable(proc)
+        let name = try? proc.program(of: pid)
+        let isInterpreter = Interpreters.names.contains {
+            name == $0 || name?.hasPrefix($0) == true && name?.last?.isNumber == true
         }
-        if let name = try? proc.program(of: pid),
-            Interpreters.names.contains(where: {
-                name == $0 || name.hasPrefix($0) && name.last?.isNumber == true
-            })
-        {
+        let scripts = isInterpreter ? Array(Self.arguments(of: pid).prefix(1)) : []
+        if let image = proc.appImage(of: pid, scripts: scripts) {
+            // The files on its mount are not examined: the application itself serves them.
+            guard let file = mounts.resolve(image) else { return [] }
+            watchPlaces([image, file], of: pid)
+            return [watch(file, script: nil, pid)].compactMap(\.self)
+        }
+        if isInterpreter {
             // For other programs, no file in the arguments is examined, because its file system may hang.
             // Without a script it is not known what it runs: `python3 -m module`, for example.
-            guard let script = script(of: pid) else { return [] }
-            watchPlace(script, of: pid)
-            return [watch(script, script: script, pid)].compactMap(\.self)
+            guard let (script, file) = self.script(of: pid, mounts) else { return [] }
+            watchPlaces([script, file], of: pid)
+            return [watch(file, script: script, pid)].compactMap(\.self)
         }
         let link = "/proc/\(pid)/exe"
+        guard let place = try? proc.formerExecutable(of: pid), !mounts.mayHang(place) else { return [] }
         var watches = [watch(link, script: nil, pid)]
-        // A suspended application may serve the file system of a place: nothing on it is examined.
-        if let place = try? proc.formerExecutable(of: pid), !proc.isOnFUSE(place) {
+        if let file = mounts.resolve(place) {
             let isReplaced = (try? proc.isReplaced(pid)) == true
             // A sandboxed program has its place in the sandbox.
-            if isReplaced || FileIdentity(place) == FileIdentity(link) { watchPlace(place, of: pid) }
-            if isReplaced { watches.append(watch(place, script: nil, pid, isReplacement: true)) }
+            if isReplaced || FileIdentity(file) == FileIdentity(link) { watchPlaces([place], of: pid) }
+            if isReplaced { watches.append(watch(file, script: nil, pid, isReplacement: true)) }
         }
         return watches.compactMap(\.self)
     }
@@ -138,7 +141,11 @@ final class StartWatch {
         return watch
     }
 
-    /// Notices when another file takes the place of this one.
+    /// Notices when another file takes the place of one of these: a file, or a symbolic link to it.
+    private func watchPlaces(_ paths: Set<String>, of pid: Int32) {
+        for path in paths { watchPlace(path, of: pid) }
+    }
+
     private func watchPlace(_ path: String, of pid: Int32) {
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return }
         let directory = String(path[..<slash])
@@ -153,10 +160,13 @@ final class StartWatch {
 
     /// Another file has the name of a program.
     private func replaced(_ path: String, _ pids: Set<Int32>) {
+        // A file system may have been mounted there since, or the new file may be a symbolic link.
+        guard let file = MountTable(proc).resolve(path) else { return }
         for pid in pids.sorted() {
-            let script = programs.values.contains { $0.script != nil && $0.pids.contains(pid) } ? path : nil
+            // Its arguments name the script, which may be a symbolic link to the file.
+            let script = programs.values.first { $0.script != nil && $0.pids.contains(pid) }?.script
             let before = Set(programs.keys)
-            guard let watch = watch(path, script: script, pid, isReplacement: true), !before.contains(watch),
+            guard let watch = watch(file, script: script, pid, isReplacement: true), !before.contains(watch),
                 let program = programs[watch]
             else { continue }
             // The arguments of the processes that run the former script name the new one as well.
@@ -178,8 +188,14 @@ final class StartWatch {
 
     /// The script that an interpreter runs: the kernel puts its path after the interpreter's own arguments (execve(2),
     /// "Interpreter scripts").
-    private func script(of pid: Int32) -> String? {
-        Self.arguments(of: pid).first(where: Self.beginsAsScript)
+    ///
+    /// - Returns: also the script without symbolic links; nil: it has none, or one whose file system may hang.
+    private func script(of pid: Int32, _ mounts: MountTable) -> (path: String, file: String)? {
+        for path in Self.arguments(of: pid) {
+            if mounts.mayHang(path) { return nil }
+            if let file = mounts.resolve(path), Self.beginsAsScript(file) { return (path, file) }
+        }
+        return nil
     }
 
     /// Absolute paths among its first arguments.
@@ -294,15 +310,18 @@ final class StartWatch {
     /// Our user's processes, and the programs that they run.
     private struct Running {
         private var programs: [FileIdentity: Set<Int32>] = [:]
-        private var scripts: [(pid: Int32, path: String)] = []
+        /// By their paths.
+        private var scripts: [String: Set<Int32>] = [:]
+        private let mounts: MountTable?
 
         init(_ proc: Proc, scripts isScripts: Bool) {
+            mounts = isScripts ? MountTable(proc) : nil
             for pid in (try? proc.processes()) ?? [] {
                 // The programs of other users' processes cannot be read.
                 guard let file = FileIdentity("/proc/\(pid)/exe") else { continue }
                 programs[file, default: []].insert(pid)
                 guard isScripts else { continue }
-                for path in StartWatch.arguments(of: pid) { scripts.append((pid, path)) }
+                for path in StartWatch.arguments(of: pid) { scripts[path, default: []].insert(pid) }
             }
         }
 
@@ -310,10 +329,11 @@ final class StartWatch {
             guard let script = program.script else { return programs[program.file] ?? [] }
             // Other files in arguments are not examined, because they may be on a file system that hangs.
             let name = script.split(separator: "/").last
-            let same = scripts.filter {
-                $0.path.split(separator: "/").last == name && FileIdentity($0.path) == program.file
+            let same = scripts.filter { path, _ in
+                path.split(separator: "/").last == name
+                    && mounts?.resolve(path).flatMap { FileIdentity($0) } == program.file
             }
-            return Set(same.map(\.pid))
+            return same.values.reduce(into: []) { $0.formUnion($1) }
         }
     }
 }
