@@ -181,8 +181,9 @@ final class UnreadAnswers {
         return .bytes(Int(bytes))
     }
 
-    /// Any other error concerns a single question, and a caller could provoke it: it must not end the limit.
+    /// Any other error concerns a single question, and a caller could provoke it: it must not end the limit. dbus-broker
+    /// answers `Failed`: the method is not implemented. dbus-daemon never answers that.
     private static let refusals = Set(
-        ["AccessDenied", "NotSupported", "UnknownInterface", "UnknownMethod", "UnknownObject"]
+        ["AccessDenied", "Failed", "NotSupported", "UnknownInterface", "UnknownMethod", "UnknownObject"]
             .map { "org.freedesktop.DBus.Error." + $0 })
 }
