@@ -28,9 +28,9 @@ struct LooksTests {
                 share: share)
         }
 
-        func holdUp() {
+        func holdUp(within span: Microseconds = .max) {
             let gate = gate.read
-            ask(0, of: 0) {
+            ask(0, of: 0, within: span) {
                 var byte: UInt8 = 0
                 return Int(read(gate, &byte, 1)) - 1
             }
@@ -94,6 +94,15 @@ struct LooksTests {
         bench.letGo()
         try bench.wait(for: 3)
         #expect(bench.answers == ["1: 1", "0: 0", "2: 2"])
+    }
+
+    @Test("a caller that waits for a look that hangs is answered in time, even if no other look follows")
+    func hangingAlone() throws {
+        let bench = try Bench(patience: 1_000)
+        bench.holdUp(within: 2_000_000)
+        try bench.wait(for: 1)
+        #expect(bench.answers == ["0 could not be examined in time"])
+        bench.letGo()
     }
 
     @Test("requests share a look that still waits, but a request during a look gets a new one")

@@ -157,8 +157,6 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
         if isBeginning { return }
         isBeginning = true
         while underWay == nil, let look = next() {
-            // All callers have waited too long.
-            if look.askers.isEmpty { continue }
             guard let job = look.makeJob() else {
                 answer(look, .failure(.hasEnded))
                 continue
@@ -174,7 +172,7 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
             }
         }
         isBeginning = false
-        if underWay == nil, turns.isEmpty {
+        if begun.isEmpty, turns.isEmpty {
             timerIsSetFor = nil
             timer?.disarm()
         }
