@@ -58,6 +58,11 @@ extension Machine {
         return touched
     }
 
+    /// Whether reports of one user count for another user's applications: only those of root do.
+    static func mayReport(_ reporter: UInt32, about user: UInt32) -> Bool {
+        reporter == 0 || reporter == user
+    }
+
     /// Processes in the own unit of an application belong to it although their parents have ended. Reports that may not
     /// count for it stay as they are.
     mutating func join(_ processes: [ProcessID], _ main: ProcessID) {
@@ -66,14 +71,14 @@ extension Machine {
         for process in processes {
             for key in (windowsByProcess[process] ?? []).sorted(by: WindowKey.inOrder) {
                 guard var window = windows[key], owner(of: window.lineage) == nil,
-                    window.reporterUser == 0 || window.reporterUser == user
+                    Self.mayReport(window.reporterUser, about: user)
                 else { continue }
                 window.lineage.append(main)
                 touched.formUnion(put(window, as: key))
             }
             for connection in Array(exemptions.keys) {
                 guard let told = exemptions[connection]?[process], owner(of: told.lineage) == nil,
-                    told.reporterUser == 0 || told.reporterUser == user
+                    Self.mayReport(told.reporterUser, about: user)
                 else { continue }
                 exemptions[connection]?[process]?.lineage.append(main)
             }
@@ -236,7 +241,7 @@ extension Machine {
     /// The application that a window counts for, if its reporter may report on that application.
     func owner(of lineage: [ProcessID], reportedBy user: UInt32) -> ApplicationNumber? {
         guard let number = owner(of: lineage), let application = applications[number],
-            user == 0 || user == application.user
+            Self.mayReport(user, about: application.user)
         else { return nil }
         return number
     }

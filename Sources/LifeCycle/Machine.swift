@@ -328,12 +328,12 @@ public struct Machine: Equatable, Sendable {
     public func strays(of user: UInt32, atMost most: Int) -> [ProcessID] {
         var found: Set<ProcessID> = []
         for window in windows.values
-        where window.owner == nil && (window.reporterUser == 0 || window.reporterUser == user) {
+        where window.owner == nil && Self.mayReport(window.reporterUser, about: user) {
             if found.count >= most { break }
             if let process = window.process { found.insert(process) }
         }
         for (process, exemption) in exemptions.values.joined()
-        where exemption.reporterUser == 0 || exemption.reporterUser == user {
+        where Self.mayReport(exemption.reporterUser, about: user) {
             if found.count >= most { break }
             if owner(of: exemption.lineage) == nil { found.insert(process) }
         }

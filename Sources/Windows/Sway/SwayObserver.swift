@@ -115,6 +115,10 @@ public final class SwayObserver: WindowObserver {
     /// A binding may change a layout, which no other event reports.
     private func begin(_ connection: IPCConnection) throws(ObserverFailure) {
         try connection.send(.subscribe, #"["window","workspace","binding","shutdown"]"#)
+        try askForTree(connection)
+    }
+
+    private func askForTree(_ connection: IPCConnection) throws(ObserverFailure) {
         try connection.send(.getTree)
         (isReading, isStale) = (true, false)
     }
@@ -122,10 +126,7 @@ public final class SwayObserver: WindowObserver {
     private func read() throws(ObserverFailure) {
         guard let connection else { return }
         for message in try connection.receive() { try take(message) }
-        if isStale, !isReading {
-            try connection.send(.getTree)
-            (isReading, isStale) = (true, false)
-        }
+        if isStale, !isReading { try askForTree(connection) }
     }
 
     /// Moves them to the scratchpad, because sway and i3 cannot hide windows in another way.

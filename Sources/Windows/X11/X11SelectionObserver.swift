@@ -1,7 +1,8 @@
 import CXCB
 
 /// Watches which processes own the clipboard and the primary selection of an X server (Inter-Client Communication
-/// Conventions Manual, "Selection Atoms"), and which one manages the clipboard. XFixes reports each change, and owners that are gone.
+/// Conventions Manual, "Selection Atoms"), and which one manages the clipboard. XFixes reports each change, and owners
+/// that are gone.
 public final class X11SelectionObserver: SelectionObserver {
     public private(set) var owners: [Selection: Set<Int32>] = [:]
     public private(set) var changes: [Selection: UInt64] = [:]
