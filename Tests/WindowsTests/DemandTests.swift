@@ -69,10 +69,10 @@ struct DemandTests {
 
     @Test(
         "a call to a connection or to a name that it owns is seen, with the caller",
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: SessionBus.Kind.present,
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: BusProgram.present,
         [false, true])
-    func calls(on kind: SessionBus.Kind, byName: Bool) throws {
-        let calls = try Calls(SessionBus(kind))
+    func calls(on program: BusProgram, byName: Bool) throws {
+        let calls = try Calls(SessionBus(program))
         #expect(calls.isSeen == true)
         let callee = try Bus.open(address: calls.bus.address)
         try callee.requestName("org.example.Files")
@@ -89,9 +89,9 @@ struct DemandTests {
         #expect(calls.seen.count == before)
     }
 
-    @Test("each of many calls in quick succession is seen", arguments: SessionBus.Kind.present)
-    func callsInARow(on kind: SessionBus.Kind) throws {
-        let calls = try Calls(SessionBus(kind))
+    @Test("each of many calls in quick succession is seen", arguments: BusProgram.present)
+    func callsInARow(on program: BusProgram) throws {
+        let calls = try Calls(SessionBus(program))
         let (callee, caller) = try calls.twoConnections()
         let name = callee.uniqueName
         var answers: [Slot] = []
@@ -116,9 +116,9 @@ struct DemandTests {
 
     @Test(
         "a session manager's question to one client is seen, and no other signal",
-        arguments: SessionBus.Kind.present)
-    func sessionEnd(on kind: SessionBus.Kind) throws {
-        let calls = try Calls(SessionBus(kind))
+        arguments: BusProgram.present)
+    func sessionEnd(on program: BusProgram) throws {
+        let calls = try Calls(SessionBus(program))
         let (client, manager) = try calls.twoConnections()
         // The bus has answered its Hello by then.
         let name = client.uniqueName
@@ -139,9 +139,9 @@ struct DemandTests {
 
     @Test(
         "calls to other connections are not seen; only the last of many requested sets counts",
-        arguments: SessionBus.Kind.present)
-    func others(on kind: SessionBus.Kind) throws {
-        let calls = try Calls(SessionBus(kind))
+        arguments: BusProgram.present)
+    func others(on program: BusProgram) throws {
+        let calls = try Calls(SessionBus(program))
         let sleeper = try Child("sleep", ["1000"])
         for turn in 0..<50 {
             calls.follow(turn % 2 == 0 ? [getpid()] : [sleeper.pid])
@@ -169,10 +169,10 @@ struct DemandTests {
     }
 
     @Test(
-        "an action of the user that a signal announces is seen", arguments: SessionBus.Kind.present,
+        "an action of the user that a signal announces is seen", arguments: BusProgram.present,
         [false, true])
-    func actions(on kind: SessionBus.Kind, toAll: Bool) throws {
-        let calls = try Calls(SessionBus(kind))
+    func actions(on program: BusProgram, toAll: Bool) throws {
+        let calls = try Calls(SessionBus(program))
         let (application, desktop) = try calls.twoConnections()
         let name = application.uniqueName
         calls.follow([getpid()])
@@ -231,7 +231,7 @@ struct DemandTests {
 
     @Test(
         "a bus that shows all calls is watched while these are few, and again after a pause",
-        .enabled(if: SessionBus.Kind.broker.isPresent, SessionBus.whatBrokerNeeds))
+        .enabled(if: BusProgram.broker.isPresent, Comment(rawValue: BusProgram.whatBrokerNeeds)))
     func flood() throws {
         var tolerance = CallWatch.Tolerance()
         tolerance.calls = 200
@@ -657,10 +657,10 @@ struct DemandTests {
         "a call makes a suspended application answer, and a second start resumes it",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: SessionBus.Kind.present)
-    func agent(on kind: SessionBus.Kind) throws {
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: BusProgram.present)
+    func agent(on program: BusProgram) throws {
         let display = try Display(try #require(WindowManager.present.first))
-        let session = try SessionBus(kind)
+        let session = try SessionBus(program)
         let station = try Station(configuration: Self.impatient)
         try station.startAgent(
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })
