@@ -23,22 +23,29 @@ struct StopSensorTests {
         private var other: Source?
         /// The time that looks have taken, by the sensor's clock.
         private var ahead: Microseconds = 0
+        /// How far the sensor's clock begins behind that of the loop's timers.
+        private let behind: Microseconds
         /// The time that each reading of the clock takes.
         var clockTime: Microseconds = 0
         private static let look: Microseconds = 300
 
-        /// - Parameter standing: the standing of real processes; nil for all others.
+        /// - Parameters:
+        ///   - behind: the most time that will `pass`. If the sensor's clock were ahead of the loop's, its timers
+        ///     would expire later than it expects.
+        ///   - standing: the standing of real processes; nil for all others.
         init(
-            _ count: Int, proc: Proc = Proc(),
+            _ count: Int, proc: Proc = Proc(), behind: Microseconds = 0,
             standing: @escaping (ApplicationNumber) -> Standing? = { _ in nil }
         ) throws {
+            // A machine that has just booted.
+            self.behind = min(behind, Daemon.now)
             loop = try EventLoop()
             pipe = try PipeEnds()
             sensor = try StopSensor(
                 loop: loop, proc: proc,
                 now: { [unowned self] in
                     ahead += clockTime
-                    return Daemon.now + ahead
+                    return Daemon.now - behind + ahead
                 }, share: WorkShare(),
                 core: core,
                 standing: { [unowned self] number in
@@ -194,7 +201,7 @@ struct StopSensorTests {
 
         @Test("a daemon that is awake checks all processes once a minute, and nothing wakes it for that")
         func routine() throws {
-            let scene = try Scene(5)
+            let scene = try Scene(5, behind: 2 * StopSensor.routine)
             let sensor = try #require(scene.sensor)
             try sensor.openTrace()
             // A flood of signals elsewhere on the machine is another reason for a walk.

@@ -27,18 +27,22 @@ struct DemandTests {
         /// The last answer to whether calls are seen.
         var isSeen: Bool? { answers.last }
 
-        init(_ bus: SessionBus, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()) throws {
+        /// - Parameter path: by which the bus is reached, if it is not there yet.
+        init(
+            _ bus: SessionBus, at path: String? = nil, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()
+        ) throws {
             self.bus = bus
             loop = try EventLoop()
             watch = try CallWatch(
-                address: bus.address, loop: loop, journal: DemandTests.journal, tolerance: tolerance
+                address: path.map { "unix:path=\($0)" } ?? bus.address, loop: loop,
+                journal: DemandTests.journal, tolerance: tolerance
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in
                 seen.append([$0, $2])
                 reasons.append($1)
             }
-            try wait("whether calls are seen") { isSeen != nil }
+            if path == nil { try wait("whether calls are seen") { isSeen != nil } }
         }
 
         func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
@@ -220,6 +224,30 @@ struct DemandTests {
         }
         #expect(Set(calls.seen) == [[getpid(), getpid()]])
         #expect(Set(calls.reasons) == [.action])
+    }
+
+    @Test("calls are seen on a bus that comes later than the watch, when applications are suspended already")
+    func lateBus() throws {
+        let bus = try SessionBus()
+        let path = bus.directory + "/late"
+        let calls = try Calls(bus, at: path)
+        let (callee, caller) = try calls.twoConnections()
+        // It is on the bus once it has this.
+        let name = callee.uniqueName
+        calls.follow([getpid()])
+        #expect(calls.isSeen == nil)
+        #expect(symlink("system_bus_socket", path) == 0)
+        try calls.wait("whether calls are seen") { calls.isSeen != nil }
+        #expect(calls.answers == [true])
+        var answers: [Slot] = []
+        try calls.wait("a call") {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            answers.append(try caller.callAsync(call) { _ in })
+            try caller.flush()
+            return !calls.seen.isEmpty
+        }
+        withExtendedLifetime(callee) {}
     }
 
     @Test("a bus that lets no client monitor calls is reported as such")
