@@ -46,7 +46,9 @@ extension Proc {
             if leader.isInForeground {
                 if try isAtWork(leader, &budget) { return .process(leader.pid) }
                 try budget.openFile()
-                if parents.contains(leader.pid), !readsCalls || waitsForChildren(leader.pid) { return .process(leader.pid) }
+                if parents.contains(leader.pid), !readsCalls || waitsForChildren(leader.pid) {
+                    return .process(leader.pid)
+                }
             } else if Self.hasMembers(leader.foreground) {
                 // None of its processes is among `pids`: their parents have ended, or they are zombies, or they belong
                 // to an application of its own.
