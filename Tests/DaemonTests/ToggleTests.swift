@@ -81,7 +81,8 @@ struct ToggleTests {
         let call =
             "busctl call \(BusNames.service) \(BusNames.root) \(BusNames.manager) ToggleFocused a{sv} 0"
         // It stays until it is told a second time: with its shell, tmux would end, and the terminal with it.
-        let tmux = "tmux -f /dev/null new-session 'read line <\(go); \(call) >\(result) 2>&1; read line <\(go)'"
+        let shell = "read line <\(go); \(call) >\(result) 2>&1; read line <\(go)"
+        let tmux = "tmux -f /dev/null new-session '\(shell)'"
         let terminal = try Child(
             "script", ["--quiet", "--command", tmux, "/dev/null"],
             environment: [
