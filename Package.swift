@@ -94,7 +94,7 @@ let package = Package(
 
         .target(
             name: "TestSupport", dependencies: ["AppStateContract", "Linux"], path: "Tests/Support",
-            swiftSettings: settings),
+            exclude: ["Scripts"], swiftSettings: settings),
         .executableTarget(
             name: "SystemdProbe", dependencies: ["Systemd"], path: "Tests/SystemdProbe",
             swiftSettings: settings),
@@ -121,7 +121,7 @@ let package = Package(
                 "appstated", "appstate-session",
                 "WindowActor", "WaylandActor",
             ],
-            exclude: ["Scripts"], swiftSettings: settings),
+            swiftSettings: settings),
         .testTarget(
             name: "AppStateBusTests", dependencies: ["AppStateBus", "TestSupport"], swiftSettings: settings),
         .testTarget(

@@ -22,8 +22,10 @@ final class Units {
         var mains: [Cgroup: ProcessIdentity?] = [:]
     }
 
-    /// For a user with more applications nothing is found: each takes some ten microseconds to examine.
+    /// For a user with more applications nothing is found: each usually takes some ten microseconds to examine.
     private static let mostApplications = 128
+    /// For a user whose applications take longer to examine, nothing is found either: their cgroups may be nested.
+    private static let mostTime: Microseconds = 2_000
     /// A unit with more applications belongs to none of them.
     private static let mostOfUnit = 2
     /// The most ancestors that are examined. The parent of a process that was started in a unit is mostly in it, too.
@@ -83,8 +85,10 @@ final class Units {
         var found: [Cgroup: [ProcessIdentity]] = [:]
         let applications = table.all.filter { $0.user == user }
         guard applications.count <= Self.mostApplications else { return found }
-        examined += applications.count
+        let end = now() + Self.mostTime
         for application in applications {
+            guard now() < end else { return [:] }
+            examined += 1
             if let unit = unit(of: application.process.pid) {
                 found[unit, default: []].append(application.process)
             }

@@ -165,6 +165,55 @@ struct DamageTests {
         #expect(try scene.wrong == [])
     }
 
+    @Test(
+        "a stopped process whose parent has ended is continued even if the list of stopped processes is lost",
+        arguments: ["emptied", "removed"], [false, true])
+    func orphan(_ damage: String, isReleased: Bool) throws {
+        let daemon = try TestDaemon()
+        // A session of its own, as a terminal gives it.
+        let app = try Child(
+            "setsid",
+            [
+                "sh", "-c",
+                "sh -c 'sleep 1000 & echo orphan $!; wait' & echo parent $!; wait; exec sleep 1000",
+            ])
+        func pid(_ name: String) throws -> Int32 {
+            let line = try app.waitForLine(containing: name)
+            return Int32(line.split(separator: " ").last ?? "") ?? 0
+        }
+        let (parent, orphan) = (try pid("parent"), try pid("orphan"))
+        defer { kill(orphan, SIGKILL) }
+        let path: String
+        do {
+            let client = try daemon.client()
+            path = try client.register("org.example.App", app.pid)
+            try client.application(path, "Suspend")
+            kill(parent, SIGKILL)
+            // Its parent is another process now.
+            #expect(eventually { (try? Proc().stat(orphan).parent) != parent })
+        }
+        try daemon.end(SIGKILL)
+        #expect(try isStopped(orphan))
+        let holds = daemon.runtimeDirectory + "/holds"
+        for name in TextFile.names(inDirectory: holds) {
+            if damage == "removed" {
+                try WholeFile.remove("\(holds)/\(name)")
+            } else {
+                try WholeFile.write([], to: "\(holds)/\(name)")
+            }
+        }
+        if isReleased {
+            #expect(try daemon.release().waitForExit() == .exited(0))
+        } else {
+            try daemon.start()
+            let client = try daemon.client()
+            #expect(try client.state(path) == "suspended")
+            try client.application(path, "Resume")
+        }
+        #expect(try !isStopped(app.pid))
+        #expect(try !isStopped(orphan))
+    }
+
     @Test("what could not be thawed is thawed later, unless it is frozen for another application by then")
     func later() throws {
         let scene = try Scene()

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -46,6 +47,32 @@ struct LingeringTests {
         // Before the daemon is ended: the kernel waits for the server's answer or its end.
         sender.kill(SIGKILL)
         #expect(try sender.waitForExit() == .signalled(SIGKILL))
+    }
+
+    @Test(
+        "thousands of such files neither end the daemon nor use up its descriptors",
+        .enabled(if: Self.canServeFiles, "needs /dev/fuse, and root that may mount"),
+        .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
+    func manyFiles() throws {
+        let daemon = try TestDaemon()
+        try daemon.end(SIGTERM)
+        try daemon.start(descriptors: 2_048)
+        let client = try daemon.client()
+        let owner = try client.bus.owner(of: BusNames.service)
+        let sender = try Scripts.start("fuse_file.py", ["\(daemon.process.pid)", "250"], on: daemon.bus)
+        try sender.waitForLine(containing: "sent")
+        let app = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.After", app.pid)
+        #expect(try client.state(path) == "background")
+        #expect(try client.bus.owner(of: BusNames.service) == owner)
+        #expect(daemon.process.advance() == nil)
+        sender.kill(SIGKILL)
+        #expect(try sender.waitForExit() == .signalled(SIGKILL))
+        // The files are closed after that. A call with a descriptor would get no answer before.
+        let open = "/proc/\(daemon.process.pid)/fd"
+        #expect(eventually { (try? FileManager.default.contentsOfDirectory(atPath: open).count) ?? 0 < 500 })
+        let process = try PidFD(pid: getpid())
+        try client.registerProcess("org.example.Own", process.rawValue)
     }
 
     @Test(

@@ -96,6 +96,30 @@ struct LooksTests {
         #expect(bench.answers == ["1: 1", "0: 0", "2: 2"])
     }
 
+    @Test("when more looks hang than may, the others wait for one of them to end")
+    func crowded() throws {
+        let bench = try Bench(patience: 1_000)
+        let gates = try (1...16).map { _ in try PipeEnds() }
+        bench.holdUp()
+        for (user, gate) in zip(1..., gates) {
+            let end = gate.read
+            bench.ask(user, of: UInt32(user)) {
+                var byte: UInt8 = 0
+                return Int(read(end, &byte, 1))
+            }
+        }
+        while bench.begun.count < 17 { try bench.loop.runOnce(timeout: 100_000) }
+        #expect(bench.looks.isCrowded)
+        bench.ask(20, of: 20)
+        bench.letGo()
+        // User 0's look has ended. The last one that hangs takes its place, and user 20's look is made.
+        try bench.wait(for: 2)
+        #expect(bench.answers == ["0: 0", "20: 20"])
+        for gate in gates { _ = write(gate.write, [1], 1) }
+        try bench.wait(for: 18)
+        #expect(!bench.looks.isCrowded)
+    }
+
     @Test("a caller that waits for a look that hangs is answered in time, even if no other look follows")
     func hangingAlone() throws {
         let bench = try Bench(patience: 1_000)

@@ -80,7 +80,9 @@ struct ToggleTests {
         for fifo in [go, result] { mkfifo(fifo, 0o600) }
         let call =
             "busctl call \(BusNames.service) \(BusNames.root) \(BusNames.manager) ToggleFocused a{sv} 0"
-        let tmux = "tmux -f /dev/null new-session 'read line <\(go); \(call) >\(result) 2>&1'"
+        // It stays until it is told a second time: with its shell, tmux would end, and the terminal with it.
+        let shell = "read line <\(go); \(call) >\(result) 2>&1; read line <\(go)"
+        let tmux = "tmux -f /dev/null new-session '\(shell)'"
         let terminal = try Child(
             "script", ["--quiet", "--command", tmux, "/dev/null"],
             environment: [
@@ -95,5 +97,6 @@ struct ToggleTests {
         try start.waitForExit()
         #expect(answer.output.contains("shows the caller's terminal"), "\(answer.output)")
         #expect(try client.holds(front) == [])
+        try Child("sh", ["-c", "echo >\(go)"]).waitForExit()
     }
 }

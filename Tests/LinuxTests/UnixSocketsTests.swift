@@ -115,6 +115,34 @@ struct UnixSocketsTests {
         try UnixSockets.haveUnread(try children.map { try proc.identity(of: $0.pid) })
     }
 
+    @Test("two threads that use copies of one socket get their own answers")
+    func shared() throws {
+        var ends: [Int32] = [0, 0]
+        try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)
+        defer { for end in ends { close(end) } }
+        var information = stat()
+        try #require(fstat(ends[0], &information) == 0)
+        let inode = UInt32(information.st_ino)
+        var given = [(name: HandedOver.sockets, descriptor: try SocketDiagnosis.openSocket().release())]
+        let handed = HandedOver(from: &given)
+        DispatchQueue.concurrentPerform(iterations: 2) { _ in
+            var failures: Set<String> = []
+            for _ in 0..<300 {
+                var isThere = false
+                do {
+                    try SocketDiagnosis(handed).ask(.names) {
+                        if $0.inode == inode { isThere = true }
+                        return true
+                    }
+                    if !isThere { failures.insert("it is missing") }
+                } catch {
+                    failures.insert("\(error)")
+                }
+            }
+            #expect(failures == [])
+        }
+    }
+
     @Test("data sent to a stopped process waits, and is gone once it is read")
     func stopped() throws {
         let child = try Child(python: "for line in sys.stdin: say(line.strip())")

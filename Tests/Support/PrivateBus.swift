@@ -1,15 +1,16 @@
 import Foundation
 import Glibc
 
-/// A real dbus-daemon for one test: a bus of type system with the stock default-deny policy, on a socket in a
-/// directory of its own. When this object is released, the bus ends and the directory is removed. The machine's own
-/// bus is never touched.
+/// A real bus for one test, on a socket in a directory of its own. dbus-daemon has the stock default-deny policy of the
+/// system bus; dbus-broker allows everything. When this object is released, the bus ends and the directory is removed.
+/// The machine's own bus is never touched.
 public final class PrivateBus {
     /// Where it listens: `unix:path=…`.
     public let address: String
     /// A directory of its own, readable by all, removed at the end. The socket is in it.
     public let directory: String
-    private var daemon: Child?
+    private let program: BusProgram
+    private var process: Child?
 
     /// Whether dbus-daemon is installed.
     public static let isAvailable: Bool = Programs.inPath("dbus-daemon") != nil
@@ -17,13 +18,16 @@ public final class PrivateBus {
     /// Starts the bus and waits until it listens.
     ///
     /// - Parameters:
+    ///   - program: the bus. Only dbus-daemon reads the other arguments.
     ///   - policyDirectories: directories with `*.conf`, as in system.d.
     ///   - serviceDirectories: directories with `*.service`, as in system-services. The bus runs Exec= itself, as
     ///     its own user.
     ///   - policy: further `<policy>` elements.
     public init(
-        policyDirectories: [String] = [], serviceDirectories: [String] = [], policy: String = ""
+        _ program: BusProgram = .daemon, policyDirectories: [String] = [], serviceDirectories: [String] = [],
+        policy: String = ""
     ) throws {
+        self.program = program
         var template = Array("\(NSTemporaryDirectory())bus.XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else {
             throw Child.Failure(description: "no temporary directory: \(String(cString: strerror(errno)))")
@@ -32,35 +36,59 @@ public final class PrivateBus {
         // Other users must reach the socket.
         chmod(directory, 0o755)
         do {
-            let configuration = "\(directory)/bus.conf"
-            try Self.configuration(
+            let configuration = Self.configuration(
                 directory: directory, policyDirectories: policyDirectories,
-                serviceDirectories: serviceDirectories, policy: policy
-            ).write(toFile: configuration, atomically: false, encoding: .utf8)
-            // A pipe that is not read would fill up and block the bus.
-            let errors = "\(directory)/bus.log"
-            let log = open(errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
-            guard log >= 0 else {
-                throw Child.Failure(description: "cannot open \(errors): \(String(cString: strerror(errno)))")
-            }
-            defer { close(log) }
-            let pipe = try PipeEnds()
-            daemon = try Child(
-                "dbus-daemon",
-                [
-                    "--config-file=\(configuration)", "--nofork", "--nopidfile", "--nosyslog",
-                    "--print-address=3",
-                ],
-                environment: [
-                    "DBUS_SYSTEM_BUS_ADDRESS": nil, "DBUS_SESSION_BUS_ADDRESS": nil, "NOTIFY_SOCKET": nil,
-                ], descriptors: [2: log, 3: pipe.write])
-            close(pipe.takeWrite())
-            address = try Self.line(from: pipe.read, of: daemon, errors)
+                serviceDirectories: serviceDirectories, policy: policy)
+            let (process, address) =
+                switch program {
+                case .daemon: try Self.startDaemon(in: directory, configuration)
+                case .broker: try Self.startBroker(in: directory)
+                }
+            self.process = process
+            self.address = address
         } catch {
             try? FileManager.default.removeItem(atPath: directory)
             throw error
         }
     }
+
+    private static func startDaemon(
+        in directory: String, _ configuration: String
+    ) throws -> (process: Child, address: String) {
+        let file = "\(directory)/bus.conf"
+        try configuration.write(toFile: file, atomically: false, encoding: .utf8)
+        // A pipe that is not read would fill up and block the bus.
+        let errors = "\(directory)/bus.log"
+        let log = open(errors, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0o644)
+        guard log >= 0 else {
+            throw Child.Failure(description: "cannot open \(errors): \(String(cString: strerror(errno)))")
+        }
+        defer { close(log) }
+        let pipe = try PipeEnds()
+        let daemon = try Child(
+            "dbus-daemon",
+            ["--config-file=\(file)", "--nofork", "--nopidfile", "--nosyslog", "--print-address=3"],
+            environment: environmentOfBus, descriptors: [2: log, 3: pipe.write])
+        close(pipe.takeWrite())
+        return (daemon, try line(from: pipe.read, of: daemon, errors))
+    }
+
+    private static func startBroker(in directory: String) throws -> (process: Child, address: String) {
+        let path = socket(in: directory)
+        let broker = try Child(
+            Programs.python, [BusProgram.starterOfBroker, BusProgram.broker.path ?? "dbus-broker", path],
+            environment: environmentOfBus, leadsGroup: true)
+        try broker.waitForLine(containing: "listening")
+        // Other users must be able to connect.
+        chmod(path, 0o666)
+        return (broker, "unix:path=\(path)")
+    }
+
+    private static let environmentOfBus: [String: String?] = [
+        "DBUS_SYSTEM_BUS_ADDRESS": nil, "DBUS_SESSION_BUS_ADDRESS": nil, "NOTIFY_SOCKET": nil,
+    ]
+
+    private static func socket(in directory: String) -> String { "\(directory)/system_bus_socket" }
 
     deinit {
         stop()
@@ -68,7 +96,9 @@ public final class PrivateBus {
 
     /// Ends the bus and all its connections.
     public func stop() {
-        daemon = nil
+        // The program that starts dbus-broker ends first, and dbus-broker because of that.
+        if program == .broker { try? process?.end(SIGKILL) }
+        process = nil
         try? FileManager.default.removeItem(atPath: directory)
     }
 
@@ -85,7 +115,7 @@ public final class PrivateBus {
     }()
 
     /// Reads the address that dbus-daemon prints once it listens. Throws if dbus-daemon ends, because it cannot listen.
-    private static func line(from descriptor: Int32, of daemon: Child?, _ errors: String) throws -> String {
+    private static func line(from descriptor: Int32, of daemon: Child, _ errors: String) throws -> String {
         var line: [UInt8] = []
         while true {
             var ready = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
@@ -94,7 +124,7 @@ public final class PrivateBus {
             }
             var byte: UInt8 = 0
             guard read(descriptor, &byte, 1) == 1 else {
-                try daemon?.waitForExit()
+                try daemon.waitForExit()
                 let errors = try? String(contentsOfFile: errors, encoding: .utf8)
                 throw Child.Failure(description: "dbus-daemon ended: \(errors ?? "")")
             }
@@ -114,7 +144,7 @@ public final class PrivateBus {
           "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
         <busconfig>
           <type>system</type>
-          <listen>unix:path=\(directory)/system_bus_socket</listen>
+          <listen>unix:path=\(socket(in: directory))</listen>
           <auth>EXTERNAL</auth>
           \(serviceDirectories.map { "<servicedir>\($0)</servicedir>" }.joined())
           <policy context="default">

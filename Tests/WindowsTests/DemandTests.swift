@@ -27,18 +27,22 @@ struct DemandTests {
         /// The last answer to whether calls are seen.
         var isSeen: Bool? { answers.last }
 
-        init(_ bus: SessionBus, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()) throws {
+        /// - Parameter path: by which the bus is reached, if it is not there yet.
+        init(
+            _ bus: SessionBus, at path: String? = nil, tolerance: CallWatch.Tolerance = CallWatch.Tolerance()
+        ) throws {
             self.bus = bus
             loop = try EventLoop()
             watch = try CallWatch(
-                address: bus.address, loop: loop, journal: DemandTests.journal, tolerance: tolerance
+                address: path.map { "unix:path=\($0)" } ?? bus.address, loop: loop,
+                journal: DemandTests.journal, tolerance: tolerance
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in
                 seen.append([$0, $2])
                 reasons.append($1)
             }
-            try wait("whether calls are seen") { isSeen != nil }
+            if path == nil { try wait("whether calls are seen") { isSeen != nil } }
         }
 
         func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
@@ -69,10 +73,10 @@ struct DemandTests {
 
     @Test(
         "a call to a connection or to a name that it owns is seen, with the caller",
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: SessionBus.Kind.present,
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: BusProgram.present,
         [false, true])
-    func calls(on kind: SessionBus.Kind, byName: Bool) throws {
-        let calls = try Calls(SessionBus(kind))
+    func calls(on program: BusProgram, byName: Bool) throws {
+        let calls = try Calls(SessionBus(program))
         #expect(calls.isSeen == true)
         let callee = try Bus.open(address: calls.bus.address)
         try callee.requestName("org.example.Files")
@@ -89,9 +93,9 @@ struct DemandTests {
         #expect(calls.seen.count == before)
     }
 
-    @Test("each of many calls in quick succession is seen", arguments: SessionBus.Kind.present)
-    func callsInARow(on kind: SessionBus.Kind) throws {
-        let calls = try Calls(SessionBus(kind))
+    @Test("each of many calls in quick succession is seen", arguments: BusProgram.present)
+    func callsInARow(on program: BusProgram) throws {
+        let calls = try Calls(SessionBus(program))
         let (callee, caller) = try calls.twoConnections()
         let name = callee.uniqueName
         var answers: [Slot] = []
@@ -116,9 +120,9 @@ struct DemandTests {
 
     @Test(
         "a session manager's question to one client is seen, and no other signal",
-        arguments: SessionBus.Kind.present)
-    func sessionEnd(on kind: SessionBus.Kind) throws {
-        let calls = try Calls(SessionBus(kind))
+        arguments: BusProgram.present)
+    func sessionEnd(on program: BusProgram) throws {
+        let calls = try Calls(SessionBus(program))
         let (client, manager) = try calls.twoConnections()
         // The bus has answered its Hello by then.
         let name = client.uniqueName
@@ -139,9 +143,9 @@ struct DemandTests {
 
     @Test(
         "calls to other connections are not seen; only the last of many requested sets counts",
-        arguments: SessionBus.Kind.present)
-    func others(on kind: SessionBus.Kind) throws {
-        let calls = try Calls(SessionBus(kind))
+        arguments: BusProgram.present)
+    func others(on program: BusProgram) throws {
+        let calls = try Calls(SessionBus(program))
         let sleeper = try Child("sleep", ["1000"])
         for turn in 0..<50 {
             calls.follow(turn % 2 == 0 ? [getpid()] : [sleeper.pid])
@@ -169,10 +173,10 @@ struct DemandTests {
     }
 
     @Test(
-        "an action of the user that a signal announces is seen", arguments: SessionBus.Kind.present,
+        "an action of the user that a signal announces is seen", arguments: BusProgram.present,
         [false, true])
-    func actions(on kind: SessionBus.Kind, toAll: Bool) throws {
-        let calls = try Calls(SessionBus(kind))
+    func actions(on program: BusProgram, toAll: Bool) throws {
+        let calls = try Calls(SessionBus(program))
         let (application, desktop) = try calls.twoConnections()
         let name = application.uniqueName
         calls.follow([getpid()])
@@ -222,6 +226,30 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.action])
     }
 
+    @Test("calls are seen on a bus that comes later than the watch, when applications are suspended already")
+    func lateBus() throws {
+        let bus = try SessionBus()
+        let path = bus.directory + "/late"
+        let calls = try Calls(bus, at: path)
+        let (callee, caller) = try calls.twoConnections()
+        // It is on the bus once it has this.
+        let name = callee.uniqueName
+        calls.follow([getpid()])
+        #expect(calls.isSeen == nil)
+        #expect(symlink("system_bus_socket", path) == 0)
+        try calls.wait("whether calls are seen") { calls.isSeen != nil }
+        #expect(calls.answers == [true])
+        var answers: [Slot] = []
+        try calls.wait("a call") {
+            let call = try caller.newCall(
+                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
+            answers.append(try caller.callAsync(call) { _ in })
+            try caller.flush()
+            return !calls.seen.isEmpty
+        }
+        withExtendedLifetime(callee) {}
+    }
+
     @Test("a bus that lets no client monitor calls is reported as such")
     func refused() throws {
         let calls = try Calls(
@@ -231,7 +259,7 @@ struct DemandTests {
 
     @Test(
         "a bus that shows all calls is watched while these are few, and again after a pause",
-        .enabled(if: SessionBus.Kind.broker.isPresent, SessionBus.whatBrokerNeeds))
+        .enabled(if: BusProgram.broker.isPresent, Comment(rawValue: BusProgram.whatBrokerNeeds)))
     func flood() throws {
         var tolerance = CallWatch.Tolerance()
         tolerance.calls = 200
@@ -657,10 +685,10 @@ struct DemandTests {
         "a call makes a suspended application answer, and a second start resumes it",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: SessionBus.Kind.present)
-    func agent(on kind: SessionBus.Kind) throws {
+        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: BusProgram.present)
+    func agent(on program: BusProgram) throws {
         let display = try Display(try #require(WindowManager.present.first))
-        let session = try SessionBus(kind)
+        let session = try SessionBus(program)
         let station = try Station(configuration: Self.impatient)
         try station.startAgent(
             environment: display.environment.merging(["DBUS_SESSION_BUS_ADDRESS": session.address]) { $1 })

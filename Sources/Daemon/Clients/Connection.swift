@@ -133,9 +133,13 @@ final class Connection {
             guard user == 0 || [status.owner.effective, status.owner.real].contains(user),
                 lineage.first == ProcessID(try proc.identity(of: pid))
             else { return .unknown }
+            let isWithin = status.namespaceDepth > own.namespaceDepth
+            // Root must be able to call while a user has more cgroups than can be named.
+            if user == 0, !isWithin, !proc.canNameCgroup(of: pid) {
+                return try proc.program(of: pid) == Self.proxy ? .unknown : .none
+            }
             var sandbox = try proc.sandbox(of: pid)
             sandbox.snap = securityLabel.flatMap(Sandbox.snap(ofLabel:)) ?? sandbox.snap
-            let isWithin = status.namespaceDepth > own.namespaceDepth
             if let unit = sandbox.flatpak {
                 let program = isWithin ? try proc.program(of: pid) : Self.proxy
                 if program == Self.proxy { return .proxy(unit: unit) }

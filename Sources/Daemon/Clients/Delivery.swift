@@ -160,12 +160,15 @@ final class Delivery {
 
     /// Sends `Resync` to the connections that can read again and have missed something.
     private func resyncReachable() {
+        if withheld.isEmpty { return }
+        let pings = Pings(connections)
         for name in withheld {
             guard let connection = connections[name] else {
                 withheld.remove(name)
                 continue
             }
-            if connection.flow.ping == nil, isReachable(connection), mayBePinged(connection) {
+            // Looking whether it is reachable takes longest.
+            if connection.flow.ping == nil, mayBePinged(connection, pings), isReachable(connection) {
                 resync(connection)
             }
         }
@@ -177,12 +180,23 @@ final class Delivery {
         resyncReachable()
     }
 
-    private func mayBePinged(_ connection: Connection) -> Bool {
-        guard now() >= connection.flow.notBefore else { return false }
-        let pinged = connections.all.filter { $0.flow.ping != nil }
-        let own = pinged.count { $0.user == connection.user }
+    /// How many pings are not answered.
+    private struct Pings {
+        var ofUser: [UInt32: Int] = [:]
+        var inAll = 0
+
+        init(_ connections: Connections) {
+            for connection in connections.all where connection.flow.ping != nil {
+                ofUser[connection.user, default: 0] += 1
+                inAll += 1
+            }
+        }
+    }
+
+    private func mayBePinged(_ connection: Connection, _ pings: Pings) -> Bool {
+        let own = pings.ofUser[connection.user] ?? 0
         let most = own < Self.fewPings ? Self.mostPingsWithFew : Self.mostPingsInAll
-        return own < Self.mostPings && pinged.count < most
+        return own < Self.mostPings && pings.inAll < most && now() >= connection.flow.notBefore
     }
 
     private func withhold(_ connection: Connection) {
@@ -215,7 +229,9 @@ final class Delivery {
     private func keepFlow(_ connection: Connection) {
         connection.flow.sent += 1
         guard connection.flow.sent >= Connection.Flow.window else { return }
-        guard connection.flow.ping == nil, mayBePinged(connection) else { return withhold(connection) }
+        guard connection.flow.ping == nil, mayBePinged(connection, Pings(connections)) else {
+            return withhold(connection)
+        }
         connection.flow.sent = 0
         journal.attempt(.warning, "cannot ping \(connection.name)") {
             let ping = try bus.newCall(

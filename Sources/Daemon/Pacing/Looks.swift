@@ -103,6 +103,9 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
     /// The most looks that may hang.
     private static var mostHanging: Int { 16 }
 
+    /// So many looks hang that the next ones must not.
+    var isCrowded: Bool { hanging.count >= Self.mostHanging / 2 }
+
     /// Requests a look. `answer` is called once, later or at once.
     ///
     /// - Parameters:
@@ -213,10 +216,14 @@ final class Looks<Subject: Hashable & Sendable, Finding: Sendable> {
 
     /// The look that is under way no longer keeps others waiting: another thread takes its place.
     private func leaveHanging() {
-        guard let look = underWay, hanging[look.user] == nil, hanging.count < Self.mostHanging,
+        guard let look = underWay else { return }
+        guard hanging[look.user] == nil, hanging.count < Self.mostHanging,
             let successor = try? Self.worker(name),
             let source = try? loop.watch(successor.descriptor, { [weak self] _ in self?.takeResults() })
-        else { return }
+        else {
+            patienceTimer?.arm(at: now() + patience)
+            return
+        }
         hanging[look.user] = Hanging(look, worker, self.source)
         (worker, self.source, underWay) = (successor, source, nil)
         begin()

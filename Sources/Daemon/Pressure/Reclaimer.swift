@@ -190,7 +190,8 @@ final class Reclaimer {
             report(.spared(number, "it runs again"))
             return
         }
-        guard (try? proc.status(application.process.pid))?.owner.isWholly(application.user) == true else {
+        let status = try? proc.status(application.process.pid, evenIfLong: true)
+        guard status?.owner.isWholly(application.user) == true else {
             report(.spared(number, "it runs as another user"))
             return
         }

@@ -37,6 +37,8 @@ struct Holding: Equatable {
     var freeze: Freeze?
     var stop: Stop?
     var stopped: [Stopped] = []
+    /// The file that lists the stopped processes is damaged or lost.
+    var isListLost = false
 
     var isEmpty: Bool { self == Holding() }
 
@@ -125,6 +127,7 @@ struct Holding: Equatable {
         both.stop = stop ?? other.stop
         let known = Set(stopped)
         both.stopped += other.stopped.filter { !known.contains($0) }
+        both.isListLost = isListLost || other.isListLost
         return both
     }
 }
@@ -181,9 +184,27 @@ extension Holding {
     func stoppedProcesses(proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> [ProcessIdentity] {
         let known = stopped.map(\.process).filter { $0 == stop?.main || !isForeign($0) }
         guard let stop else { return known }
-        let members = Extent.members(of: stop.main, proc: proc, isForeign: isForeign)
+        var members = Extent.members(of: stop.main, proc: proc, isForeign: isForeign)
+        if isListLost { members += Self.orphans(in: stop, proc: proc, isForeign: isForeign) }
         let others = Set(known + stop.standing)
         return known + members.filter { !others.contains($0) }
+    }
+
+    /// The stopped processes of a stop whose parents have ended, as far as they can be found without a list: they are in
+    /// the main process's session (setsid(2)), and their new parents are not.
+    private static func orphans(
+        in stop: Stop, proc: Proc, isForeign: (ProcessIdentity) -> Bool
+    ) -> [ProcessIdentity] {
+        guard let main = try? proc.stat(stop.main.pid), main.identity == stop.main,
+            let all = try? proc.processes()
+        else { return [] }
+        return all.compactMap { pid in
+            guard let stat = try? proc.stat(pid), stat.state == .stopped, stat.session == main.session,
+                stat.parent <= 1 || (try? proc.stat(stat.parent))?.session != main.session,
+                (try? proc.status(pid))?.owner.isWholly(stop.user) == true, !isForeign(stat.identity)
+            else { return nil }
+            return stat.identity
+        }
     }
 
     /// Thaws and continues the held cgroups and processes, if they still exist and are the same. A cgroup is

@@ -32,13 +32,22 @@ extension RuntimeState {
         /// The holds to release, according to either file.
         var holding: Holding {
             let told = Holding(holds?.record ?? Record())
-            return told.with(Holding(application?.record ?? Record()))
+            var holding = told.with(Holding(application?.record ?? Record()))
+            holding.isListLost = isListLost
+            return holding
+        }
+
+        /// The application's record says that there is a list of stopped processes, but there is no undamaged one.
+        private var isListLost: Bool {
+            let isTold = application?.record.lines.contains { $0.key == "stopped-processes" } == true
+            return isTold && (holds == nil || holds?.damage != nil)
         }
 
         /// The holds of an application that is taken over: its own record says whether it is held, and how.
         var heldFurther: Holding {
             let record = application?.record ?? Record()
             var holding = Holding(record)
+            holding.isListLost = isListLost
             guard record.lines.contains(where: Holding.isBrief), let holds else { return holding }
             holding = holding.with(Holding(Record(holds.record.lines(of: "stopped-process"))))
             return holding

@@ -10,9 +10,11 @@ extension Daemon {
     func letDelayersRun() {
         inhibitors.readSleepDelays { [weak self] list in
             guard let self else { return }
-            for (user, delays) in Dictionary(grouping: list, by: \.user)
+            // If it is not known which applications delay it, each may.
+            let delays = list?.map { ($0.user, $0.pid) } ?? table.all.map { ($0.user, $0.process.pid) }
+            for (user, delays) in Dictionary(grouping: delays, by: \.0)
             where table.all.contains(where: { $0.user == user }) {
-                letRun(Set(delays.map(\.pid)).sorted(), of: user)
+                letRun(Set(delays.map(\.1)).sorted(), of: user)
             }
         }
     }

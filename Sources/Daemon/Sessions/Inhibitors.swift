@@ -18,6 +18,8 @@ final class Inhibitors {
         var blocks: [Inhibitor] = []
         /// Those of sleep, in the mode `delay`.
         var sleepDelays: [Inhibitor] = []
+        /// Whether the answer was short enough to be read.
+        var isWhole = true
     }
 
     private let logind: BusPeer
@@ -32,8 +34,9 @@ final class Inhibitors {
     private static let patience: Microseconds = 1_000_000
     /// The most inhibitors of one user and one mode that are kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
     private static let mostOfUser = 64
-    /// A longer answer is not read: any user can make logind write any text into it.
-    private static let mostBytes = 256 << 10
+    /// A longer answer is not read, because that would take more than 5 ms: any user can make logind write any text into
+    /// it.
+    private static let mostBytes = 64 << 10
     private static let sleep: Substring = "sleep"
     private static let kinds: Set<Substring> = [sleep, "shutdown", "idle"]
 
@@ -43,17 +46,17 @@ final class Inhibitors {
     }
 
     /// The inhibitors that prevent sleep, shutdown or idleness, as they were within the last second; none if there is no
-    /// logind, or it does not answer. `answer` is called once, later or at once.
-    func read(_ answer: @escaping ([Inhibitor]) -> Void) {
+    /// logind, or it does not answer. nil: logind's answer was too long. `answer` is called once, later or at once.
+    func read(_ answer: @escaping ([Inhibitor]?) -> Void) {
         if let last, logind.owner != nil, now() < last.time + Self.validity {
-            return answer(last.lists.blocks)
+            return answer(last.lists.isWhole ? last.lists.blocks : nil)
         }
-        ask { answer($0.blocks) }
+        ask { answer($0.isWhole ? $0.blocks : nil) }
     }
 
     /// The same for those that delay sleep, as they are now.
-    func readSleepDelays(_ answer: @escaping ([Inhibitor]) -> Void) {
-        ask { answer($0.sleepDelays) }
+    func readSleepDelays(_ answer: @escaping ([Inhibitor]?) -> Void) {
+        ask { answer($0.isWhole ? $0.sleepDelays : nil) }
     }
 
     private func ask(_ answer: @escaping (Lists) -> Void) {
@@ -64,8 +67,7 @@ final class Inhibitors {
             question = try logind.call(
                 Logind.path, Logind.manager, "ListInhibitors", timeout: Self.patience
             ) { [weak self] reply in
-                let rows = try? Self.rows(in: reply)
-                self?.answered(rows.map { Self.lists(of: $0) } ?? Lists())
+                self?.answered((try? Self.lists(in: reply)) ?? Lists())
             }
         } catch {
             answered(Lists())
@@ -90,15 +92,15 @@ final class Inhibitors {
     }
 
     /// `a(ssssuu)`: what, who, why, mode, user, process.
-    private static func rows(in reply: borrowing Message) throws(BusFailure) -> [Row] {
-        guard try reply.size(atMost: mostBytes) != nil else { return [] }
+    private static func lists(in reply: borrowing Message) throws(BusFailure) -> Lists {
+        guard try reply.size(atMost: mostBytes) != nil else { return Lists(isWhole: false) }
         var rows: [Row] = []
         _ = try reply.enter(.array, "(ssssuu)")
         while try reply.enter(.struct, "ssssuu") {
             rows.append(try row(in: reply))
             try reply.exit()
         }
-        return rows
+        return lists(of: rows)
     }
 
     private static func row(in reply: borrowing Message) throws(BusFailure) -> Row {

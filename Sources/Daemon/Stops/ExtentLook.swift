@@ -60,7 +60,11 @@ struct Work: Sendable {
     var networkRate: UInt64?
     /// The bytes per second from which writing counts; nil: it does not.
     var diskRate: UInt64?
-    var inhibitors: [Inhibitors.Inhibitor] = []
+    /// nil: it cannot be determined which processes inhibit something.
+    var inhibitors: [Inhibitors.Inhibitor]? = []
+    /// Whether files are read that may make the look hang. Without them it is not known whether a shell waits for a
+    /// command that has left the application, so each shell with children counts, and what is written does not count.
+    var mayHang = true
     /// Whether it was needed a short while ago, so that it counts whether it computes.
     var isAnswering = false
     /// Whether a later look may measure the work relative to this one.
@@ -112,19 +116,22 @@ struct ExtentLook: Sendable {
         _ work: Work, of pids: [Int32], to found: inout Objections, _ budget: inout LookBudget
     ) throws(LookLimit) {
         if work.kinds.contains(.terminalJob),
-            let job = try proc.foregroundJob(of: pids, &budget, isForeign: foreign.contains)
+            let job = try proc.foregroundJob(
+                of: pids, &budget, readsCalls: work.mayHang, isForeign: foreign.contains)
         {
             found.reasons.append("\(ObjectionReason.terminalJob.rawValue): \(job.words) works in a terminal")
         }
-        if work.kinds.contains(.inhibitor),
-            let inhibitor = work.inhibitors.first(where: { isOfUser($0, in: found.pids) })
-        {
-            found.reasons.append(
-                "\(ObjectionReason.inhibitor.rawValue): pid \(inhibitor.pid) inhibits \(inhibitor.what)")
+        if work.kinds.contains(.inhibitor), let why = inhibition(work.inhibitors, in: found.pids) {
+            found.reasons.append("\(ObjectionReason.inhibitor.rawValue): \(why)")
         }
         // One reason is enough, and to measure UDP is work for the whole machine.
         guard work.isMeasured, found.reasons.isEmpty else { return }
         let sample = sample(work, of: pids, &budget)
+        guard sample.traffic.isWhole else {
+            found.reasons.append(
+                "\(ObjectionReason.network.rawValue): cannot be determined: the machine has too many sockets")
+            return
+        }
         guard let earlier = work.earlier else {
             found.sample = sample
             return
@@ -167,7 +174,7 @@ struct ExtentLook: Sendable {
         if work.isAnswering, work.earlier == nil || work.earlier?.processorTime != nil {
             sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() })
         }
-        if work.kinds.contains(.disk), let limit = work.diskRate,
+        if work.mayHang, work.kinds.contains(.disk), let limit = work.diskRate,
             work.earlier == nil || work.earlier?.written != nil
         {
             let written = WrittenBytes(of: pids, proc: proc, rest: { budget.rest() })
@@ -175,6 +182,11 @@ struct ExtentLook: Sendable {
             if written.sum >= limit { sample.written = written }
         }
         return sample
+    }
+
+    private func inhibition(_ inhibitors: [Inhibitors.Inhibitor]?, in pids: Set<Int32>) -> String? {
+        guard let inhibitors else { return "cannot be determined: logind has too many inhibitors" }
+        return inhibitors.first { isOfUser($0, in: pids) }.map { "pid \($0.pid) inhibits \($0.what)" }
     }
 
     private func isOfUser(_ inhibitor: Inhibitors.Inhibitor, in pids: Set<Int32>) -> Bool {

@@ -174,6 +174,7 @@ final class ObjectionSensor {
             makeJob: { [weak self] in
                 guard let self, let extent = extentLook(number) else { return nil }
                 var work = work
+                work.mayHang = !looks.isCrowded
                 if moment != .standing { specify(&work, of: number) }
                 return { [work] in .objections(extent.objections(work)) }
             }, answer: answer)

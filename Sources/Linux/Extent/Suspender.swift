@@ -171,6 +171,10 @@ public final class Suspender {
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Bool {
         _ = haveMeansChanged()
+        return choose(budget, isForeign)
+    }
+
+    private func choose(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         guard case .none = means else { return true }
         if !hasBegun {
             hasBegun = true
@@ -366,10 +370,11 @@ public final class Suspender {
     public func stop(
         within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
     ) -> Progress {
+        // Once only: what is found here is recorded below.
         var isNew = haveMeansChanged()
         forgetOutdatedChoice(isForeign)
         if case .none = means { isNew = true }
-        guard prepare(within: budget, isForeign: isForeign) else { return .interrupted }
+        guard choose(budget, isForeign) else { return .interrupted }
         if isNew, !isWrittenDown() { return .pending }
         if case .freezer(let cgroup, isOurs: true) = means {
             hasFrozen = true

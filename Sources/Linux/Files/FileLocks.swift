@@ -272,7 +272,7 @@ extension Proc {
         var lines = 0
         var limit: LookLimit?
         // A process that closes the file while it is read has no lock on it.
-        try? Files.forEachLine(in: file, named: "fdinfo") { line in
+        _ = try? Files.forEachLine(in: file, named: "fdinfo") { line in
             guard line.take("lock:"), let (lock, _) = FileLocks.parse(line.text) else { return true }
             goesOn = body(lock)
             lines += 1

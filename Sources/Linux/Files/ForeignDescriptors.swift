@@ -8,6 +8,9 @@ public import Glibc
 /// interrupted (fs/fuse/file.c, `fuse_flush`); the last close of a large memory file frees its pages.
 /// libsystemd closes the descriptors of each message, so the program that uses this type must replace the C
 /// library's functions by `receive` and `close`.
+///
+/// The number of descriptors whose close waits is limited. While it is reached, no descriptor is received, and
+/// libsystemd drops each message that should have carried some.
 public enum ForeignDescriptors {
     private static let table = Table()
 
@@ -20,10 +23,44 @@ public enum ForeignDescriptors {
     public static func receive(
         _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
     ) -> Int {
+        if table.isFull { return receiveWithoutDescriptors(socket, message, flags) }
         let count = clinux_recvmsg(socket, message, flags)
         guard count >= 0, message.pointee.msg_controllen > 0 else { return count }
         for descriptor in sent(in: message.pointee) where !PidFD.isPidFD(descriptor) { note(descriptor) }
         return count
+    }
+
+    /// recvmsg(2) without room for descriptors: the kernel drops them. It closes a file without asking its server. For
+    /// a socket it may wait for `SO_LINGER`, but not after a signal.
+    private static func receiveWithoutDescriptors(
+        _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
+    ) -> Int {
+        let control = message.pointee.msg_control
+        message.pointee.msg_control = nil
+        message.pointee.msg_controllen = 0
+        let end = Interruption()
+        let count = clinux_recvmsg(socket, message, flags)
+        let error = errno
+        end.cancel()
+        message.pointee.msg_control = control
+        // libsystemd would give the connection up.
+        message.pointee.msg_flags &= ~Int32(MSG_CTRUNC)
+        errno = error
+        return count
+    }
+
+    /// A signal to the calling thread after a short time. Nothing else uses this signal.
+    private struct Interruption {
+        private static let nanoseconds = 2_000_000
+        private static let timer: Int32 = {
+            // An ignored signal, as this one is by default, interrupts nothing.
+            signal(SIGURG) { _ in }
+            return clinux_thread_timer(SIGURG)
+        }()
+
+        init() { clinux_set_thread_timer(Self.timer, Self.nanoseconds) }
+
+        func cancel() { clinux_set_thread_timer(Self.timer, 0) }
     }
 
     /// close(2); returns at once for a descriptor that was noted.
@@ -70,6 +107,8 @@ public enum ForeignDescriptors {
         private static let size = 1 << 20
         /// A thread that waits is not replaced. If all wait, descriptors stay open.
         private static let mostThreads = 16
+        /// The most descriptors that may wait to be closed.
+        private static let most = 1_024
         private static let stackSize = 64 << 10
         private static let idleSeconds = 1
 
@@ -120,6 +159,13 @@ public enum ForeignDescriptors {
             }
         }
 
+        /// Whether as many descriptors wait to be closed as may.
+        var isFull: Bool {
+            pthread_mutex_lock(mutex)
+            defer { pthread_mutex_unlock(mutex) }
+            return queue.count + threads - idle >= Self.most
+        }
+
         private var isQuiet: Bool { queue.isEmpty && threads == idle }
 
         func finish(seconds: Int) -> Bool {
@@ -141,12 +187,20 @@ public enum ForeignDescriptors {
             pthread_mutex_lock(mutex)
             while let descriptor = next() {
                 pthread_mutex_unlock(mutex)
-                _ = clinux_close(descriptor)
+                Self.close(descriptor)
                 pthread_mutex_lock(mutex)
             }
             threads -= 1
             tellIfQuiet()
             pthread_mutex_unlock(mutex)
+        }
+
+        /// Not even a sender that turns `SO_LINGER` on again at this moment can make it wait often.
+        private static func close(_ descriptor: Int32) {
+            var linger = linger(l_onoff: 0, l_linger: 0)
+            setsockopt(
+                descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
+            _ = clinux_close(descriptor)
         }
 
         private func tellIfQuiet() {

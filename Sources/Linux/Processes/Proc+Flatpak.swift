@@ -10,7 +10,7 @@ extension Proc {
     public func flatpakApplication(of pid: Int32) -> String? {
         var fileSystems: [String: String] = [:]
         // The last mount on a place is the visible one.
-        try? forEachLine(pid, "mountinfo") { line in
+        _ = try? forEachLine(pid, "mountinfo") { line in
             if let mount = Mount(mountinfo: line.text),
                 ["/", Self.flatpakInfo].contains(mount.mountPoint)
             {

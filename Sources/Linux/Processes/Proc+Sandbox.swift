@@ -24,12 +24,11 @@ public struct Sandbox: Hashable, Sendable {
     }
 
     /// The path of the Flatpak's unit within a cgroup's path: the outermost, because a process in it may make others
-    /// below.
+    /// below. Compares bytes: a slash and a combining mark after it are one character.
     public static func flatpak(ofCgroup path: String) -> String? {
-        var end = path.startIndex
-        for name in path.split(separator: "/") {
-            end = name.endIndex
-            if name.hasPrefix("app-flatpak-"), name.hasSuffix(".scope") { return String(path[..<end]) }
+        for name in path.utf8.split(separator: Cgroup.slash)
+        where name.starts(with: "app-flatpak-".utf8) && name.suffix(6).elementsEqual(".scope".utf8) {
+            return String(Substring(path.utf8[..<name.endIndex]))
         }
         return nil
     }
@@ -59,7 +58,7 @@ extension Proc {
             var own: Int32?
             // The ids in all namespaces that show it, its own at the end. A kernel without PID namespaces has no such
             // line.
-            try? forEachLine(process, "status") { line in
+            try? forEachStatusLine(process) { line in
                 guard line.take("NSpid:") else { return true }
                 while let id = line.signed32() { own = id }
                 return false

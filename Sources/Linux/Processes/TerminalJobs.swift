@@ -18,12 +18,15 @@ extension Proc {
     /// A leader alone that waits for something else, such as a shell at its prompt or an editor, does not count, and
     /// neither do the background jobs of a shell at its prompt. nil: there is no such process.
     ///
-    /// - Parameter isForeign: whether a process is an application of its own; a process group that it leads does not
-    ///   count.
+    /// - Parameters:
+    ///   - readsCalls: whether the system calls of leaders are read, which may take long: the kernel waits until an
+    ///     execve(2) of the process is complete. If not, each leader with children is assumed to wait for one.
+    ///   - isForeign: whether a process is an application of its own; a process group that it leads does not count.
     ///
     /// Throws a `LookLimit` when the budget is spent.
     public func foregroundJob(
-        of pids: [Int32], _ budget: inout LookBudget, isForeign: (ProcessIdentity) -> Bool = { _ in false }
+        of pids: [Int32], _ budget: inout LookBudget, readsCalls: Bool = true,
+        isForeign: (ProcessIdentity) -> Bool = { _ in false }
     ) throws(LookLimit) -> ForegroundJob? {
         var leaders: [Int32: Stat] = [:]
         var others: [Stat] = []
@@ -43,7 +46,9 @@ extension Proc {
             if leader.isInForeground {
                 if try isAtWork(leader, &budget) { return .process(leader.pid) }
                 try budget.openFile()
-                if parents.contains(leader.pid), waitsForChildren(leader.pid) { return .process(leader.pid) }
+                if parents.contains(leader.pid), !readsCalls || waitsForChildren(leader.pid) {
+                    return .process(leader.pid)
+                }
             } else if Self.hasMembers(leader.foreground) {
                 // None of its processes is among `pids`: their parents have ended, or they are zombies, or they belong
                 // to an application of its own.

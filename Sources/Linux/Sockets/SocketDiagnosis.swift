@@ -50,6 +50,10 @@ struct SocketDiagnosis: ~Copyable {
     static let mostSockets = 65_536
 
     private let socket: Descriptor
+    /// Whether other copies of the socket may be in use: they have one queue.
+    private let isShared: Bool
+    /// Held during an exchange over a shared socket.
+    private static let conversation = Lock()
     /// As large as the kernel's largest part of an answer (net/netlink/af_netlink.c, `netlink_recvmsg`).
     private static let bufferSize = 32_768
 
@@ -57,9 +61,10 @@ struct SocketDiagnosis: ~Copyable {
     init(_ handed: HandedOver = HandedOver()) throws(KernelFailure) {
         if let its = try handed.socket() {
             socket = its
-            forget()
+            isShared = true
         } else {
             socket = try Self.openSocket()
+            isShared = false
         }
     }
 
@@ -73,7 +78,7 @@ struct SocketDiagnosis: ~Copyable {
         return Descriptor(owning: number)
     }
 
-    /// Discards an answer that an earlier user of this socket may have left in it.
+    /// Discards an answer that an earlier user of this socket has not read to its end.
     private func forget() {
         var byte: UInt8 = 0
         while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC)) > 0 {}
@@ -98,6 +103,16 @@ struct SocketDiagnosis: ~Copyable {
     }
 
     private func exchange<Request, Answer>(
+        _ request: Request, _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
+    ) throws(KernelFailure) {
+        guard isShared else { return try converse(request, parse, body) }
+        Self.conversation.lock()
+        defer { Self.conversation.unlock() }
+        forget()
+        try converse(request, parse, body)
+    }
+
+    private func converse<Request, Answer>(
         _ request: Request, _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
     ) throws(KernelFailure) {
         try send(request)

@@ -304,6 +304,11 @@ final class CallWatch {
         if !isSettled {
             isSettled = true
             isRefused = why != nil
+            // If the bus came later than the agent, the first monitor already watches applications.
+            if why == nil, !made.targets.isEmpty {
+                monitor = made
+                delay = Self.shortestDelay
+            }
             isSeen(why == nil)
         } else if flood != .none {
             return

@@ -37,6 +37,7 @@ final class TestDaemon {
     /// Starts a daemon and waits until it says READY=1.
     ///
     /// - Parameters:
+    ///   - program: the bus. dbus-broker has neither a policy nor services here.
     ///   - configuration: the text of its configuration file.
     ///   - policy: further elements of the bus's policy.
     ///   - services: the commands of the services that the bus can start, by name.
@@ -46,14 +47,15 @@ final class TestDaemon {
     ///   - hasSessions: its /run/systemd is `loginDirectory`, in a mount namespace of its own.
     ///   - etc: the same for its /etc.
     init(
-        configuration: String = "", withoutCapabilities: [String] = [], policy: String = "",
-        services: [String: String] = [:], environment: [String: String] = [:], keeps: Bool = false,
-        hasSessions: Bool = false, etc: String? = nil
+        on program: BusProgram = .daemon, configuration: String = "", withoutCapabilities: [String] = [],
+        policy: String = "", services: [String: String] = [:], environment: [String: String] = [:],
+        keeps: Bool = false, hasSessions: Bool = false, etc: String? = nil
     ) throws {
         serviceDirectory = try Self.write(services)
         // The user that runs the tests may own the name on this bus; the installed policy allows that to root.
         bus = try PrivateBus(
-            policyDirectories: [Self.root + "/dbus"], serviceDirectories: serviceDirectory.map { [$0] } ?? [],
+            program, policyDirectories: [Self.root + "/dbus"],
+            serviceDirectories: serviceDirectory.map { [$0] } ?? [],
             policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
         try Self.write(configuration, on: bus)
         ready = try NotifySocket(in: bus.directory)

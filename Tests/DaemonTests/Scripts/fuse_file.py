@@ -1,7 +1,7 @@
 """Serves a FUSE file system with one file, and sends the daemon calls that carry the file. Every close(2) of it asks this
 server, which answers all processes but the daemon. Prints "sent" once the daemon's close waits. Ends when it is killed.
 
-Usage: fuse_file.py PID"""
+Usage: fuse_file.py PID [COUNT]    (with COUNT, it also sends so many calls that carry the file 16 times each)"""
 
 import ctypes
 import os
@@ -76,5 +76,15 @@ for member in "RegisterProcess", "Reload":
     del call
     os.close(file)
 os.read(reader, 1)
+for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 0):
+    file = os.open(place + "/file", os.O_RDONLY)
+    call = dbus.lowlevel.MethodCallMessage(
+        "org.appstate1", "/org/appstate1", "org.appstate1.Manager", "RegisterProcess")
+    call.append([dbus.types.UnixFd(file)] * 16, signature="ah")
+    call.set_no_reply(True)
+    bus.send_message(call)
+    bus.flush()
+    del call
+    os.close(file)
 print("sent", flush=True)
 threading.Event().wait()

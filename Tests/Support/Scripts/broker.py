@@ -1,4 +1,4 @@
-"""Runs dbus-broker as a session bus without its launcher, which needs systemd.
+"""Runs dbus-broker as a message bus without its launcher, which needs systemd.
 
 Usage: broker.py PROGRAM PATH: listens at PATH, prints "listening", and ends with the broker.
 It allows every connection, name and message. The calls are those of dbus-broker's controller protocol.

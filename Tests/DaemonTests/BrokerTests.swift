@@ -1,0 +1,104 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import TestSupport
+import Testing
+
+/// dbus-broker differs from dbus-daemon in its credentials, its statistics and the order in which it forwards messages.
+@Suite(
+    "The daemon on dbus-broker", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    .enabled(if: BusProgram.broker.isPresent, Comment(rawValue: BusProgram.whatBrokerNeeds)))
+struct BrokerTests {
+    private let daemon: TestDaemon
+
+    init() throws { daemon = try TestDaemon(on: .broker, keeps: true) }
+
+    @Test("an application registers itself, hears of its states, is suspended and resumed, and is removed")
+    func life() throws {
+        let subscriber = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        try subscriber.setFocus(app.pid)
+        try subscriber.wait(for: path, toBe: "active")
+        try subscriber.setFocus(0)
+        try subscriber.setMinimized(app.pid, true)
+        try subscriber.wait(for: path, toBe: "background")
+        try subscriber.application(path, "Suspend")
+        try subscriber.wait(for: path, toBe: "suspended")
+        #expect(try isStopped(app.pid))
+        try subscriber.application(path, "Resume")
+        try subscriber.wait(for: path, toBe: "background")
+        try app.settle()
+        let story = app.story(of: path)
+        for signal in ["DidBecomeActive", "WillResignActive", "DidEnterBackground"] {
+            #expect(story.contains(signal), "\(story)")
+        }
+        app.process.kill(SIGKILL)
+        #expect(try subscriber.waitForRemoval(of: path) == "killed")
+    }
+
+    @Test("a reporter that leaves the bus is missed")
+    func reporter() throws {
+        let subscriber = try daemon.subscriber()
+        let app = try App(daemon.bus)
+        let path = try app.register()
+        try app.application(path, "FinishLaunching")
+        var reporter: Client? = try daemon.client()
+        try reporter?.updateWindow(1, app.pid, [("focused", .bool(true))])
+        try subscriber.wait(for: path, toBe: "active")
+        reporter = nil
+        try subscriber.wait("the loss of the reporter") {
+            try subscriber.canSuspend(path).contains("the window reporter of its session is gone")
+        }
+    }
+
+    @Test(
+        "another user can neither see nor suspend an application",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func otherUser() throws {
+        let client = try daemon.client()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Root", child.pid)
+        let other = try App(daemon.bus, uid: App.nobody)
+        let own = try other.register("org.example.Own")
+        for call in ["Suspend", "Unregister"] {
+            #expect(errorName { try other.application(path, call) } != nil)
+        }
+        #expect(try !isStopped(child.pid))
+        #expect(try client.state(path) == "background")
+        try other.application(own, "Unregister")
+        #expect(try client.list().count == 1)
+    }
+
+    @Test("a client that reads its answers may load as much saved state as it likes")
+    func answers() throws {
+        let client = try daemon.client()
+        let path = try client.register("org.example.Reader", getpid())
+        let size = 1 << 20
+        try client.application(path, "SaveState") {
+            try $0.append(bytes: [UInt8](repeating: 7, count: size))
+        }
+        for _ in 0..<40 {
+            #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == size)
+        }
+    }
+
+    @Test("holds outlive the daemon, and the next one has them on the same bus")
+    func restart() throws {
+        let child = try Child("sleep", ["1000"])
+        let path: String
+        do {
+            let client = try daemon.client()
+            path = try client.register("org.example.Held", child.pid)
+            try client.application(path, "Suspend")
+        }
+        try daemon.end(SIGKILL)
+        #expect(try isStopped(child.pid))
+        try daemon.start()
+        let client = try daemon.subscriber()
+        #expect(try client.state(path) == "suspended")
+        try client.application(path, "Resume")
+        #expect(try !isStopped(child.pid))
+    }
+}
