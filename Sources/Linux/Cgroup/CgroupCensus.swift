@@ -12,8 +12,12 @@ struct CgroupCensus {
     /// With so many levels, a cgroup is named within 3 ms.
     var most: UInt64 = 1_000
 
-    /// systemd's two layouts: the unified one and the hybrid one.
-    static let usual = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map { CgroupCensus(mountPoint: $0) }
+    /// systemd's two layouts: the unified one, and the hybrid one.
+    static let usual: CgroupCensus = {
+        let unified = "/sys/fs/cgroup"
+        return CgroupCensus(
+            mountPoint: Files.exists(unified + "/cgroup.controllers") ? unified : unified + "/unified")
+    }()
 
     /// Whether a process's cgroup can be named soon. Users can make cgroups only where there is a `user.slice`.
     ///
@@ -36,6 +40,6 @@ extension Proc {
     /// Whether the kernel can name the process's cgroup in a few milliseconds. If not, its user has made more than a
     /// thousand cgroups, or another user has, and the process belongs to no user with a slice of their own.
     public func canNameCgroup(of pid: Int32) -> Bool {
-        CgroupCensus.usual.allSatisfy { $0.isShallow { (try? status(pid))?.owner.real } }
+        CgroupCensus.usual.isShallow { (try? status(pid))?.owner.real }
     }
 }
