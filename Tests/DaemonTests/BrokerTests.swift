@@ -13,12 +13,17 @@ struct BrokerTests {
 
     init() throws { daemon = try TestDaemon(on: .broker, keeps: true) }
 
-    @Test("an application registers itself, hears of its states, is suspended and resumed, and is removed")
-    func life() throws {
-        let subscriber = try daemon.subscriber()
+    private func launchedApplication() throws -> (app: App, path: String) {
         let app = try App(daemon.bus)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
+        return (app, path)
+    }
+
+    @Test("an application registers itself, hears of its states, is suspended and resumed, and is removed")
+    func life() throws {
+        let subscriber = try daemon.subscriber()
+        let (app, path) = try launchedApplication()
         try subscriber.setFocus(app.pid)
         try subscriber.wait(for: path, toBe: "active")
         try subscriber.setFocus(0)
@@ -41,9 +46,7 @@ struct BrokerTests {
     @Test("a reporter that leaves the bus is missed")
     func reporter() throws {
         let subscriber = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
+        let (app, path) = try launchedApplication()
         var reporter: Client? = try daemon.client()
         try reporter?.updateWindow(1, app.pid, [("focused", .bool(true))])
         try subscriber.wait(for: path, toBe: "active")

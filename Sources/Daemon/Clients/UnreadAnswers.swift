@@ -182,7 +182,7 @@ final class UnreadAnswers {
     }
 
     /// Any other error concerns a single question, and a caller could provoke it: it must not end the limit. dbus-broker
-    /// answers `Failed`: the method is not implemented. dbus-daemon never answers that.
+    /// answers `Failed` for a method that it does not have; dbus-daemon never answers that.
     private static let refusals = Set(
         ["AccessDenied", "Failed", "NotSupported", "UnknownInterface", "UnknownMethod", "UnknownObject"]
             .map { "org.freedesktop.DBus.Error." + $0 })

@@ -186,8 +186,8 @@ extension Holding {
         guard let stop else { return known }
         var members = Extent.members(of: stop.main, proc: proc, isForeign: isForeign)
         if isListLost { members += Self.orphans(in: stop, proc: proc, isForeign: isForeign) }
-        let others = Set(known + stop.standing)
-        return known + members.filter { !others.contains($0) }
+        var others = Set(known + stop.standing)
+        return known + members.filter { others.insert($0).inserted }
     }
 
     /// The stopped processes of a stop whose parents have ended, as far as they can be found without a list: they are in
@@ -201,7 +201,8 @@ extension Holding {
         return all.compactMap { pid in
             guard let stat = try? proc.stat(pid), stat.state == .stopped, stat.session == main.session,
                 stat.parent <= 1 || (try? proc.stat(stat.parent))?.session != main.session,
-                (try? proc.status(pid))?.owner.isWholly(stop.user) == true, !isForeign(stat.identity)
+                (try? proc.status(pid))?.owner.isWholly(stop.user) == true,
+                !proc.lineage(of: pid).contains(where: isForeign)
             else { return nil }
             return stat.identity
         }

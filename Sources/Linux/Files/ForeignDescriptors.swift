@@ -195,7 +195,8 @@ public enum ForeignDescriptors {
             pthread_mutex_unlock(mutex)
         }
 
-        /// Not even a sender that turns `SO_LINGER` on again at this moment can make it wait often.
+        /// A sender can make this wait only by turning `SO_LINGER` on again between the two calls, which seldom
+        /// succeeds.
         private static func close(_ descriptor: Int32) {
             var linger = linger(l_onoff: 0, l_linger: 0)
             setsockopt(
