@@ -72,9 +72,9 @@ extension ApplicationTable {
         case .none: return (nil, nil)
         case .found(let cgroup):
             func has(_ file: String) -> String? {
-                access(cgroup.directory + file, F_OK) == 0 ? cgroup.directory : nil
+                cgroup.has(file) ? cgroup.directory : nil
             }
-            return (has("/cpu.weight"), has("/memory.low"))
+            return (has("cpu.weight"), has("memory.low"))
         }
     }
 }

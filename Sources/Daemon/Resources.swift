@@ -51,6 +51,11 @@ final class Resources {
     private var lastJob: UInt64 = 0
     /// The writes that come after all others.
     private var waiting: [ApplicationNumber: ResourceLedger.Changes] = [:]
+    /// What the record of an application names once the present writes are done.
+    private var settled: [ApplicationNumber: [String]] = [:]
+    /// Applications whose new values could not be recorded, and have not been set for this reason.
+    private var unrecorded: Set<ApplicationNumber> = []
+    private var recordTimer: Timer?
     /// The daemon ends, so everything is done at once.
     private var isEnding = false
     /// Whether a write need not wait long; known when the daemon ends.
@@ -75,7 +80,19 @@ final class Resources {
     }
 
     /// nil: it could not be done.
-    private typealias Planned = (ledger: ResourceLedger, changes: ResourceLedger.Changes, entries: [String])?
+    private typealias Planned = (ledger: ResourceLedger, changes: ResourceLedger.Changes, entries: Entries)?
+
+    /// What is recorded about an application when its values change.
+    private struct Entries {
+        /// Names the values before and those after: the daemon may be killed when some of them are written.
+        let meanwhile: [String]
+        let after: [String]
+
+        init(from present: ResourceLedger, to planned: ResourceLedger) {
+            after = planned.entries
+            meanwhile = Set(present.entries).union(after).sorted()
+        }
+    }
 
     /// The most large applications that are being examined.
     private static let mostJobs = 64
@@ -83,6 +100,8 @@ final class Resources {
     /// The pause between two attempts to have something examined, while there is no thread for it, or while descriptors
     /// or memory are lacking.
     private static let recoveryPause: Microseconds = 100_000
+    /// The pause between two attempts to record values. No event says that a full disk has room again.
+    private static let recordPause: Microseconds = 1_000_000
     /// The most applications that are tried again after such a pause.
     private static let mostRecovered = 16
 
@@ -115,6 +134,7 @@ final class Resources {
             guard let self else { return }
             takePostponed(hasNoThread ? 1 : Self.mostRecovered)
         }
+        recordTimer = try loop.timer { [weak self] in self?.recordAgain() }
         // Without the worker, large applications are left as they are.
         worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
         if let worker {
@@ -266,6 +286,7 @@ final class Resources {
         changed.remove(number)
         // It need not wait any longer, because nothing was set for it yet.
         awaited[number] = nil
+        unrecorded.remove(number)
         leaving[number] = application
         settle(application)
     }
@@ -279,6 +300,7 @@ final class Resources {
         again = []
         awaited = [:]
         postponed = []
+        unrecorded = []
         for application in Array(applications.all) + Array(leaving.values) { settle(application) }
     }
 
@@ -359,13 +381,13 @@ final class Resources {
         let foreign = applications.foreign
         let departing = departing[application.number] ?? []
         let submission = worker?.submit(job) {
-            var ledger = ledger
+            var planned = ledger
             guard
-                let changes = ledger.plan(
+                let changes = planned.plan(
                     row, cgroup: cgroup, memoryCgroup: memoryCgroup, departing: departing,
                     isForeign: foreign.contains)
             else { return nil }
-            return (ledger, changes, changes.isEmpty ? [] : ledger.entries)
+            return (planned, changes, Entries(from: ledger, to: planned))
         }
         switch submission {
         case .accepted?:
@@ -420,17 +442,25 @@ final class Resources {
 
     private func write(
         _ changes: ResourceLedger.Changes, _ planned: ResourceLedger, of application: Registered,
-        entries: [String]?
+        entries: Entries?
     ) {
         let number = application.number
+        var (changes, planned) = (changes, planned)
+        settled[number] = nil
+        unrecorded.remove(number)
         // A value that could not be restored if the daemon were killed is not changed.
         if !changes.isEmpty, rows[number] != nil {
-            let own = entries ?? planned.entries
-            let all = own + slices.entries(of: number, next: planned.protectedCgroup)
-            guard records.writeResources(of: application, all) else { return finish(application) }
+            let entries = entries ?? Entries(from: ledgers[number] ?? planned, to: planned)
+            let all = entries.meanwhile + slices.entries(of: number, next: planned.protectedCgroup)
+            if all == application.resources || records.writeResources(of: application, all) {
+                settled[number] = entries.after
+            } else {
+                planned.keepOnlyRestores(&changes)
+                if unrecorded.isEmpty { recordTimer?.arm(at: now() + Self.recordPause) }
+                unrecorded.insert(number)
+            }
         }
         keep(planned, of: application)
-        var changes = changes
         if !isEnding || !canWrite { waiting[number] = changes.takeWaiting() }
         if changes.isEmpty || carryOut(&changes, of: application) { return haveWritten(application) }
         underWay[number] = .writing(changes)
@@ -504,7 +534,9 @@ final class Resources {
             if isEnding { owed.insert(number) } else { postpone(number) }
             return
         }
+        if unrecorded.contains(number) { return }
         departing[number] = nil
+        shortenRecord(of: application)
         slices.protect(number, ledgers[number]?.protectedCgroup, recordSlices)
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
@@ -512,6 +544,22 @@ final class Resources {
             records.haveGivenBack(number)
         }
         goOn(after: number)
+    }
+
+    /// Tries again to record, and then to set, the values of some applications.
+    private func recordAgain() {
+        for number in unrecorded.prefix(Self.mostRecovered) { settleLater(number) }
+        if !unrecorded.isEmpty { recordTimer?.arm(at: now() + Self.recordPause) }
+    }
+
+    /// Once all values are written, the record names these values only. If a write has failed, it stays as it is.
+    private func shortenRecord(of application: Registered) {
+        let number = application.number
+        let after = settled.removeValue(forKey: number) ?? (rows[number] == nil ? [] : nil)
+        guard let after, !isEnding, leaving[number] == nil, ledgers[number]?.isAsPlanned == true
+        else { return }
+        let all = after + application.resources.filter(SliceProtection.isEntry)
+        if all != application.resources { _ = records.writeResources(of: application, all) }
     }
 
     /// Writes down what is set for the slices above an application, beside the values of the application itself. The
@@ -611,7 +659,10 @@ extension ResourceRow {
 }
 
 extension ResourceLedger.Figure {
-    fileprivate func words(count: Int) -> String {
+    /// The value, and the one before, as the configuration writes them.
+    ///
+    /// - Parameter count: the number of its processes or threads that have it.
+    func words(count: Int) -> String {
         let name: String
         var whose = ""
         switch knob {
@@ -634,7 +685,7 @@ extension ResourceLedger.Figure {
         switch knob {
         case .io: IOPriority(rawValue: value).description
         case .cpuQuota: value == CgroupShares.unlimited ? "none" : "\(value / 1_000)%"
-        case .memoryLow: value == Int32.max ? "all" : "\(Int(value) * Int(getpagesize()) >> 20)M"
+        case .memoryLow: value == Int32.max ? "all" : "\((Int(value) * Int(getpagesize())) >> 20)M"
         case .nice, .oom, .cpuWeight, .ioWeight: String(value)
         }
     }

@@ -166,6 +166,25 @@ struct DamageTests {
     }
 
     @Test(
+        "an original value that cannot be restored stays on record, and the exit status says so",
+        .enabled(if: !Capabilities.has(.sysResource), "this machine has CAP_SYS_RESOURCE"))
+    func notRestored() throws {
+        let scene = try Scene()
+        let journal = Journal(identifier: "test", minimum: .emergency)
+        try scene.put()
+        let main = try Proc().identity(of: scene.frozen.pid)
+        let score = try OOMScoreAdjustment.read(main.pid, proc: Proc())
+        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
+        let entry = "oom \(main.pid):\(main.startTime) -1000 \(score)"
+        let isWritten = state.writeResources(
+            ApplicationNumber(1), RuntimeState.Owner(main: main, user: getuid()), [entry])
+        #expect(isWritten)
+        #expect(Release.letGo(state, journal) == 1)
+        #expect(try scene.wrong == [])
+        #expect(state.resources(of: "1").entries == [entry])
+    }
+
+    @Test(
         "a stopped process whose parent has ended is continued even if the list of stopped processes is lost",
         arguments: ["emptied", "removed"], [false, true])
     func orphan(_ damage: String, isReleased: Bool) throws {

@@ -1,9 +1,11 @@
 import AppStateBus
 import AppStateContract
 import Glibc
-import Linux
 import TestSupport
 import Testing
+
+@testable import Daemon
+@testable import Linux
 
 /// The resources that applications get in each state, on real processes.
 @Suite(
@@ -257,6 +259,51 @@ struct ResourceTests {
         client = try daemon.subscriber()
         try client.wait("its own values") { try Values(child.pid) == own }
         #expect(try client.state(path) == "background")
+    }
+
+    @Test(
+        "a daemon that is killed between record and writes leaves nothing that the next one cannot restore",
+        .enabled(if: Family.isAvailable, "needs python3"), arguments: ["active", "suspended"])
+    func killedBetweenRecordAndWrites(_ state: String) throws {
+        let daemon = try TestDaemon()
+        let family = try Family(60)
+        let scores = { try family.all.map { try OOMScoreAdjustment.read($0.pid, proc: Proc()) } }
+        let own = try scores()
+        let nice = try Niceness.read(family.pid)
+        var client = try daemon.subscriber()
+        let path = try client.register("org.example.Editor", family.pid)
+        try wait(for: path, toBe: "background", client)
+        try client.wait("the values") { try scores() == own.map { $0 + 200 } }
+        let record = "\(daemon.runtimeDirectory)/resources/\(path.split(separator: "/").last ?? "")"
+        let watch = try PathWatch(path: record, isFile: true)
+        if state == "active" {
+            try client.setFocus(family.pid)
+        } else {
+            try client.application(path, "Suspend")
+        }
+        var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
+        #expect(poll(&ready, 1, 300_000) == 1)
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        client = try daemon.subscriber()
+        if state == "active" { try client.setFocus(family.pid) }
+        try client.wait("the values of its state") {
+            try scores() == own.map { $0 + (state == "active" ? 0 : 900) }
+        }
+        try client.application(path, "Unregister")
+        try client.wait("its own values") { try scores() == own }
+        try client.wait("its own nice values") { family.count(nice: nice) == family.all.count }
+    }
+
+    @Test("MemoryLow is explained in MiB, a quota in per cent")
+    func words() {
+        let pages = Int32(512 << 20 / Int(getpagesize()))
+        #expect(
+            ResourceLedger.Figure(.memoryLow, original: 0, written: pages, isLeft: false).words(count: 1)
+                == "MemoryLow=512M, was 0M")
+        #expect(
+            ResourceLedger.Figure(.cpuQuota, original: CgroupShares.unlimited, written: 20_000, isLeft: false)
+                .words(count: 1) == "CPUQuota=20%, was none")
     }
 
     @Test("Mode=observe sets no values, and a change to it restores the own values")

@@ -20,8 +20,8 @@ struct UnrecordedTests {
         let child: Child
         let path: String
 
-        init(_ options: [(String, Variant)] = []) throws {
-            daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=0\n")
+        init(_ options: [(String, Variant)] = [], states: String = "") throws {
+            daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=0\n\(states)")
             client = try daemon.subscriber()
             try daemon.end(SIGTERM)
             disk = try SmallDisk(at: daemon.runtimeDirectory)
@@ -79,9 +79,30 @@ struct UnrecordedTests {
         #expect(try scene.client.state(path) == "background")
         #expect(try Niceness.read(child.pid) == own)
         try scene.disk.clear()
-        try scene.client.setFocus(child.pid)
-        try scene.client.setMinimized(child.pid, true)
+        // The daemon tries again by itself.
         try scene.client.wait("its resources") { try Niceness.read(child.pid) > own }
+    }
+
+    @Test("original values are restored even if no new ones can be recorded; those come when there is room")
+    func restoring() throws {
+        let scene = try Scene(states: "[State active]\nOOMScoreAdjust=10\n")
+        let nice = try Niceness.read(getpid())
+        let score = try OOMScoreAdjustment.read(getpid(), proc: Proc())
+        let values = {
+            [
+                try Niceness.read(scene.child.pid) - nice,
+                try OOMScoreAdjustment.read(scene.child.pid, proc: Proc()) - score,
+            ]
+        }
+        try scene.client.wait("the values of the background") { try values() == [7, 200] }
+        try scene.client.settle()
+        try scene.disk.fill()
+        try scene.client.setFocus(scene.child.pid)
+        try scene.client.wait("the own nice value") { try values() == [0, 200] }
+        try scene.disk.clear()
+        try scene.client.wait("the values of the front") { try values() == [0, 10] }
+        try scene.client.application(scene.path, "Unregister")
+        try scene.client.wait("its own values") { try values() == [0, 0] }
     }
 
     @Test("policy suspends nothing that cannot be recorded until there is room again")

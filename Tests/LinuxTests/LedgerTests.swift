@@ -287,6 +287,30 @@ struct LedgerTests {
         #expect(try values(child.pid) == own)
     }
 
+    @Test(
+        "a thread that temporarily cannot be examined keeps its record",
+        .enabled(if: canLower && python, whatIsMissing))
+    func unreadableThread() throws {
+        let child = try Child(python: threadScript)
+        let thread = try #require(try child.numbers().first)
+        let tree = try MadeUpTree(["proc/\(child.pid)/task/self": ""])
+        let process = tree.root + "/proc/\(child.pid)"
+        for name in ["stat", "status", "task/\(child.pid)"] {
+            #expect(symlink("/proc/\(child.pid)/\(name)", process + "/" + name) == 0)
+        }
+        let link = process + "/task/\(thread)"
+        let proc = Proc(root: tree.root + "/proc")
+        let identity = try self.proc.identity(of: child.pid)
+        let target = try self.proc.identity(ofThread: thread, in: child.pid)
+        // The file gives ELOOP, which does not say that the thread has ended.
+        #expect(symlink(link, link) == 0)
+        #expect(failure { try proc.checkThread(target, of: identity) }?.errno == ELOOP)
+        #expect(unlink(link) == 0)
+        #expect(failure { try proc.checkThread(target, of: identity) }?.isNoSuchProcess == true)
+        #expect(symlink("/proc/\(child.pid)/task/\(thread)", link) == 0)
+        try proc.checkThread(target, of: identity)
+    }
+
     // MARK: Across a crash
 
     @Test(
@@ -329,6 +353,70 @@ struct LedgerTests {
         #expect(try values(child.pid)[0] == own[0] + 7)
         ledger.putBack(isForeign: nobody)
         #expect(try values(child.pid) == own)
+    }
+
+    @Test(
+        "the entries before a change and after it together tell what is ours, whatever was written",
+        .enabled(if: canLower, whatIsMissing), arguments: [false, true])
+    func betweenRecordAndWrites(_ toFront: Bool) throws {
+        let child = try Child.idle()
+        let own = try values(child.pid)
+        var first = try ledger(child)
+        first.apply(background, isForeign: nobody)
+        var next = first
+        let row = toFront ? ResourceRow() : suspended
+        _ = next.plan(row, isForeign: nobody)
+        var second = try ledger(child)
+        second.adopt(Set(first.entries).union(next.entries).sorted())
+        #expect(second.entries == first.entries)
+        second.apply(row, isForeign: nobody)
+        #expect(try values(child.pid) == (toFront ? own : [own[0] + 7, idle, own[2] + 900]))
+        var third = try ledger(child)
+        third.adopt(Set(first.entries).union(next.entries).sorted())
+        third.putBack(isForeign: nobody)
+        #expect(try values(child.pid) == own)
+        #expect(third.takeNotes() == [])
+    }
+
+    @Test(
+        "the same for the weights of two cgroups: the former one gets its own weight back",
+        arguments: [["100", "300"], ["20", "300"], ["100", "20"]])
+    func betweenTwoCgroups(_ present: [String]) throws {
+        let tree = try MadeUpTree(["a/cpu.weight": "100\n", "b/cpu.weight": "300\n"])
+        let child = try Child.idle()
+        var first = try ledger(child)
+        let row = ResourceRow(cpuWeight: 20)
+        first.apply(row, cgroup: tree.root + "/a", isForeign: nobody)
+        var next = first
+        _ = next.plan(row, cgroup: tree.root + "/b", isForeign: nobody)
+        try tree.write(present[0] + "\n", to: "a/cpu.weight")
+        try tree.write(present[1] + "\n", to: "b/cpu.weight")
+        var second = try ledger(child)
+        second.adopt(Set(first.entries).union(next.entries).sorted())
+        second.apply(row, cgroup: tree.root + "/b", isForeign: nobody)
+        #expect(try tree.text("a/cpu.weight").hasPrefix("100"))
+        #expect(try tree.text("b/cpu.weight").hasPrefix("20"))
+        second.putBack(isForeign: nobody)
+        #expect(try tree.text("b/cpu.weight").hasPrefix("300"))
+        #expect(second.takeNotes() == [])
+    }
+
+    @Test(
+        "without a record of the new values, only original values are set",
+        .enabled(if: canLower, whatIsMissing))
+    func onlyRestores() throws {
+        let child = try Child.idle()
+        let own = try values(child.pid)
+        var ledger = try ledger(child)
+        ledger.apply(background, isForeign: nobody)
+        var planned = ledger
+        var changes = try #require(planned.plan(ResourceRow(oomScoreAdjust: 900), isForeign: nobody))
+        planned.keepOnlyRestores(&changes)
+        planned.carryOut(&changes)
+        #expect(try values(child.pid) == [own[0], own[1], own[2] + 200])
+        planned.putBack(isForeign: nobody)
+        #expect(try values(child.pid) == own)
+        #expect(planned.takeNotes() == [])
     }
 
     @Test("a value that another process has changed stays, before the crash and after it")
@@ -438,6 +526,18 @@ struct LedgerTests {
         #expect(try tree.text("app/cpu.weight") == "500\n")
         #expect(try tree.text("app/io.weight") == "default 100")
         #expect(ledger.takeNotes().count == 1)
+    }
+
+    @Test("a limit that somebody has lifted meanwhile needs no restoring, and nobody is accused")
+    func liftedQuota() throws {
+        let tree = try MadeUpTree(["app/cpu.max": "max 100000\n"])
+        let child = try Child.idle()
+        var ledger = try ledger(child)
+        ledger.apply(ResourceRow(cpuQuota: 20), cgroup: tree.root + "/app", isForeign: nobody)
+        try tree.write("max 100000\n", to: "app/cpu.max")
+        ledger.putBack(isForeign: nobody)
+        #expect(ledger.takeNotes() == [])
+        #expect(ledger.isAsPlanned)
     }
 
     @Test("a cgroup that is no longer the application's own gets its weights back; the next one gets ours")

@@ -45,6 +45,17 @@ struct ResourceTests {
         #expect(IOPriority(.idle).ioClass == .idle)
     }
 
+    @Test("the level that older kernels name beside no class is dropped, since they do not take it")
+    func noClass() throws {
+        let child = try Child.idle()
+        let process = try proc.identity(of: child.pid)
+        #expect(IOPriority(rawValue: 4) == IOPriority(.none))
+        #expect(IOPriority(rawValue: IOPriority(.bestEffort, level: 4).rawValue).level == 4)
+        try IOPriority.write(IOPriority(.idle), to: process, of: process, owner: getuid(), proc: proc)
+        try IOPriority.write(IOPriority(rawValue: 4), to: process, of: process, owner: getuid(), proc: proc)
+        #expect(try IOPriority.read(child.pid) == IOPriority(.none))
+    }
+
     @Test("oom_score_adj is read, raised and restored")
     func oom() throws {
         let child = try Child.idle()

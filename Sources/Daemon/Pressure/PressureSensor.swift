@@ -233,7 +233,7 @@ final class PressureSensor {
         // systemd.slice(5), systemd.special(7): user.slice holds one slice for each user.
         let path = "/user.slice/user-\(user).slice"
         guard settings.sources.isEmpty, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
-            access(cgroup.directory + "/memory.pressure", F_OK) == 0
+            cgroup.has("memory.pressure")
         else { return false }
         watch(PressureSource(path: cgroup.directory + "/memory.pressure", user: user), settings)
         return true

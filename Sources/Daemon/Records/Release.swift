@@ -99,19 +99,27 @@ public enum Release {
                 journal.log(.warning, "application \(entry.name) of a daemon that has exited: \(failure)")
             }
             let left = entry.left(in: state)
-            _ = entry.giveBack(left, proc: proc) { mains.contains($0) }
+            var isRestored = true
+            for note in entry.giveBack(left, proc: proc, isForeign: { mains.contains($0) }) {
+                journal.log(.notice, "application \(entry.name) of a daemon that has exited: \(note)")
+                // What is not wholly its user's, we do not restore.
+                if case .failed(let failure) = note, failure.errno != EPERM { isRestored = false }
+            }
+            if !isRestored { status = 1 }
             slices.takeBack(left.entries)
-            if release.failures.isEmpty { state.noteReleased(entry) }
+            if release.failures.isEmpty { state.noteReleased(entry, isRestored: isRestored) }
         }
         return status
     }
 }
 
 extension RuntimeState {
-    /// The data about a released application that the next daemon needs: everything except its holds.
-    fileprivate func noteReleased(_ entry: Found) {
+    /// The data about a released application that the next daemon needs: everything except its holds, and its original
+    /// values unless they are restored.
+    fileprivate func noteReleased(_ entry: Found, isRestored: Bool) {
         guard entry.damage == nil, let number = entry.number, let former = entry.application?.record else {
-            return remove(named: entry.name)
+            if isRestored { remove(named: entry.name) }
+            return
         }
         var record = former
         record.lines = former.lines.compactMap { line in
@@ -121,7 +129,7 @@ extension RuntimeState {
             default: Holding.isOne(line) ? nil : line
             }
         }
-        removeResources(number)
+        if isRestored { removeResources(number) }
         if write(number, record, Holding()) != nil { remove(named: entry.name) }
     }
 }

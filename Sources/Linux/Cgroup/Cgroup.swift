@@ -57,6 +57,9 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
         isRoot ? "" : String(Substring(path.utf8[path.utf8.index(after: lastSlash)...]))
     }
 
+    /// Whether it has a file of this name, which shows whether a controller is enabled for it.
+    public func has(_ file: String) -> Bool { Files.exists("\(directory)/\(file)") }
+
     /// The cgroup above; nil for the root, and if the mount does not show it.
     public var parent: Cgroup? {
         guard !isRoot else { return nil }

@@ -146,9 +146,11 @@ enum Files {
         return information.st_uid
     }
 
-    /// Whether the path can be looked up.
+    /// Whether the path can be looked up, by the rights that open(2) would use. access(2) would ignore the capabilities
+    /// of a process whose real user is not root.
     static func exists(_ path: String) -> Bool {
-        access(path, F_OK) == 0
+        var information = stat()
+        return fstatat(AT_FDCWD, path, &information, 0) == 0
     }
 }
 

@@ -19,8 +19,11 @@ public struct IOPriority: Equatable, Sendable, CustomStringConvertible {
     /// hints.
     public let rawValue: Int32
 
-    /// A value as the kernel gave it.
-    public init(rawValue: Int32) { self.rawValue = rawValue }
+    /// A value as the kernel gave it. Before Linux 5.15 the kernel names a level beside the class `none`, and takes no
+    /// such level (block/ioprio.c, `get_task_ioprio`, `ioprio_check_cap`), so it is dropped.
+    public init(rawValue: Int32) {
+        self.rawValue = rawValue >> 13 & 7 == Class.none.rawValue ? rawValue & ~7 : rawValue
+    }
 
     /// A class, and a level from 0 (first) to 7 (last).
     public init(_ ioClass: Class, level: Int32 = 0) {

@@ -23,11 +23,15 @@ extension Proc {
         try stat(ofThread: thread, in: pid).identity
     }
 
+    /// Throws `ESRCH` unless the process has this thread.
     func checkThread(_ thread: ProcessIdentity, of process: ProcessIdentity) throws(KernelFailure) {
         // The leading thread is the process.
         if thread == process { return }
-        guard (try? identity(ofThread: thread.pid, in: process.pid)) == thread else {
-            throw KernelFailure(operation: "check", subject: "thread \(thread)", errno: ESRCH)
+        do throws(KernelFailure) {
+            if try identity(ofThread: thread.pid, in: process.pid) == thread { return }
+        } catch {
+            guard error.isNoSuchFile || error.isNoSuchProcess else { throw error }
         }
+        throw KernelFailure(operation: "check", subject: "thread \(thread)", errno: ESRCH)
     }
 }

@@ -53,11 +53,11 @@ extension ResourceLedger {
         return counts
     }
 
-    /// Takes over the entries of an earlier ledger of this application. An entry whose target is gone, or
-    /// that is invalid, is skipped. A value that is neither the one that was written nor the original is left
-    /// alone.
+    /// Takes over the entries of earlier ledgers of this application. An entry whose target is gone, or that is
+    /// invalid, is skipped. Several entries for one value name what it may be: before a change, and after it. A value
+    /// that is neither one that was written nor the original is left alone.
     public mutating func adopt(_ entries: [String]) {
-        for entry in entries.prefix(Self.limit * ResourceKnob.allCases.count) {
+        for entry in entries.prefix(2 * Self.limit * ResourceKnob.allCases.count) {
             guard let space = entry.firstIndex(of: " "),
                 let knob = ResourceKnob(rawValue: String(entry[..<space]))
             else { continue }
@@ -72,7 +72,8 @@ extension ResourceLedger {
 
     private mutating func adoptValue(_ knob: ResourceKnob, _ rest: Substring) {
         let words = rest.split(separator: " ")
-        guard words.count == 3, let original = Int32(words[1]) else { return }
+        guard words.count == 3, var original = Int32(words[1]) else { return }
+        if knob == .io { original = IOPriority(rawValue: original).rawValue }
         let whose = words[0].split(separator: "/")
         guard let process = whose.first.flatMap(Self.identity), whose.count <= 2,
             let target = whose.last.flatMap(Self.identity),
@@ -82,8 +83,9 @@ extension ResourceLedger {
         else { return }
         let written = Int32(words[2])
         let isOurs = present == written || present == original && written != nil
-        records[Key(knob: knob, target: target)] = Record(
-            process: process, original: original, written: present, isLeft: !isOurs)
+        let key = Key(knob: knob, target: target)
+        if !isOurs, records[key] != nil { return }
+        records[key] = Record(process: process, original: original, written: present, isLeft: !isOurs)
     }
 
     private mutating func adoptWeight(_ knob: ResourceKnob, _ rest: Substring) {
@@ -94,6 +96,10 @@ extension ResourceLedger {
         else { return }
         let written = Int32(words[1])
         let isOurs = present == written || present == original && written != nil
+        if let known = weights[knob], !isOurs || !known.isLeft && known.written != known.original {
+            // One of two cgroups, the former and the next, or one of two values of one cgroup, is still to be undone.
+            return
+        }
         weights[knob] = CgroupRecord(
             directory: String(words[3]), inode: inode, original: original, written: present, isLeft: !isOurs)
     }

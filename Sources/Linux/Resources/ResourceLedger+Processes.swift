@@ -62,6 +62,7 @@ extension ResourceLedger {
                 } else {
                     // Another process has changed it since: the next examination finds this.
                     records[change.key] = change.before
+                    isAsPlanned = false
                 }
             } catch {
                 fail(change, error)
@@ -330,6 +331,7 @@ extension ResourceLedger {
             records[change.key] = nil
             return
         }
+        isAsPlanned = false
         if !change.before.hasFailed { note(.failed(failure)) }
         noteShortage(failure)
         guard records[change.key] != nil else { return }

@@ -51,6 +51,7 @@ extension ResourceLedger {
             do throws(KernelFailure) {
                 try write(change)
             } catch {
+                isAsPlanned = false
                 if !change.before.hasFailed { note(.failed(error)) }
                 noteShortage(error)
                 if weights[change.knob]?.directory != change.before.directory {
@@ -92,6 +93,13 @@ extension ResourceLedger {
             return nil
         }
         if record.isLeft { return nil }
+        let value = row.value(knob, from: record.original)
+        if present != record.written, present == record.original, present == value {
+            // Whoever has restored it, there is nothing to do: `Reclaimer` lifts a limit before it ends an application.
+            record.written = present
+            weights[knob] = record
+            return nil
+        }
         if present != record.written {
             note(.changedByOthers(knob, of: record.directory, from: record.written, to: present))
             record.isLeft = true
@@ -99,7 +107,6 @@ extension ResourceLedger {
             weights[knob] = record
             return nil
         }
-        let value = row.value(knob, from: record.original)
         guard value != present else { return nil }
         let change = WeightChange(knob: knob, value: value, before: record)
         record.written = value

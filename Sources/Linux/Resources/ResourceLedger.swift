@@ -70,6 +70,8 @@ public struct ResourceLedger: Sendable {
     /// Members that are not wholly the owner's and were reported.
     var unowned: Set<ProcessIdentity> = []
     private(set) var notes: [Note] = []
+    /// Whether `carryOut` has written everything that the last plan contained, except for what is gone.
+    public internal(set) var isAsPlanned = true
     /// Because of a lack of descriptors or memory, some value is not set as it should be.
     private var isShort = false
     /// More than anyone reads; the first ones show the problem.
@@ -157,6 +159,7 @@ public struct ResourceLedger: Sendable {
             processRow.nice = nil
             processRow.ioClass = nil
         }
+        isAsPlanned = true
         do throws(Interrupted) {
             let changes = try planProcesses(processRow, newcomers, budget, isForeign)
             return Changes(weights: planWeights(row, cgroup, memoryCgroup), processes: changes[...])
@@ -172,6 +175,19 @@ public struct ResourceLedger: Sendable {
         carryOut(changes.weights)
         changes.weights = []
         return carryOut(&changes.processes, budget)
+    }
+
+    /// Removes the writes that set anything but an original value, because they could not be recorded. The record of
+    /// the present values allows the others: `adopt` accepts an original value.
+    public mutating func keepOnlyRestores(_ changes: inout Changes) {
+        for change in changes.weights where change.value != change.before.original {
+            weights[change.knob] = change.before
+        }
+        changes.weights.removeAll { $0.value != $0.before.original }
+        for change in changes.processes where change.value != change.before.original {
+            records[change.key] = change.before
+        }
+        changes.processes.removeAll { $0.value != $0.before.original }
     }
 
     /// Forgets everything.

@@ -5,6 +5,7 @@ import TestSupport
 enum Capabilities {
     enum Number: UInt64 {
         case sysNice = 23
+        case sysResource = 24
     }
 
     static func has(_ capability: Number) -> Bool {
