@@ -510,6 +510,59 @@ struct LaunchingTests {
         try scene.client.wait("the process to be ended") { scene.agent.cancelled == [1] }
     }
 
+    @Test(
+        "an application that is ending is launched again once it is gone, also by its bus name",
+        arguments: [true, false])
+    func ending(isHeld: Bool) throws {
+        let scene = try Scene("[LifeCycle]\nTerminateGraceSec=10min\n")
+        let (app, path) = try scene.launched()
+        try scene.prepare()
+        let next = scene.agent.start
+        var isGone = false
+        // As long as the process has the name, the session bus gives the agent that process.
+        scene.agent.start = { id, options in try isHeld || isGone ? next(id, options) : app.pid }
+        scene.agent.isHeld = isHeld
+        try scene.client.terminate(path)
+        let launch = try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
+            try $0.append(Self.id)
+            try $0.appendDictionary([])
+        }
+        try scene.client.settle()
+        #expect(scene.agent.started.count == 1 && launch.answer == nil)
+        isGone = true
+        let serial = try #require(try app.last("WillTerminate", of: path).first)
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(serial)")
+        try scene.client.wait("the answer to Launch") { launch.answer != nil }
+        let again = try #require(try launch.answer?.get())
+        #expect(again != path && scene.agent.started.count == 2 && scene.apps.count == 2)
+        #expect(try scene.options(again)["exit-reason"] == .string("terminated"))
+    }
+
+    @Test("a force quit drops the saved state also if the application is launched at the same moment")
+    func endingByForce() throws {
+        let scene = try Scene()
+        let (app, path) = try scene.launched()
+        try app.application(path, "SaveState ay:text")
+        try scene.prepare()
+        let quit = try scene.agent.begin(path, BusNames.application, "Terminate") { try $0.append(true) }
+        let again = try scene.agent.launch(Self.id)
+        #expect(try quit.answer?.get() != nil)
+        let options = try scene.options(again)
+        #expect(again != path && options["exit-reason"] == .string("force-quit"))
+        #expect(options["restorable"] == nil)
+    }
+
+    @Test("a launch does not wait longer than half a minute for an application that is ending")
+    func endless() throws {
+        let scene = try Scene("[LifeCycle]\nTerminateGraceSec=10min\n")
+        let (app, path) = try scene.launched()
+        try scene.client.terminate(path)
+        let words = "\(Self.id) (process \(app.pid)) is still ending"
+        #expect(
+            errorName { _ = try scene.agent.launch(Self.id) } == "\(ErrorName.failed.rawValue): \(words)")
+        #expect(scene.agent.started.count == 1)
+    }
+
     @Test("two concurrent calls of Launch for one application are both answered")
     func twice() throws {
         let scene = try Scene()

@@ -26,6 +26,11 @@ extension Daemon {
             if isUnderWay { return }
             if let running = running(id, of: user, in: session) { return present(running, wish, answer) }
             guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
+            if let former = ending(id, of: user) {
+                return wait(untilGone: former, answer) { [unowned self] in
+                    launch(id, of: user, in: session, wish, answer)
+                }
+            }
             try launches.begin(key) { () throws(MethodError) in
                 try agents.call(agent.connection, of: agent.user, .start, within: Agents.patience) {
                     message throws(BusFailure) in
@@ -57,12 +62,26 @@ extension Daemon {
     /// The running application with this id. Of several, those in this session come first, and then the one registered
     /// last.
     func running(_ id: ApplicationID, of user: UInt32, in session: SessionKey) -> Application? {
-        let all = machine.applications.values.filter {
-            $0.id == id && $0.user == user && !$0.isTerminating && !exits.contains($0.process)
-                && table[$0.number]?.isKnownByID == true
-        }
+        let all = applications(id, of: user).filter { !isEnding($0) }
         let here = all.filter { $0.session == session }
         return (here.isEmpty ? all : here).max { $0.registeredAt < $1.registeredAt }
+    }
+
+    /// An application with this id that is ending. A new process beside it would not find the state that it is about to
+    /// save, and a program that runs only once would pass its URLs to the old process.
+    private func ending(_ id: ApplicationID, of user: UInt32) -> Application? {
+        applications(id, of: user).first(where: isEnding)
+    }
+
+    private func applications(_ id: ApplicationID, of user: UInt32) -> [Application] {
+        machine.applications.values.filter {
+            $0.id == id && $0.user == user && table[$0.number]?.isKnownByID == true
+        }
+    }
+
+    /// Whether an application is being ended, or its process has ended.
+    func isEnding(_ application: Application) -> Bool {
+        application.isTerminating || exits.contains(application.process)
     }
 
     private func agent(of user: UInt32, in session: SessionKey) -> Agents.Agent? {
@@ -82,6 +101,18 @@ extension Daemon {
     }
 
     // MARK: Starting
+
+    /// Calls `proceed` when an ending application is gone.
+    private func wait(
+        untilGone application: Application, _ answer: @escaping Launches.Answer,
+        _ proceed: @escaping () -> Void
+    ) {
+        launches.wait(untilGone: application.number) { isGone in
+            if isGone { return proceed() }
+            let words = "\(application.id) (process \(application.process.pid)) is still ending"
+            answer(.failure(MethodError(.failed, words)))
+        }
+    }
 
     private func conclude(
         _ key: Launches.Key, _ result: Result<ApplicationNumber, MethodError>, _ answer: Launches.Answer
