@@ -52,6 +52,14 @@ struct StartTests {
                 environment: [("XDG_ACTIVATION_TOKEN", "token")])
         }
 
+        /// Makes a program of what printf(1) writes. Not by this process, as with `Programs.copy`.
+        func program(_ name: String, _ format: String) throws -> String {
+            let file = "\(scratch.path)/\(name)"
+            let maker = try Child("sh", ["-c", #"printf "$1" > "$0" && chmod 755 "$0""#, file, format])
+            guard try maker.waitForExit() == .exited(0) else { throw TestFailure(maker.errors) }
+            return file
+        }
+
         func text(_ name: String) -> String? {
             try? String(contentsOfFile: "\(scratch.path)/\(name)", encoding: .utf8)
         }
@@ -151,6 +159,8 @@ struct StartTests {
         let stage = try Stage()
         for (words, directory, why) in [
             (["/no/such"], nil, ENOENT), (["/etc/passwd"], nil, EACCES), (["/bin/true"], "/no/such", ENOENT),
+            ([try stage.program("orphan", "#!/no/such\n")], nil, ENOENT),
+            ([try stage.program("foreign", "\\177ELF\\0\n")], nil, ENOEXEC),
         ] as [([String], String?, Int32)] {
             let program = try stage.start(words, directory: directory)
             var failure: DesktopFailure??
@@ -159,6 +169,18 @@ struct StartTests {
             #expect(failure == .notStarted(id: "org.example.App", why: String(cString: strerror(why))))
             #expect(program.ending == .exited(127))
         }
+    }
+
+    @Test("a script without #! is run by the shell, with its arguments")
+    func plainScript() throws {
+        let stage = try Stage()
+        let script = try stage.program("script", #"echo "$0 $1" > "$2"\n"#)
+        let program = try stage.start([script, "two words", "\(stage.scratch.path)/out"])
+        var failure: DesktopFailure??
+        program.proceed { failure = .some($0) }
+        try stage.turn { failure != nil && program.ending != nil }
+        #expect(failure == .some(nil) && program.ending == .exited(0))
+        #expect(stage.text("out") == "\(script) two words\n")
     }
 
     @Test("signals end a program, and its ending names the signal")
