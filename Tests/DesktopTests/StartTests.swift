@@ -1,10 +1,11 @@
 import AppStateBus
-import Desktop
 import Foundation
 import Glibc
 import Linux
 import TestSupport
 import Testing
+
+@testable import Desktop
 
 /// Programs that are started as children, with real processes.
 @Suite("Starting programs")
@@ -219,6 +220,20 @@ struct StartTests {
         }
         #expect(TextFile.names(inDirectory: scratch.path).isEmpty)
         withExtendedLifetime(stage) {}
+    }
+
+    @Test(
+        "the name of a unit contains the application's id, for us and for the portal",
+        arguments: ["org.example.App", "org.example.my-app", "firefox"])
+    func unitName(_ id: String) throws {
+        // That of xdg-desktop-portal.
+        let rule = #"^app-(?:[[:alnum:]]+\-)?(.+?)(?:@[[:alnum:]]*|\-autostart)?\.service$"#
+        let name = UnitName.make(id, 12)
+        let whole = NSRange(name.startIndex..., in: name)
+        let found = try NSRegularExpression(pattern: rule).firstMatch(in: name, range: whole)
+        let range = Range(try #require(found).range(at: 1), in: name)
+        #expect(range.map { name[$0].replacingOccurrences(of: #"\x2d"#, with: "-") } == id)
+        #expect(ApplicationUnit(inPath: "/app.slice/" + name)?.application == id)
     }
 
     @Test("a process that this agent did not start is not let through the gate")
