@@ -143,6 +143,33 @@ struct LaunchingTests {
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
     }
 
+    @Test("a process that registers itself before the agent answers finds the options of its launch")
+    func registersFirst() throws {
+        let scene = try Scene()
+        let next = scene.agent.start
+        var own = ""
+        scene.agent.isHeld = false
+        scene.agent.start = { [unowned scene] id, options in
+            let pid = try next(id, options)
+            own = try scene.apps[0].register(id)
+            return pid
+        }
+        let path = try scene.agent.launch(
+            Self.id, [("reason", .string("restore")), ("payload", .dictionary(["line": .uint32(7)]))])
+        #expect(path == own)
+        let expected: [String: Variant] = [
+            "reason": .string("restore"), "payload": .dictionary(["line": .uint32(7)]),
+            "first-launch": .bool(true),
+        ]
+        #expect(try scene.options(path) == expected)
+        try scene.client.wait("the change") {
+            scene.client.received.contains { $0.path == path && $0.member == "PropertiesChanged" }
+        }
+        try scene.daemon.end(SIGUSR1)
+        try scene.daemon.start()
+        #expect(try Client(scene.daemon.bus).property(path, "LaunchOptions") == .dictionary(expected))
+    }
+
     @Test("after a launch into the background, the delegate gets the launch signals and DidEnterBackground")
     func takenOverInBackground() throws {
         let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=300\n")

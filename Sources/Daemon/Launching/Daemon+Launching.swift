@@ -31,13 +31,14 @@ extension Daemon {
                     launch(id, of: user, in: session, wish, answer)
                 }
             }
+            let begun = Self.now
             try launches.begin(key) { () throws(MethodError) in
                 try agents.call(agent.connection, of: agent.user, .start, within: Agents.patience) {
                     message throws(BusFailure) in
                     try message.append(id.rawValue)
                     try message.appendDictionary(wish.startOptions)
                 } answered: { [unowned self] reply in
-                    switch started(id, of: user, wish, by: agent, reply) {
+                    switch started(id, of: user, wish, at: begun, by: agent, reply) {
                     case .failure(let error): conclude(key, .failure(error), answer)
                     case .success((let number, nil)): conclude(key, .success(number), answer)
                     case .success((let number, let launch?)):
@@ -149,7 +150,7 @@ extension Daemon {
 
     /// - Returns: the application, and the number of its launch if it waits at its gate.
     private func started(
-        _ id: ApplicationID, of user: UInt32, _ wish: Wish, by agent: Agents.Agent,
+        _ id: ApplicationID, of user: UInt32, _ wish: Wish, at begun: Microseconds, by agent: Agents.Agent,
         _ reply: borrowing Message
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         do {
@@ -160,7 +161,7 @@ extension Daemon {
             let (launch, descriptor, isHeld) = try startedProcess(reply)
             do {
                 let number = try enrollLaunched(
-                    try subject(descriptor: descriptor), id, of: user, wish, isHeld: isHeld,
+                    try subject(descriptor: descriptor), id, of: user, wish, at: begun, isHeld: isHeld,
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
@@ -188,8 +189,8 @@ extension Daemon {
     /// Registers the process that the agent has started. A process that the session bus has started may
     /// already have registered itself. In that case it is the application.
     private func enrollLaunched(
-        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish, isHeld: Bool,
-        _ launch: Registered.Launch
+        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish,
+        at begun: Microseconds, isHeld: Bool, _ launch: Registered.Launch
     ) throws(MethodError) -> ApplicationNumber {
         let process = ProcessID(subject.identity)
         guard subject.owner.isWholly(user) else {
@@ -201,7 +202,10 @@ extension Daemon {
         if !isHeld { rest.urls = [] }
         if let known = machine.application(of: process) {
             guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
-            table[known.number]?.launch = launch
+            // An application that has run before was not started by this launch.
+            let given = known.registeredAt >= begun ? wish.launchOptions : []
+            try checkRoom(LaunchOptions.keptBytes(of: given), of: user)
+            take(launch, given, of: known.number)
             if known.delegate != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, wish.words))
             }
@@ -216,6 +220,18 @@ extension Daemon {
         registration.launched = true
         registration.deliveries = rest.deliveries
         return try enroll(registration, subject, given, launch)
+    }
+
+    /// An application that has registered itself learns that it was launched, and what for.
+    private func take(
+        _ launch: Registered.Launch, _ options: [(String, Variant)], of number: ApplicationNumber
+    ) {
+        guard let application = table[number] else { return }
+        application.launch = launch
+        application.add(ofLaunch: options)
+        records.rewrite(number)
+        if !options.isEmpty { executor.note([.launchOptions], of: number) }
+        step()
     }
 
     // MARK: Bringing to the front
