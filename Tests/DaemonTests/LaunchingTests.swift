@@ -528,6 +528,25 @@ struct LaunchingTests {
         try scene.client.wait("the descriptors") { try descriptors() <= before + 1 }
     }
 
+    @Test("if the process that the agent names cannot be the application, the launch has failed")
+    func wrongProcess() throws {
+        let scene = try Scene()
+        scene.agent.isHeld = false
+        let other = try Child("sleep", ["1000"])
+        try scene.client.register("org.example.Other", other.pid)
+        let ended = try Child("true")
+        let end = try PidFD(pid: ended.pid)
+        let hasEnded = waitForEnd(of: end)
+        #expect(hasEnded)
+        for pid in [1, other.pid, ended.pid] {
+            scene.agent.start = { _, _ in pid }
+            let error = errorName { _ = try scene.agent.launch(Self.id) }
+            let words = "The process that was started cannot be \(Self.id): "
+            #expect(error?.hasPrefix("\(ErrorName.failed.rawValue): \(words)") == true, "\(error ?? "")")
+        }
+        #expect(try scene.client.list().count == 1)
+    }
+
     @Test("a program whose gate cannot be opened is no application, and its launch fails")
     func gateStaysShut() throws {
         let scene = try Scene()

@@ -159,20 +159,27 @@ extension Daemon {
                     .failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
             }
             let (launch, descriptor, isHeld) = try startedProcess(reply)
-            do {
+            do throws(MethodError) {
                 let number = try enrollLaunched(
                     try subject(descriptor: descriptor), id, of: user, wish, at: begun, isHeld: isHeld,
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
                 if isHeld { agents.tell(agent.connection, .cancel, launch) }
-                throw error
+                throw Self.refusal(error, of: id)
             }
         } catch let error as MethodError {
             return .failure(error)
         } catch {
             return .failure(MethodError(.failed, "The session agent's answer cannot be read: \(error)"))
         }
+    }
+
+    /// The process was chosen by the agent: what is wrong with it is not the fault of the caller of `Launch`, as its
+    /// error name would say.
+    private static func refusal(_ error: MethodError, of id: ApplicationID) -> MethodError {
+        if error.name == ErrorName.limitsExceeded.rawValue { return error }
+        return MethodError(.failed, "The process that was started cannot be \(id): \(error.message)")
     }
 
     /// The number of the launch, the process, and whether it waits at its gate. The caller owns the descriptor; if the
