@@ -82,14 +82,13 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("if the program cannot be run, Proceed fails, and nothing else of the entry is started")
+    @Test("if the program cannot be run, Proceed fails and says why")
     func unrunnable() throws {
         let (scene, display) = try Self.scene()
         let orphan = scene.system.directory + "/orphan"
         try scene.write(program: orphan, "#!/no/such\n")
-        try scene.entry("org.example.Orphan", "Exec=\(orphan) %f")
-        let launch = try scene.start(
-            "org.example.Orphan", [("urls", .strings(["file:///tmp/one", "file:///tmp/two"]))])
+        try scene.entry("org.example.Orphan", "Exec=\(orphan)")
+        let launch = try scene.start("org.example.Orphan")
         do {
             try scene.proceed(launch)
             Issue.record("the program was run")
