@@ -44,7 +44,7 @@ public final class Daemon {
     let keeper: Keeper?
     let unread: UnreadAnswers
     let agents: Agents
-    let launches = Launches()
+    let launches: Launches
     /// Processes that have ended, and whose session agents were asked how they ended.
     var exits: Set<ProcessID> = []
     /// The id of the bus that the daemon is on.
@@ -129,6 +129,7 @@ public final class Daemon {
             bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
         agents = try Agents(
             loop: loop, bus: bus, connections: connections, share: share, journal: journal)
+        launches = try Launches(loop: loop)
         unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
@@ -541,7 +542,9 @@ public final class Daemon {
         let relaunches = core.relaunches
         core.relaunches = []
         for application in relaunches { relaunch(application) }
-        launches.stepHasEnded { [core] in core.application($0)?.isBeingLaunched == true }
+        launches.stepHasEnded(
+            isLaunching: { core.application($0)?.isBeingLaunched == true },
+            isEnding: { core.application($0).map(isEnding) == true })
     }
 
     private func arm() {

@@ -91,7 +91,18 @@ extension Registered {
         let known = Set(launchOptions.map(\.0))
         // A client cannot set the information about the previous run.
         let others = options.filter { !known.contains($0.0) && LaunchOption(rawValue: $0.0) == nil }
-        launchOptions = (launchOptions + LaunchOptions.sendable(others)).sorted { $0.0 < $1.0 }
+        set(launchOptions + LaunchOptions.sendable(others))
+    }
+
+    /// Adds the options of its launch to those of its own registration, which came first. Those of the launch count, as
+    /// if they had come first.
+    func add(ofLaunch options: [(String, Variant)]) {
+        let given = Set(options.map(\.0))
+        set(launchOptions.filter { !given.contains($0.0) } + LaunchOptions.sendable(options))
+    }
+
+    private func set(_ options: [(String, Variant)]) {
+        launchOptions = options.sorted { $0.0 < $1.0 }
         launchOptionBytes = LaunchOptions.keptBytes(of: launchOptions)
     }
 }

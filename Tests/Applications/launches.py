@@ -207,7 +207,7 @@ class Trial:
             return self.tell("unit", "the session bus's", program == "dconf-editor" or "baobab" in program)
         own = self.what.get("unit")
         self.tell("unit", unit, unit.startswith(own) if own else
-                  unit.startswith(f"app-appstate-{name}-") and unit.endswith(".service"))
+                  unit.startswith(f"app-appstate-{name}@") and unit.endswith(".service"))
         runs = self.what.get("runs")
         if runs:
             names = [os.path.basename(os.readlink(f"/proc/{pid}/exe")) for pid in descendants(self.main)]

@@ -143,6 +143,33 @@ struct LaunchingTests {
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
     }
 
+    @Test("a process that registers itself before the agent answers finds the options of its launch")
+    func registersFirst() throws {
+        let scene = try Scene()
+        let next = scene.agent.start
+        var own = ""
+        scene.agent.isHeld = false
+        scene.agent.start = { [unowned scene] id, options in
+            let pid = try next(id, options)
+            own = try scene.apps[0].register(id)
+            return pid
+        }
+        let path = try scene.agent.launch(
+            Self.id, [("reason", .string("restore")), ("payload", .dictionary(["line": .uint32(7)]))])
+        #expect(path == own)
+        let expected: [String: Variant] = [
+            "reason": .string("restore"), "payload": .dictionary(["line": .uint32(7)]),
+            "first-launch": .bool(true),
+        ]
+        #expect(try scene.options(path) == expected)
+        try scene.client.wait("the change") {
+            scene.client.received.contains { $0.path == path && $0.member == "PropertiesChanged" }
+        }
+        try scene.daemon.end(SIGUSR1)
+        try scene.daemon.start()
+        #expect(try Client(scene.daemon.bus).property(path, "LaunchOptions") == .dictionary(expected))
+    }
+
     @Test("after a launch into the background, the delegate gets the launch signals and DidEnterBackground")
     func takenOverInBackground() throws {
         let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=300\n")
@@ -501,6 +528,25 @@ struct LaunchingTests {
         try scene.client.wait("the descriptors") { try descriptors() <= before + 1 }
     }
 
+    @Test("if the process that the agent names cannot be the application, the launch has failed")
+    func wrongProcess() throws {
+        let scene = try Scene()
+        scene.agent.isHeld = false
+        let other = try Child("sleep", ["1000"])
+        try scene.client.register("org.example.Other", other.pid)
+        let ended = try Child("true")
+        let end = try PidFD(pid: ended.pid)
+        let hasEnded = waitForEnd(of: end)
+        #expect(hasEnded)
+        for pid in [1, other.pid, ended.pid] {
+            scene.agent.start = { _, _ in pid }
+            let error = errorName { _ = try scene.agent.launch(Self.id) }
+            let words = "The process that was started cannot be \(Self.id): "
+            #expect(error?.hasPrefix("\(ErrorName.failed.rawValue): \(words)") == true, "\(error ?? "")")
+        }
+        #expect(try scene.client.list().count == 1)
+    }
+
     @Test("a program whose gate cannot be opened is no application, and its launch fails")
     func gateStaysShut() throws {
         let scene = try Scene()
@@ -508,6 +554,59 @@ struct LaunchingTests {
         #expect(errorName { _ = try scene.agent.launch(Self.id) }?.contains("the gate is stuck") == true)
         #expect(try scene.client.list() == [])
         try scene.client.wait("the process to be ended") { scene.agent.cancelled == [1] }
+    }
+
+    @Test(
+        "an application that is ending is launched again once it is gone, also by its bus name",
+        arguments: [true, false])
+    func ending(isHeld: Bool) throws {
+        let scene = try Scene("[LifeCycle]\nTerminateGraceSec=10min\n")
+        let (app, path) = try scene.launched()
+        try scene.prepare()
+        let next = scene.agent.start
+        var isGone = false
+        // As long as the process has the name, the session bus gives the agent that process.
+        scene.agent.start = { id, options in try isHeld || isGone ? next(id, options) : app.pid }
+        scene.agent.isHeld = isHeld
+        try scene.client.terminate(path)
+        let launch = try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
+            try $0.append(Self.id)
+            try $0.appendDictionary([])
+        }
+        try scene.client.settle()
+        #expect(scene.agent.started.count == 1 && launch.answer == nil)
+        isGone = true
+        let serial = try #require(try app.last("WillTerminate", of: path).first)
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(serial)")
+        try scene.client.wait("the answer to Launch") { launch.answer != nil }
+        let again = try #require(try launch.answer?.get())
+        #expect(again != path && scene.agent.started.count == 2 && scene.apps.count == 2)
+        #expect(try scene.options(again)["exit-reason"] == .string("terminated"))
+    }
+
+    @Test("a force quit drops the saved state also if the application is launched at the same moment")
+    func endingByForce() throws {
+        let scene = try Scene()
+        let (app, path) = try scene.launched()
+        try app.application(path, "SaveState ay:text")
+        try scene.prepare()
+        let quit = try scene.agent.begin(path, BusNames.application, "Terminate") { try $0.append(true) }
+        let again = try scene.agent.launch(Self.id)
+        #expect(try quit.answer?.get() != nil)
+        let options = try scene.options(again)
+        #expect(again != path && options["exit-reason"] == .string("force-quit"))
+        #expect(options["restorable"] == nil)
+    }
+
+    @Test("a launch does not wait longer than half a minute for an application that is ending")
+    func endless() throws {
+        let scene = try Scene("[LifeCycle]\nTerminateGraceSec=10min\n")
+        let (app, path) = try scene.launched()
+        try scene.client.terminate(path)
+        let words = "\(Self.id) (process \(app.pid)) is still ending"
+        #expect(
+            errorName { _ = try scene.agent.launch(Self.id) } == "\(ErrorName.failed.rawValue): \(words)")
+        #expect(scene.agent.started.count == 1)
     }
 
     @Test("two concurrent calls of Launch for one application are both answered")

@@ -5,11 +5,15 @@ import Testing
 
 @Suite("Entries of applications")
 struct EntryTests {
-    private func entry(_ lines: String, id: String = "org.example.App") throws -> DesktopEntry {
-        try DesktopEntry(id: id, path: "/\(id).desktop", file: KeyFile(Array(lines.utf8)))
+    private func entry(
+        _ lines: String, id: String = "org.example.App", in environment: [String: String] = [:]
+    ) throws -> DesktopEntry {
+        try DesktopEntry(
+            id: id, path: "/\(id).desktop", file: KeyFile(Array(lines.utf8)),
+            locale: MessageLocale { environment[$0] })
     }
 
-    @Test("only the group Desktop Entry is read, and comments and localized keys are ignored")
+    @Test("only the group Desktop Entry is read, and comments and keys of other languages are ignored")
     func groups() throws {
         let entry = try entry(
             """
@@ -27,6 +31,36 @@ struct EntryTests {
             """)
         #expect(entry.name == "The App")
         #expect(entry.exec == "app %U")
+    }
+
+    @Test("the name and the icon are those of the user's language")
+    func languages() throws {
+        let lines = """
+            [Desktop Entry]
+            Type=Application
+            Exec=true %c %i
+            Name=plain
+            Name[de]=language
+            Name[de_AT]=country
+            Name[sr@latin]=modifier
+            Name[sr_RS@latin]=both
+            Icon=a
+            Icon[de]=b
+            Icon[fr]=
+            """
+        let cases: [(environment: [String: String], name: String, icon: String)] = [
+            ([:], "plain", "a"), (["LANG": "C.UTF-8"], "plain", "a"), (["LANG": "fr_FR"], "plain", "a"),
+            (["LANG": "de"], "language", "b"), (["LANG": "de_DE.UTF-8"], "language", "b"),
+            (["LANG": "de_AT.UTF-8@euro"], "country", "b"), (["LANG": "@latin"], "plain", "a"),
+            (["LC_MESSAGES": "sr_RS.UTF-8@latin", "LANG": "de_DE"], "both", "a"),
+            (["LC_ALL": "sr_ME@latin", "LC_MESSAGES": "de_AT"], "modifier", "a"),
+        ]
+        for (environment, name, icon) in cases {
+            let entry = try entry(lines, in: environment)
+            #expect(entry.name == name && entry.icon == icon, "\(environment)")
+            let arguments = try entry.invocations().first?.arguments
+            #expect(arguments == ["true", name, "--icon", icon], "\(environment)")
+        }
     }
 
     @Test("escapes in values and lists are decoded")

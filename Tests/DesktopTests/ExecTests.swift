@@ -119,8 +119,11 @@ struct ExecTests {
         let entry = try entry("app \"a b\"", "Terminal=true")
         #expect(throws: DesktopFailure.noTerminal(id: "app")) { try entry.invocations(programs: programs) }
         let order: [(String, [String])] = [
-            ("xterm", ["-e"]), ("alacritty", ["-e"]), ("kitty", []), ("foot", []),
-            ("xfce4-terminal", ["--disable-server", "-x"]), ("konsole", ["-e"]),
+            ("lxterminal", ["--no-remote", "-e"]), ("qterminal", ["-e"]), ("tilix", ["--new-process", "-e"]),
+            ("terminator", ["--no-dbus", "-x"]), ("wezterm", ["start", "--always-new-process", "--"]),
+            ("ghostty", ["-e"]), ("mate-terminal", ["--disable-factory", "-x"]), ("kgx", ["--"]),
+            ("ptyxis", ["--standalone", "--"]), ("xterm", ["-e"]), ("alacritty", ["-e"]), ("kitty", []),
+            ("foot", []), ("xfce4-terminal", ["--disable-server", "-x"]), ("konsole", ["-e"]),
             ("gnome-terminal", ["--wait", "--"]), ("x-terminal-emulator", ["-e"]),
         ]
         for (name, options) in order {
@@ -131,10 +134,24 @@ struct ExecTests {
         let own = try scratch.program("own/mine")
         let preferred = try entry.invocations(programs: programs, terminal: "\(own) --big")
         #expect(preferred.first?.arguments == [own, "--big", "-e", file, "a b"])
+        let client = try scratch.program("own/footclient")
+        #expect(
+            try entry.invocations(programs: programs, terminal: client).first?.arguments
+                == [client, file, "a b"])
         let chooser = try scratch.program("bin/xdg-terminal-exec")
         let chosen = try entry.invocations(programs: programs, terminal: own)
         #expect(chosen.first?.program == chooser)
         #expect(chosen.first?.arguments == ["xdg-terminal-exec", file, "a b"])
+    }
+
+    @Test("a single terminal emulator is found, whichever it is", arguments: ["kgx", "qterminal", "tilix"])
+    func onlyTerminal(_ name: String) throws {
+        let scratch = try Scratch()
+        _ = try scratch.program("bin/app")
+        let emulator = try scratch.program("bin/\(name)")
+        let entry = try entry("app", "Terminal=true")
+        let line = try entry.invocations(programs: ProgramPath("\(scratch.path)/bin"))
+        #expect(line.map(\.program) == [emulator])
     }
 
     /// Entries that Debian's packages install, and the expected command lines.

@@ -1,10 +1,11 @@
 import AppStateBus
-import Desktop
 import Foundation
 import Glibc
 import Linux
 import TestSupport
 import Testing
+
+@testable import Desktop
 
 /// Programs that are started as children, with real processes.
 @Suite("Starting programs")
@@ -50,6 +51,14 @@ struct StartTests {
                 id: "org.example.App", name: "App",
                 invocation: Invocation(program: words[0], arguments: words, directory: directory),
                 environment: [("XDG_ACTIVATION_TOKEN", "token")])
+        }
+
+        /// Makes a program of what printf(1) writes. Not by this process, as with `Programs.copy`.
+        func program(_ name: String, _ format: String) throws -> String {
+            let file = "\(scratch.path)/\(name)"
+            let maker = try Child("sh", ["-c", #"printf "$1" > "$0" && chmod 755 "$0""#, file, format])
+            guard try maker.waitForExit() == .exited(0) else { throw TestFailure(maker.errors) }
+            return file
         }
 
         func text(_ name: String) -> String? {
@@ -151,6 +160,8 @@ struct StartTests {
         let stage = try Stage()
         for (words, directory, why) in [
             (["/no/such"], nil, ENOENT), (["/etc/passwd"], nil, EACCES), (["/bin/true"], "/no/such", ENOENT),
+            ([try stage.program("orphan", "#!/no/such\n")], nil, ENOENT),
+            ([try stage.program("foreign", "\\177ELF\\0\n")], nil, ENOEXEC),
         ] as [([String], String?, Int32)] {
             let program = try stage.start(words, directory: directory)
             var failure: DesktopFailure??
@@ -159,6 +170,18 @@ struct StartTests {
             #expect(failure == .notStarted(id: "org.example.App", why: String(cString: strerror(why))))
             #expect(program.ending == .exited(127))
         }
+    }
+
+    @Test("a script without #! is run by the shell, with its arguments")
+    func plainScript() throws {
+        let stage = try Stage()
+        let script = try stage.program("script", #"echo "$0 $1" > "$2"\n"#)
+        let program = try stage.start([script, "two words", "\(stage.scratch.path)/out"])
+        var failure: DesktopFailure??
+        program.proceed { failure = .some($0) }
+        try stage.turn { failure != nil && program.ending != nil }
+        #expect(failure == .some(nil) && program.ending == .exited(0))
+        #expect(stage.text("out") == "\(script) two words\n")
     }
 
     @Test("signals end a program, and its ending names the signal")
@@ -197,6 +220,20 @@ struct StartTests {
         }
         #expect(TextFile.names(inDirectory: scratch.path).isEmpty)
         withExtendedLifetime(stage) {}
+    }
+
+    @Test(
+        "the name of a unit contains the application's id, for us and for the portal",
+        arguments: ["org.example.App", "org.example.my-app", "firefox"])
+    func unitName(_ id: String) throws {
+        // That of xdg-desktop-portal.
+        let rule = #"^app-(?:[[:alnum:]]+\-)?(.+?)(?:@[[:alnum:]]*|\-autostart)?\.service$"#
+        let name = UnitName.make(id, 12)
+        let whole = NSRange(name.startIndex..., in: name)
+        let found = try NSRegularExpression(pattern: rule).firstMatch(in: name, range: whole)
+        let range = Range(try #require(found).range(at: 1), in: name)
+        #expect(range.map { name[$0].replacingOccurrences(of: #"\x2d"#, with: "-") } == id)
+        #expect(ApplicationUnit(inPath: "/app.slice/" + name)?.application == id)
     }
 
     @Test("a process that this agent did not start is not let through the gate")

@@ -84,7 +84,7 @@ struct UnitTests {
         let program = try stage.start(
             "org.example.my-app", ["/bin/sh", "-c", script, "sh", "$HOME ${x} %n \"q\"\n\\"],
             directory: "/usr")
-        let unit = #"app-appstate-org.example.my\x2dapp-1.service"#
+        let unit = #"app-appstate-org.example.my\x2dapp@1.service"#
         #expect(program.unit == unit && stage.text("out") == nil)
         #expect(try stage.units == [unit])
         #expect(
@@ -122,7 +122,7 @@ struct UnitTests {
                 "XDG_RUNTIME_DIR": stage.scratch.path,
             ])
         _ = try child.waitForExit()
-        #expect(child.output.contains("app-appstate-a-1.service"), "\(child.output)")
+        #expect(child.output.contains("app-appstate-a@1.service"), "\(child.output)")
         let lines = (stage.text("out") ?? "").components(separatedBy: "\n")
         #expect(lines.contains("CHANGED=new") && lines.contains("DISPLAY=:77"))
         #expect(lines.contains("NIRI_SOCKET=/ours"))
@@ -151,7 +151,7 @@ struct UnitTests {
         #expect(cancelled.ending == .exited(0) && stage.text("out") == nil)
         #expect(missing.ending == .exited(127))
         #expect(failure == .notStarted(id: "a", why: "No such file or directory"))
-        #expect([killed, cancelled, missing].map(\.unit) == (1...3).map { "app-appstate-a-\($0).service" })
+        #expect([killed, cancelled, missing].map(\.unit) == (1...3).map { "app-appstate-a@\($0).service" })
         try stage.turn { try stage.units.isEmpty }
     }
 
@@ -163,7 +163,7 @@ struct UnitTests {
         first.proceed()
         try stage.turn { first.ending != nil }
         #expect(first.ending == .exited(0))
-        #expect(try stage.units == ["app-appstate-a-1.service"])
+        #expect(try stage.units == ["app-appstate-a@1.service"])
         // Another agent, which counts from the beginning again.
         let other = ProgramStarter(
             loop: stage.loop, bus: stage.bus, executable: try #require(StartTests.actor),
@@ -174,7 +174,7 @@ struct UnitTests {
         other.start(request) { result = $0 }
         try stage.turn { result != nil }
         let second = try #require(result).get()
-        #expect(second.unit == "app-appstate-a-2.service")
+        #expect(second.unit == "app-appstate-a@2.service")
         second.cancel()
         let left = try #require(stage.text("out").flatMap { Int32($0.dropLast()) })
         #expect(kill(left, 0) == 0)

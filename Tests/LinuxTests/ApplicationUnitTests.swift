@@ -20,6 +20,7 @@ struct ApplicationUnitTests {
         ("app-gnome\\x2dkeyring@autostart.service", "gnome-keyring"),
         ("app-a-org.example.App.service", "org.example.App"),
         ("app-org.example.App.service", "org.example.App"),
+        ("app-appstate-org.a\\x2db@12.service", "org.a-b"),
         ("app-appstate-org.a\\x2db-12.service", "org.a-b"), ("app-appstate-org.a-1x.service", nil),
         ("app-appstate-org.a-.service", nil), ("app-other-org.a-1.service", nil),
         ("app-appstate--1.service", nil),

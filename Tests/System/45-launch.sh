@@ -12,7 +12,7 @@ else
     await "$letters" '^text letter:first$'
     app=$(sed -n 's/^is //p' "$letters")
     unit=$(busctl get-property "$service" "$app" "$application" Unit | cut -d '"' -f 2)
-    check 'it has its own unit' grep '^app-appstate-org.example.Letters-[0-9]*.service$' <<<"$unit"
+    check 'it has its own unit' grep '^app-appstate-org.example.Letters@[0-9]*.service$' <<<"$unit"
     alice systemctl --user kill --signal=KILL "$unit"
     await "$told" 'org.example.Letters .*→ not-running'
     check 'its exit status is known' sh -c \

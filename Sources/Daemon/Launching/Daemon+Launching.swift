@@ -26,13 +26,19 @@ extension Daemon {
             if isUnderWay { return }
             if let running = running(id, of: user, in: session) { return present(running, wish, answer) }
             guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
+            if let former = ending(id, of: user) {
+                return wait(untilGone: former, answer) { [unowned self] in
+                    launch(id, of: user, in: session, wish, answer)
+                }
+            }
+            let begun = Self.now
             try launches.begin(key) { () throws(MethodError) in
                 try agents.call(agent.connection, of: agent.user, .start, within: Agents.patience) {
                     message throws(BusFailure) in
                     try message.append(id.rawValue)
                     try message.appendDictionary(wish.startOptions)
                 } answered: { [unowned self] reply in
-                    switch started(id, of: user, wish, by: agent, reply) {
+                    switch started(id, of: user, wish, at: begun, by: agent, reply) {
                     case .failure(let error): conclude(key, .failure(error), answer)
                     case .success((let number, nil)): conclude(key, .success(number), answer)
                     case .success((let number, let launch?)):
@@ -57,12 +63,26 @@ extension Daemon {
     /// The running application with this id. Of several, those in this session come first, and then the one registered
     /// last.
     func running(_ id: ApplicationID, of user: UInt32, in session: SessionKey) -> Application? {
-        let all = machine.applications.values.filter {
-            $0.id == id && $0.user == user && !$0.isTerminating && !exits.contains($0.process)
-                && table[$0.number]?.isKnownByID == true
-        }
+        let all = applications(id, of: user).filter { !isEnding($0) }
         let here = all.filter { $0.session == session }
         return (here.isEmpty ? all : here).max { $0.registeredAt < $1.registeredAt }
+    }
+
+    /// An application with this id that is ending. A new process beside it would not find the state that it is about to
+    /// save, and a program that runs only once would pass its URLs to the old process.
+    private func ending(_ id: ApplicationID, of user: UInt32) -> Application? {
+        applications(id, of: user).first(where: isEnding)
+    }
+
+    private func applications(_ id: ApplicationID, of user: UInt32) -> [Application] {
+        machine.applications.values.filter {
+            $0.id == id && $0.user == user && table[$0.number]?.isKnownByID == true
+        }
+    }
+
+    /// Whether an application is being ended, or its process has ended.
+    func isEnding(_ application: Application) -> Bool {
+        application.isTerminating || exits.contains(application.process)
     }
 
     private func agent(of user: UInt32, in session: SessionKey) -> Agents.Agent? {
@@ -82,6 +102,18 @@ extension Daemon {
     }
 
     // MARK: Starting
+
+    /// Calls `proceed` when an ending application is gone.
+    private func wait(
+        untilGone application: Application, _ answer: @escaping Launches.Answer,
+        _ proceed: @escaping () -> Void
+    ) {
+        launches.wait(untilGone: application.number) { isGone in
+            if isGone { return proceed() }
+            let words = "\(application.id) (process \(application.process.pid)) is still ending"
+            answer(.failure(MethodError(.failed, words)))
+        }
+    }
 
     private func conclude(
         _ key: Launches.Key, _ result: Result<ApplicationNumber, MethodError>, _ answer: Launches.Answer
@@ -118,7 +150,7 @@ extension Daemon {
 
     /// - Returns: the application, and the number of its launch if it waits at its gate.
     private func started(
-        _ id: ApplicationID, of user: UInt32, _ wish: Wish, by agent: Agents.Agent,
+        _ id: ApplicationID, of user: UInt32, _ wish: Wish, at begun: Microseconds, by agent: Agents.Agent,
         _ reply: borrowing Message
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         do {
@@ -127,20 +159,27 @@ extension Daemon {
                     .failed, "The session agent's answer has the wrong type \(reply.signature.shortened)")
             }
             let (launch, descriptor, isHeld) = try startedProcess(reply)
-            do {
+            do throws(MethodError) {
                 let number = try enrollLaunched(
-                    try subject(descriptor: descriptor), id, of: user, wish, isHeld: isHeld,
+                    try subject(descriptor: descriptor), id, of: user, wish, at: begun, isHeld: isHeld,
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
                 if isHeld { agents.tell(agent.connection, .cancel, launch) }
-                throw error
+                throw Self.refusal(error, of: id)
             }
         } catch let error as MethodError {
             return .failure(error)
         } catch {
             return .failure(MethodError(.failed, "The session agent's answer cannot be read: \(error)"))
         }
+    }
+
+    /// The process was chosen by the agent: what is wrong with it is not the fault of the caller of `Launch`, as its
+    /// error name would say.
+    private static func refusal(_ error: MethodError, of id: ApplicationID) -> MethodError {
+        if error.name == ErrorName.limitsExceeded.rawValue { return error }
+        return MethodError(.failed, "The process that was started cannot be \(id): \(error.message)")
     }
 
     /// The number of the launch, the process, and whether it waits at its gate. The caller owns the descriptor; if the
@@ -157,8 +196,8 @@ extension Daemon {
     /// Registers the process that the agent has started. A process that the session bus has started may
     /// already have registered itself. In that case it is the application.
     private func enrollLaunched(
-        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish, isHeld: Bool,
-        _ launch: Registered.Launch
+        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish,
+        at begun: Microseconds, isHeld: Bool, _ launch: Registered.Launch
     ) throws(MethodError) -> ApplicationNumber {
         let process = ProcessID(subject.identity)
         guard subject.owner.isWholly(user) else {
@@ -170,7 +209,10 @@ extension Daemon {
         if !isHeld { rest.urls = [] }
         if let known = machine.application(of: process) {
             guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
-            table[known.number]?.launch = launch
+            // An application that has run before was not started by this launch.
+            let given = known.registeredAt >= begun ? wish.launchOptions : []
+            try checkRoom(LaunchOptions.keptBytes(of: given), of: user)
+            take(launch, given, of: known.number)
             if known.delegate != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, wish.words))
             }
@@ -185,6 +227,18 @@ extension Daemon {
         registration.launched = true
         registration.deliveries = rest.deliveries
         return try enroll(registration, subject, given, launch)
+    }
+
+    /// An application that has registered itself learns that it was launched, and what for.
+    private func take(
+        _ launch: Registered.Launch, _ options: [(String, Variant)], of number: ApplicationNumber
+    ) {
+        guard let application = table[number] else { return }
+        application.launch = launch
+        application.add(ofLaunch: options)
+        records.rewrite(number)
+        if !options.isEmpty { executor.note([.launchOptions], of: number) }
+        step()
     }
 
     // MARK: Bringing to the front

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import LifeCycle
+import Linux
 
 /// The launches in progress, and the number of calls that wait for session agents.
 final class Launches {
@@ -22,11 +23,25 @@ final class Launches {
     private var calls: [UInt32: Int] = [:]
     /// Callers that wait until an application has launched, or has ended.
     private var launching: [(number: ApplicationNumber, again: () -> Void)] = []
+    /// Callers that wait until an ending application is gone. The first has waited longest.
+    private var ending: [Ending] = []
+    private var timer: AppStateBus.Timer?
+
+    private struct Ending {
+        let number: ApplicationNumber
+        /// When its caller no longer waits.
+        let end: UInt64
+        let again: (_ isGone: Bool) -> Void
+    }
 
     /// The most launches of one user at once: each may keep a process waiting.
     private static let mostPerUser = 16
     /// Each call may hold 64 KiB.
     private static let mostCallsPerUser = 32
+
+    init(loop: EventLoop) throws(BusFailure) {
+        timer = try loop.timer { [weak self] in self?.giveUp() }
+    }
 
     // MARK: Calls
 
@@ -85,11 +100,40 @@ final class Launches {
         launching.append((number, again))
     }
 
+    /// Calls `again` when an application that is ending has ended, or is not to end after all. It gets false if that
+    /// takes longer than a session agent may take.
+    func wait(untilGone number: ApplicationNumber, _ again: @escaping (_ isGone: Bool) -> Void) {
+        let end = Clock.monotonicMicroseconds + Agents.patience
+        ending.append(Ending(number: number, end: end, again: again))
+        arm()
+    }
+
+    private func giveUp() {
+        let now = Clock.monotonicMicroseconds
+        let late = ending.filter { $0.end <= now }
+        ending.removeAll { $0.end <= now }
+        arm()
+        for call in late { call.again(false) }
+    }
+
+    private func arm() {
+        if let first = ending.first {
+            timer?.arm(at: first.end)
+        } else {
+            timer?.disarm()
+        }
+    }
+
     /// Must be called after each step.
-    func stepHasEnded(isLaunching: (ApplicationNumber) -> Bool) {
-        if launching.isEmpty { return }
+    func stepHasEnded(isLaunching: (ApplicationNumber) -> Bool, isEnding: (ApplicationNumber) -> Bool) {
+        if launching.isEmpty, ending.isEmpty { return }
         let ready = launching.filter { !isLaunching($0.number) }
         launching.removeAll { !isLaunching($0.number) }
+        let gone = ending.filter { !isEnding($0.number) }
+        ending.removeAll { !isEnding($0.number) }
+        if !gone.isEmpty { arm() }
+        // Whoever is told may wait again.
         for call in ready { call.again() }
+        for call in gone { call.again(true) }
     }
 }

@@ -2,7 +2,7 @@ public import Linux
 
 /// The desktop entry of an application, as the Desktop Entry Specification 1.5 defines it.
 ///
-/// Localized keys are not read: users see values of an entry only in messages.
+/// Of the localized keys, `Name` and `Icon` are read in the user's language.
 public struct DesktopEntry: Equatable, Sendable {
     /// The id, without `.desktop`.
     public let id: String
@@ -41,10 +41,19 @@ public struct DesktopEntry: Equatable, Sendable {
     ///   - id: the id, without `.desktop`.
     ///   - path: the path of the file.
     ///   - file: the content of the file.
+    ///   - locale: the user's language.
     /// - Throws: `notApplication`.
-    public init(id: String, path: String, file: KeyFile) throws(DesktopFailure) {
+    public init(
+        id: String, path: String, file: KeyFile, locale: MessageLocale = MessageLocale()
+    ) throws(DesktopFailure) {
         func text(_ key: String) -> String? {
             file.string(key, in: Self.group).flatMap { $0.isEmpty ? nil : $0 }
+        }
+        func localized(_ key: String) -> String? {
+            for name in locale.names {
+                if let value = text("\(key)[\(name)]") { return value }
+            }
+            return text(key)
         }
         let type = text("Type") ?? ""
         isHidden = file.bool("Hidden", in: Self.group) ?? false
@@ -52,7 +61,7 @@ public struct DesktopEntry: Equatable, Sendable {
         guard type == "Application" || isHidden else { throw .notApplication(id: id, type: type) }
         self.id = id
         self.path = path
-        name = text("Name") ?? id
+        name = localized("Name") ?? id
         exec = text("Exec")
         tryExec = text("TryExec")
         workingDirectory = text("Path")
@@ -63,7 +72,7 @@ public struct DesktopEntry: Equatable, Sendable {
         notShowIn = file.list("NotShowIn", in: Self.group)
         startupNotify = file.bool("StartupNotify", in: Self.group)
         startupWMClass = text("StartupWMClass")
-        icon = text("Icon")
+        icon = localized("Icon")
         mimeTypes = file.list("MimeType", in: Self.group)
     }
 

@@ -13,12 +13,10 @@ struct TerminalEmulator: Equatable {
     private static let known: [(name: String, options: [String])] = [
         ("xdg-terminal-exec", []), ("x-terminal-emulator", ["-e"]), ("gnome-terminal", ["--wait", "--"]),
         ("konsole", ["-e"]), ("xfce4-terminal", ["--disable-server", "-x"]), ("foot", []), ("kitty", []),
-        ("alacritty", ["-e"]), ("xterm", ["-e"]),
-    ]
-    /// Other emulators that a user may prefer, and the options that they need instead of `-e`.
-    private static let others: [String: [String]] = [
-        "footclient": [], "wezterm": ["start", "--always-new-process", "--"], "ptyxis": ["--"],
-        "kgx": ["--"], "mate-terminal": ["--disable-factory", "-x"], "terminator": ["-x"], "ghostty": ["-e"],
+        ("alacritty", ["-e"]), ("xterm", ["-e"]), ("ptyxis", ["--standalone", "--"]), ("kgx", ["--"]),
+        ("mate-terminal", ["--disable-factory", "-x"]), ("ghostty", ["-e"]),
+        ("wezterm", ["start", "--always-new-process", "--"]), ("terminator", ["--no-dbus", "-x"]),
+        ("tilix", ["--new-process", "-e"]), ("qterminal", ["-e"]), ("lxterminal", ["--no-remote", "-e"]),
     ]
 
     /// The first emulator that is installed. Nil: none is installed.
@@ -39,6 +37,7 @@ struct TerminalEmulator: Equatable {
     }
 
     private static func options(of name: String) -> [String] {
-        known.first { $0.name == name }?.options ?? others[name] ?? ["-e"]
+        // footclient needs a server that runs, so it is used only if the user prefers it.
+        name == "footclient" ? [] : known.first { $0.name == name }?.options ?? ["-e"]
     }
 }

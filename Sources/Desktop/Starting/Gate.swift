@@ -71,7 +71,13 @@ public final class WaitingProcess {
     private let connection: Descriptor
     private let loop: EventLoop
     private var source: Source?
+    private var timer: Timer?
+    private var done: ((_ failure: Int32?) -> Void)?
     private var isOpen = true
+
+    /// How long it is waited for the program to run, in microseconds. execve(2) may wait for a file server, and
+    /// somebody may stop the process before that.
+    private static let patience: UInt64 = 10_000_000
 
     init(_ connection: consuming Descriptor, loop: EventLoop) throws(KernelFailure) {
         guard let peer = GateSocket.peer(of: connection.rawValue), peer.uid == geteuid() else {
@@ -101,22 +107,31 @@ public final class WaitingProcess {
 
     /// Lets the process go on. Only the first call of this method or `cancel` has an effect.
     ///
-    /// - Parameter done: called when the process runs its program or has ended. It gets the error number if the program
-    ///   cannot be run.
+    /// - Parameter done: called when the process runs its program or has ended, or when neither has happened within ten
+    ///   seconds. It gets the error number if the program cannot be run.
     public func proceed(_ done: @escaping (_ failure: Int32?) -> Void) throws(BusFailure) {
         guard isOpen else { return }
+        let timer = try loop.timer { [weak self] in self?.conclude(nil) }
+        source = try loop.watch(connection.rawValue) { [weak self] _ in self?.hear() }
         isOpen = false
-        source = try loop.watch(connection.rawValue) { [weak self] _ in
-            guard let self else { return }
-            var number: Int32 = 0
-            let count = read(connection.rawValue, &number, MemoryLayout<Int32>.size)
-            source?.cancel()
-            source = nil
-            done(count == MemoryLayout<Int32>.size ? number : nil)
-        }
+        timer.arm(at: loop.now + Self.patience)
+        (self.timer, self.done) = (timer, done)
         var word = GateSocket.proceed
         // If the process has ended, the event source reports it.
         _ = send(connection.rawValue, &word, 1, Int32(MSG_NOSIGNAL))
+    }
+
+    private func hear() {
+        var number: Int32 = 0
+        let count = read(connection.rawValue, &number, MemoryLayout<Int32>.size)
+        conclude(count == MemoryLayout<Int32>.size ? number : nil)
+    }
+
+    private func conclude(_ failure: Int32?) {
+        let done = done
+        source?.cancel()
+        (self.source, self.timer, self.done) = (nil, nil, nil)
+        done?(failure)
     }
 
     /// Makes the process end without running its program.

@@ -30,7 +30,8 @@ public final class StartedProgram {
 
     /// Lets the program run. Only the first call of this method or `cancel` has an effect.
     ///
-    /// - Parameter done: called when the program runs, or with the failure if it cannot be run.
+    /// - Parameter done: called when the program runs, or with the failure if it cannot be run. If neither is known
+    ///   within ten seconds, the program counts as running.
     public func proceed(_ done: @escaping (DesktopFailure?) -> Void = { _ in }) {
         do throws(BusFailure) {
             try process.proceed { [id] number in

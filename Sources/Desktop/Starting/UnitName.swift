@@ -1,5 +1,6 @@
-/// The name of the unit for an application that we start: `app-appstate-ID-NUMBER.service` (systemd's
-/// docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications", with a launcher's name).
+/// The name of the unit for an application that we start: `app-appstate-ID@NUMBER.service` (systemd's
+/// docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications", with a launcher's name). Portals read the id from
+/// it.
 enum UnitName {
     private static let longest = 255
 
@@ -8,7 +9,7 @@ enum UnitName {
     ///     application.
     ///   - number: distinguishes the unit from the application's other units.
     static func make(_ id: String, _ number: UInt64) -> String {
-        let (before, after) = ("app-appstate-", "-\(number).service")
+        let (before, after) = ("app-appstate-", "@\(number).service")
         var room = longest - before.utf8.count - after.utf8.count
         var escaped = ""
         for piece in pieces(of: id) {

@@ -3,7 +3,7 @@
 /// - systemd, docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications": `app[-LAUNCHER]-ID-RANDOM.scope` and
 ///   `app[-LAUNCHER]-ID[@RANDOM].service`, each part escaped as by systemd-escape(1), so that it holds no `-` of its
 ///   own. Flatpak is such a launcher.
-/// - the session agent: `app-appstate-ID-NUMBER.service`.
+/// - the session agent, formerly: `app-appstate-ID-NUMBER.service`. Such units may still run.
 /// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the
 ///   desktop entry is `SNAP_APP`; for a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
 ///

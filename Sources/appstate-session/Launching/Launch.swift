@@ -165,8 +165,10 @@ final class Launch {
             }
             self.program = program
             program.onEnd { [weak self] _ in self?.endNotice() }
-            if !isGated { _ = proceed() }
-            finish(nil)
+            guard !isGated else { return finish(nil) }
+            if !proceed({ [self] in finish($0) }) {
+                finish(.failed("\(id) was not started: its process has ended"))
+            }
         }
     }
 
@@ -176,17 +178,26 @@ final class Launch {
 
     /// Opens the gate if it is not open.
     ///
-    /// - Returns: whether there is a process that runs from now on.
-    func proceed() -> Bool {
+    /// - Parameter done: called once, if there is a process that may run: when it runs, or with the reason why it
+    ///   cannot.
+    /// - Returns: whether there is one.
+    func proceed(_ done: @escaping (MethodError?) -> Void) -> Bool {
         guard !isCancelled else { return false }
-        guard let program else { return activated?.process.hasExited == false }
-        guard !program.hasExited else { return false }
-        guard !isSettled else { return true }
-        isSettled = true
-        program.proceed { [id, tools] failure in
-            if let failure { tools.journal.log(.warning, "\(id): \(failure)") }
+        let hasExited = program?.hasExited ?? activated?.process.hasExited
+        guard hasExited == false else { return false }
+        guard let program, !isSettled else {
+            done(nil)
+            return true
         }
-        startRest()
+        isSettled = true
+        program.proceed { [self] failure in
+            guard let failure else {
+                startRest()
+                return done(nil)
+            }
+            program.cancel()
+            done(failure.methodError)
+        }
         return true
     }
 

@@ -63,10 +63,7 @@ final class LaunchService: DaemonSpeaker {
                 .start, in: [("app_id", "s"), ("options", "a{sv}")],
                 out: [("launch", "t"), ("pidfd", "h"), ("held", "b"), ("unit", "s")]
             ) { [unowned self] in try start($0) },
-            method(.proceed, in: [("launch", "t")]) { [unowned self] call in
-                try launcher.proceed(try call.read { try $0.readUInt64() })
-                try call.reply()
-            },
+            method(.proceed, in: [("launch", "t")]) { [unowned self] in try proceed($0) },
             method(.cancel, in: [("launch", "t")]) { [unowned self] call in
                 try launcher.cancel(try call.read { try $0.readUInt64() })
                 try call.reply()
@@ -110,6 +107,14 @@ final class LaunchService: DaemonSpeaker {
                 }
             case .failure(let error): pending.fail(error)
             }
+        }
+    }
+
+    private func proceed(_ call: borrowing Call) throws {
+        let number = try call.read { try $0.readUInt64() }
+        let pending = call.deferred()
+        launcher.proceed(number) { error in
+            if let error { pending.fail(error) } else { pending.reply() }
         }
     }
 

@@ -94,8 +94,12 @@ final class Launcher {
     }
 
     /// Opens the gate.
-    func proceed(_ number: UInt64) throws(MethodError) {
-        guard let launch = launches[number], launch.proceed() else { throw Self.noLaunch(number) }
+    ///
+    /// - Parameter answered: called once, when the program runs, or with the reason why it does not.
+    func proceed(_ number: UInt64, _ answered: @escaping (MethodError?) -> Void) {
+        guard let launch = launches[number], launch.proceed(answered) else {
+            return answered(Self.noLaunch(number))
+        }
         arm()
     }
 

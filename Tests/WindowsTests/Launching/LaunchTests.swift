@@ -82,6 +82,36 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
+    @Test("if the program cannot be run, Proceed fails and says why")
+    func unrunnable() throws {
+        let (scene, display) = try Self.scene()
+        let orphan = scene.system.directory + "/orphan"
+        try scene.write(program: orphan, "#!/no/such\n")
+        try scene.entry("org.example.Orphan", "Exec=\(orphan)")
+        let launch = try scene.start("org.example.Orphan")
+        do {
+            try scene.proceed(launch)
+            Issue.record("the program was run")
+        } catch let failure as BusFailure {
+            #expect(failure.name == ErrorName.failed.rawValue)
+            #expect(failure.message?.contains("No such file") == true, "\(failure)")
+        }
+        try launch.process.waitForEnd()
+        #expect(try scene.exit(of: launch) == "exited 127")
+        withExtendedLifetime(display) {}
+    }
+
+    @Test("a script without #! is run by the shell")
+    func plainScript() throws {
+        let (scene, display) = try Self.scene()
+        let (script, record) = (scene.system.directory + "/script", scene.system.directory + "/record")
+        try scene.write(program: script, "echo \"$1\" > '\(record)'\n")
+        try scene.entry("org.example.Script", "Exec=\(script) word")
+        try scene.proceed(try scene.start("org.example.Script"))
+        #expect(try scene.record(record) == ["word"])
+        withExtendedLifetime(display) {}
+    }
+
     @Test("the exit status of a program that a signal ends is known")
     func signal() throws {
         let (scene, display) = try Self.scene()
