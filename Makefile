@@ -126,7 +126,7 @@ test-system: deb
 	@scripts/setup system
 	@scripts/test-system $(SYSTEM_FLAGS)
 
-# What a new user does on a bare Debian 13, with its own compiler; scripts/debian13 -h describes it.
+# What a new user does on a bare Debian 13, with its own compiler, and its packages; scripts/debian13 -h describes it.
 test-debian13:
 	@scripts/setup debian13
 	@scripts/debian13 test
@@ -273,7 +273,7 @@ help:
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'
-	@echo 'make test-debian13  build, demonstration and tests in a bare Debian 13, with its own compiler'
+	@echo 'make test-debian13  build, demonstration, tests and packages in a bare Debian 13, with its own compiler'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
