@@ -36,6 +36,8 @@ elif ! ls extra/apparmor_*.deb >/dev/null 2>&1; then
 else
     dpkg --install --force-depends extra/apparmor_*.deb >/dev/null 2>&1
     sysctl -q kernel.printk_ratelimit=0
+    # libsystemd does this since version 254, and not every kernel asks AppArmor about it.
+    check 'the profile lets it bind its connections to a bus' grep -qF 'unix (bind) type=stream addr="@*/bus/' "$profile"
     check 'the profile loads in complain mode' apparmor_parser --replace --Complain --skip-cache "$profile"
     work complain
     check 'the profile loads in enforce mode' apparmor_parser --replace --skip-cache "$profile"
