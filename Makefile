@@ -182,7 +182,7 @@ install:
 	install -D -m 644 systemd/appstated.sysusers $(DESTDIR)$(sysusersdir)/appstated.conf
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(presetdir)/90-appstated.preset
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset
-	install -d $(DESTDIR)$(apparmordir)
+	install -D -m 644 apparmor/base.d/appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated
 	sed 's|/usr/libexec/|$(libexecdir)/|' apparmor/usr.libexec.appstated \
 	    >$(DESTDIR)$(apparmordir)/usr.libexec.appstated
 	for page in man/*.[1-8]; do \
@@ -243,7 +243,7 @@ uninstall:
 	    $(DESTDIR)$(catalogdir)/appstated.catalog \
 	    $(DESTDIR)$(sysusersdir)/appstated.conf \
 	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
-	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated \
+	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated \
 	    $(DESTDIR)$(libexecdir)/appstate-session \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
