@@ -614,7 +614,11 @@ struct CommandTests {
         let data = stage.bus.directory + "/data"
         try FileManager.default.createDirectory(
             atPath: data + "/applications/kde4", withIntermediateDirectories: true)
-        for (name, hidden) in [("org.example.Mail", "false"), ("kde4/foo", "false"), ("gone", "true")] {
+        // bash would expand the last two.
+        for (name, hidden) in [
+            ("org.example.Mail", "false"), ("kde4/foo", "false"), ("gone", "true"),
+            ("Sid Meier's Civ", "false"), ("$(cd $XDG_DATA_HOME;touch ran)", "false"),
+        ] {
             try "[Desktop Entry]\nType=Application\nName=x\nExec=true\nHidden=\(hidden)\n".write(
                 toFile: "\(data)/applications/\(name).desktop", atomically: true, encoding: .utf8)
         }
@@ -631,6 +635,7 @@ struct CommandTests {
         #expect(try words("show", "") == ["1", "org.example.Editor"])
         #expect(try words("launch", "") == ["kde4-foo", "org.example.Mail"])
         #expect(try words("launch", "org") == ["org.example.Mail"])
+        #expect(!FileManager.default.fileExists(atPath: data + "/ran"))
         let file = stage.bus.directory + "/note"
         try "".write(toFile: file, atomically: true, encoding: .utf8)
         #expect(try words("launch", "org.example.Mail", stage.bus.directory + "/no") == [file])
