@@ -52,11 +52,8 @@ final class TestDaemon {
         keeps: Bool = false, hasSessions: Bool = false, etc: String? = nil
     ) throws {
         serviceDirectory = try Self.write(services)
-        // The user that runs the tests may own the name on this bus; the installed policy allows that to root.
-        bus = try PrivateBus(
-            program, policyDirectories: [Self.root + "/dbus"],
-            serviceDirectories: serviceDirectory.map { [$0] } ?? [],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
+        bus = try PrivateBus.forDaemon(
+            program, serviceDirectories: serviceDirectory.map { [$0] } ?? [], policy: policy)
         try Self.write(configuration, on: bus)
         ready = try NotifySocket(in: bus.directory)
         self.withoutCapabilities = withoutCapabilities
