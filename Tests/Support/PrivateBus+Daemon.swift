@@ -6,13 +6,14 @@ extension PrivateBus {
     /// allows the daemon.
     ///
     /// - Parameters:
-    ///   - program: as in the initializer, like the other parameters.
+    ///   - program: the bus. Only dbus-daemon reads the other arguments.
+    ///   - services: the commands of the services that the bus can start, by name.
     ///   - policy: further `<policy>` elements.
     public static func forDaemon(
-        _ program: BusProgram = .daemon, serviceDirectories: [String] = [], policy: String = ""
+        _ program: BusProgram = .daemon, services: [String: String] = [:], policy: String = ""
     ) throws -> PrivateBus {
         try PrivateBus(
-            program, policyDirectories: [projectPolicies], serviceDirectories: serviceDirectories,
+            program, policyDirectories: [projectPolicies], services: services,
             policy: try rights(ofDaemonOf: getuid()) + policy)
     }
 

@@ -405,6 +405,17 @@ struct CommandTests {
                 && lost.errors.contains("bus at \"unix:path=/nonexistent/bus\" cannot be reached"))
     }
 
+    @Test("if the bus cannot start the daemon, the message contains the reason")
+    func notStarted() throws {
+        let bus = try PrivateBus.forDaemon(services: ["org.appstate1": "/bin/false"])
+        let list = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", ["list"], environment: bus.environment)
+        #expect(try list.waitForExit() == .exited(4))
+        let begin = "appstatectl: appstated is not running, and cannot be started: "
+        #expect(
+            list.errors.hasPrefix(begin) && list.errors.contains("exited with status 1"), "\(list.errors)")
+    }
+
     /// Characters that control a terminal, end lines or change the text direction, and how they are shown.
     private static let strange =
         "a\u{1B}]0;b\u{7}c\nd\u{9B}e\u{202E}f\u{2028}g\u{7F}h\ti\rj\u{2066}k\u{200F}l"
