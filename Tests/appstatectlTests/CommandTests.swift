@@ -349,6 +349,42 @@ struct CommandTests {
         withExtendedLifetime(next) {}
     }
 
+    @Test("monitor can be interrupted while the daemon does not answer")
+    func unanswered() throws {
+        let stage = try Stage()
+        stage.daemon.kill(SIGSTOP)
+        let monitor = try stage.startSubscribed("monitor").child
+        monitor.kill(SIGINT)
+        #expect(try monitor.waitForExit() == .signalled(SIGINT))
+    }
+
+    @Test("monitor can be interrupted while the next daemon does not answer")
+    func nextUnanswered() throws {
+        let stage = try Stage()
+        let monitor = try stage.start("monitor")
+        try monitor.waitForLine(containing: "listening")
+        stage.daemon.kill(SIGTERM)
+        try stage.daemon.waitForExit()
+        let loop = try EventLoop()
+        let next = try Bus.open(address: stage.bus.address)
+        var isAsked = false
+        let filter = try next.addFilter { message in
+            let isCall = message.member == "Subscribe"
+            isAsked = isAsked || isCall
+            return isCall
+        }
+        try next.attach(to: loop)
+        try next.requestName("org.appstate1")
+        let wasAsked = try eventually {
+            try loop.runOnce(timeout: 20_000)
+            return isAsked
+        }
+        #expect(wasAsked)
+        monitor.kill(SIGINT)
+        #expect(try monitor.waitForExit() == .signalled(SIGINT))
+        withExtendedLifetime(filter) {}
+    }
+
     @Test("monitor ends with the documented exit status when the bus goes away")
     func busLeaves() throws {
         let stage = try Stage()
