@@ -234,7 +234,7 @@ install-library:
 	done
 	install -D -m 644 packaging/Package.swift $(DESTDIR)$(datadir)/appstate/swift/Package.swift
 
-# Keeps the configuration.
+# Keeps the configuration, the saved states and the user.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
 	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
@@ -256,6 +256,11 @@ uninstall:
 	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
 	done
 	for page in man/*.[1-8]; do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
+	    'journalctl --update-catalog. This remains: the configuration in /etc/appstated; what the daemon has' \
+	    'saved in /var/lib/appstated; the user appstated; until the next boot, the loaded AppArmor profile' \
+	    'appstated; the enabled units, unless you have run systemctl disable --now appstated and' \
+	    'systemctl --global disable appstate-session.'
 
 clean:
 	rm -rf .build
