@@ -43,9 +43,8 @@ EOF
     monitor confined
     mkfifo "$fifo"
     chmod 666 "$fifo"
-    # This is not the name of an application's unit, so the daemon does not freeze the unit's cgroup.
-    alice systemd-run --user --scope --quiet --unit="confined-$RANDOM.scope" \
-        sh -c "echo \$\$ >$fifo; exec $program infinity" </dev/null >/dev/null 2>&1 &
+    # It stays in our cgroup, which is not alice's, so the daemon does not freeze it.
+    alice sh -c "echo \$\$ >$fifo; exec $program infinity" </dev/null >/dev/null 2>&1 &
     read -r pid <"$fifo"
     # shellcheck disable=SC2016 # the inner shell's parameter
     check 'the application executes its program' timeout "$patience" \
