@@ -28,7 +28,6 @@ extension PrivateBus {
         return "<policy user=\"\(user)\">\(text[start.upperBound..<end.upperBound])"
     }
 
-    private static let projectPolicies =
-        URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-        .deletingLastPathComponent().path + "/dbus"
+    private static let projectPolicies = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent().appendingPathComponent("dbus").path
 }
