@@ -126,7 +126,7 @@ test-system: deb
 	@scripts/setup system
 	@scripts/test-system $(SYSTEM_FLAGS)
 
-# What a new user does on a bare Debian 13, with its own compiler; scripts/debian13 -h describes it.
+# What a new user does on a bare Debian 13, with its own compiler, and its packages; scripts/debian13 -h describes it.
 test-debian13:
 	@scripts/setup debian13
 	@scripts/debian13 test
@@ -182,7 +182,7 @@ install:
 	install -D -m 644 systemd/appstated.sysusers $(DESTDIR)$(sysusersdir)/appstated.conf
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(presetdir)/90-appstated.preset
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset
-	install -d $(DESTDIR)$(apparmordir)
+	install -D -m 644 apparmor/base.d/appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated
 	sed 's|/usr/libexec/|$(libexecdir)/|' apparmor/usr.libexec.appstated \
 	    >$(DESTDIR)$(apparmordir)/usr.libexec.appstated
 	for page in man/*.[1-8]; do \
@@ -234,7 +234,7 @@ install-library:
 	done
 	install -D -m 644 packaging/Package.swift $(DESTDIR)$(datadir)/appstate/swift/Package.swift
 
-# Keeps the configuration.
+# Keeps the configuration, the saved states and the user.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
 	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
@@ -243,7 +243,7 @@ uninstall:
 	    $(DESTDIR)$(catalogdir)/appstated.catalog \
 	    $(DESTDIR)$(sysusersdir)/appstated.conf \
 	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
-	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated \
+	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated \
 	    $(DESTDIR)$(libexecdir)/appstate-session \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
@@ -256,6 +256,11 @@ uninstall:
 	    rm -f $(DESTDIR)$(datadir)/dbus-1/interfaces/$${file##*/}; \
 	done
 	for page in man/*.[1-8]; do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemctl daemon-reload; systemctl reload dbus;' \
+	    'journalctl --update-catalog. This remains: the configuration in /etc/appstated; what the daemon has' \
+	    'saved in /var/lib/appstated; the user appstated; until the next boot, the loaded AppArmor profile' \
+	    'appstated; the enabled units, unless you have run systemctl disable --now appstated and' \
+	    'systemctl --global disable appstate-session.'
 
 clean:
 	rm -rf .build
@@ -273,7 +278,7 @@ help:
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'
-	@echo 'make test-debian13  build, demonstration and tests in a bare Debian 13, with its own compiler'
+	@echo 'make test-debian13  build, demonstration, tests and packages in a bare Debian 13, with its own compiler'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'

@@ -89,10 +89,14 @@ final class Client {
 
     private func explained(_ error: BusFailure) -> Failure {
         if let closed = Self.closed(error, place) { return closed }
+        switch error.name.flatMap(Absence.init(error:)) {
+        case .notStartable:
+            return Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
+        case .notStarted:
+            return Failure("appstated is not running, and cannot be started: \(error.sentence)", .notRunning)
+        case nil: break
+        }
         return switch error.name {
-        case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
-            "org.freedesktop.systemd1.NoSuchUnit":
-            Failure("appstated is not running; start it with: systemctl start appstated", .notRunning)
         case ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue:
             Failure(error.sentence, .noSuchApplication)
         case ErrorName.accessDenied.rawValue, ErrorName.interactiveAuthorizationRequired.rawValue:

@@ -1,3 +1,4 @@
+import AppStateContract
 import ArgumentParser
 import Desktop
 import Glibc
@@ -23,7 +24,9 @@ struct Complete: ParsableCommand {
     @Argument var words: Words
 
     func run() throws {
-        for word in try found() { Terminal.emit(Line(word)) }
+        // bash expands the words that it is offered, so that one with `$(…)` would run a command. Numbers and ids hold
+        // nothing that it expands; the name of a desktop entry's file may be anything, but is then no id.
+        for word in try found() where ApplicationID(word) != nil { Terminal.emit(Line(word)) }
     }
 
     private func found() throws -> [String] {

@@ -22,6 +22,8 @@ struct Launch: ParsableCommand {
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 
+    func validate() throws { try refuseNoID(appID) }
+
     func run() throws {
         let urls = try targets.map(Target.url)
         var order = LaunchOrder(

@@ -52,24 +52,22 @@ final class Watcher {
     private let json: Bool
     private let subscription: Subscription
     private var names: [String: (id: String, pid: UInt32)] = [:]
-    private var sources: [Source] = []
 
     init(_ client: Client, only filter: Filter, json: Bool) throws {
         self.client = client
         self.filter = filter
         self.json = json
-        subscription = try Subscription(client)
+        subscription = try Subscription(client, interrupts: [SIGINT, SIGTERM])
     }
 
     /// Runs until it is interrupted (0) or the bus goes away (4). `Resync` says that signals may have been missed
     /// while the daemon was away.
     func run() throws -> Int32 {
-        for signal in [SIGINT, SIGTERM] {
-            sources.append(try subscription.loop.onSignal(signal) { [unowned self] in subscription.end(0) })
-        }
-        return try subscription.run { [unowned self] again in
+        try subscription.run { [unowned self] again in
             names = [:]
             for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+            // Whoever reads the next line may interrupt us.
+            try subscription.watchInterrupts()
             if again {
                 show(ManagerSignal.resync.rawValue, nil, [])
             } else {

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 
 /// A connection that is subscribed to the daemon, and again to each daemon that comes after it, for example after an
 /// upgrade.
@@ -10,9 +11,14 @@ final class Subscription {
     private var daemon: String?
     private var slots: [Slot] = []
     private var subscribed: (_ again: Bool) throws -> Void = { _ in }
+    private let interrupts: [Int32]
+    private var watched: [Source] = []
 
-    init(_ client: Client) throws {
+    /// - Parameter interrupts: the signals that end `run` with 0. While a call waits for its answer, which may take
+    ///   minutes, the loop does not run: then they end the program, as they do by default.
+    init(_ client: Client, interrupts: [Int32] = []) throws {
         self.client = client
+        self.interrupts = interrupts
         loop = try EventLoop()
     }
 
@@ -39,11 +45,29 @@ final class Subscription {
         try client.bus.onDisconnect { [unowned self] in leave("the bus has gone away", .notRunning) }
         try subscribe()
         try subscribed(false)
+        try watchInterrupts()
         try client.bus.attach(to: loop)
         let code = try loop.run()
         slots = []
         self.subscribed = { _ in }
         return code
+    }
+
+    /// From now on the signals end `run`, until it subscribes again. `subscribed` may do this earlier than `run`, after
+    /// its last call.
+    func watchInterrupts() throws {
+        guard watched.isEmpty else { return }
+        watched = try interrupts.map { signal in
+            try loop.onSignal(signal) { [unowned self] in end(0) }
+        }
+    }
+
+    private func leaveInterruptsAlone() {
+        watched = []
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        for signal in interrupts { sigaddset(&signals, signal) }
+        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
     }
 
     /// Ends `run` with this exit status.
@@ -66,11 +90,14 @@ final class Subscription {
             return Terminal.warn("appstatectl: appstated has left the bus; waiting for it to return")
         }
         do {
-            try subscribe()
-            try subscribed(true)
-        } catch let failure as Failure where failure.verdict == .notRunning {
-            // It has already left again. The next owner is announced, too.
-            return
+            leaveInterruptsAlone()
+            do {
+                try subscribe()
+                try subscribed(true)
+            } catch let failure as Failure where failure.verdict == .notRunning {
+                // It has already left again. The next owner is announced, too.
+            }
+            try watchInterrupts()
         } catch {
             leave("\((error as? Failure)?.sentence ?? "\(error)")")
         }

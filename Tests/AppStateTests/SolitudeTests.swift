@@ -52,6 +52,20 @@ struct SolitudeTests {
         #expect(player.process.errors.split(separator: "\n").count == 1, "\(player.process.errors)")
     }
 
+    @Test("an application does not make the bus start a daemon again and again that cannot be started")
+    func unstartable() throws {
+        let log = NSTemporaryDirectory() + "starts-\(UUID().uuidString)"
+        defer { unlink(log) }
+        let bus = try PrivateBus.forDaemon(
+            services: [BusNames.service: "/bin/sh -c \"echo start >>\(log); exit 1\""])
+        let player = try Player(bus: bus)
+        try player.wait(for: "didBecomeActive")
+        #expect(player.story == Self.alone)
+        // An application that tried again would do so after one second, and after two more.
+        sleep(4)
+        #expect(try String(contentsOfFile: log, encoding: .utf8) == "start\n")
+    }
+
     @Test("after the daemon is killed and restarted the delegate receives only real changes")
     func killed() throws {
         let theatre = try Theatre()

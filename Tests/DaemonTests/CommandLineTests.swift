@@ -115,8 +115,7 @@ struct CommandLineTests {
 
     @Test("--config=FILE means the same as --config FILE")
     func configuration() throws {
-        let bus = try PrivateBus(
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+        let bus = try PrivateBus.forDaemon()
         let ready = try NotifySocket(in: bus.directory)
         let file = bus.directory + "/one.conf"
         try "[Daemon]\nMode=never\n".write(toFile: file, atomically: true, encoding: .utf8)

@@ -22,10 +22,11 @@ public final class PrivateBus {
     ///   - policyDirectories: directories with `*.conf`, as in system.d.
     ///   - serviceDirectories: directories with `*.service`, as in system-services. The bus runs Exec= itself, as
     ///     its own user.
+    ///   - services: the commands of further services that the bus can start, by name.
     ///   - policy: further `<policy>` elements.
     public init(
         _ program: BusProgram = .daemon, policyDirectories: [String] = [], serviceDirectories: [String] = [],
-        policy: String = ""
+        services: [String: String] = [:], policy: String = ""
     ) throws {
         self.program = program
         var template = Array("\(NSTemporaryDirectory())bus.XXXXXX".utf8CString)
@@ -36,9 +37,10 @@ public final class PrivateBus {
         // Other users must reach the socket.
         chmod(directory, 0o755)
         do {
+            let own = try Self.write(services, in: directory)
             let configuration = Self.configuration(
                 directory: directory, policyDirectories: policyDirectories,
-                serviceDirectories: serviceDirectories, policy: policy)
+                serviceDirectories: serviceDirectories + own, policy: policy)
             let (process, address) =
                 switch program {
                 case .daemon: try Self.startDaemon(in: directory, configuration)
@@ -50,6 +52,20 @@ public final class PrivateBus {
             try? FileManager.default.removeItem(atPath: directory)
             throw error
         }
+    }
+
+    /// Writes activation files; the bus reads them again when it starts one.
+    ///
+    /// - Returns: their directory, if there are any.
+    private static func write(_ services: [String: String], in directory: String) throws -> [String] {
+        if services.isEmpty { return [] }
+        let place = "\(directory)/services"
+        mkdir(place, 0o755)
+        for (name, command) in services {
+            try "[D-BUS Service]\nName=\(name)\nExec=\(command)\n"
+                .write(toFile: "\(place)/\(name).service", atomically: true, encoding: .utf8)
+        }
+        return [place]
     }
 
     private static func startDaemon(

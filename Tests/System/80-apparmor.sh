@@ -27,6 +27,44 @@ work() {
     same "$1: the profile lacks nothing" '' "${said#-- No entries --}"
 }
 
+# work_on_confined: checks that signals reach an application whose own profile includes abstractions/base.
+work_on_confined() {
+    local program=/var/tmp/confined-sleeper own=$scratch/confined-sleeper fifo=$scratch/confined
+    cp /bin/sleep "$program"
+    cat >"$own" <<EOF
+abi <abi/3.0>,
+include <tunables/global>
+profile confined-sleeper $program {
+  include <abstractions/base>
+  $program mr,
+}
+EOF
+    check "an application's own profile loads" apparmor_parser --replace --skip-cache "$own"
+    monitor confined
+    mkfifo "$fifo"
+    chmod 666 "$fifo"
+    # It stays in our cgroup, which is not alice's, so the daemon does not freeze it.
+    alice sh -c "echo \$\$ >$fifo; exec $program infinity" </dev/null >/dev/null 2>&1 &
+    read -r pid <"$fifo"
+    # shellcheck disable=SC2016 # the inner shell's parameter
+    check 'the application executes its program' timeout "$patience" \
+        sh -c 'until grep -q "^confined-sleeper " "/proc/$1/attr/current"; do sleep 0.1; done' sh "$pid"
+    same 'the application is confined' 'confined-sleeper (enforce)' "$(tr -d '\0' <"/proc/$pid/attr/current")"
+    register org.example.Confined "$pid" suspension s manual
+    ask "$app" Suspend
+    same 'Suspend stops it' suspended "$(state "$app")"
+    same 'it is stopped by signals' '"means" s "signals"' "$(ask "$app" Explain | grep -oE '"means" s "[a-z]+"')"
+    same 'the kernel has stopped it' T "$(status_of "$pid" State | cut -c 1)"
+    ask "$app" Resume
+    same 'Resume continues it' background "$(state "$app")"
+    same 'the kernel has continued it' S "$(status_of "$pid" State | cut -c 1)"
+    ask "$app" Terminate b false
+    check 'Terminate ends it' await "$told" 'org.example.Confined .*ApplicationRemoved'
+    kill "$watcher"
+    apparmor_parser --remove "$own"
+    rm "$program" "$fifo"
+}
+
 if [ "$(cat /sys/module/apparmor/parameters/enabled 2>/dev/null)" != Y ]; then
     skip 'the AppArmor profile' 'the kernel has no AppArmor'
 elif [ "$where" = container ]; then
@@ -36,10 +74,13 @@ elif ! ls extra/apparmor_*.deb >/dev/null 2>&1; then
 else
     dpkg --install --force-depends extra/apparmor_*.deb >/dev/null 2>&1
     sysctl -q kernel.printk_ratelimit=0
+    # libsystemd does this since version 254, and not every kernel asks AppArmor about it.
+    check 'the profile lets it bind its connections to a bus' grep -qF 'unix (bind) type=stream addr="@*/bus/' "$profile"
     check 'the profile loads in complain mode' apparmor_parser --replace --Complain --skip-cache "$profile"
     work complain
     check 'the profile loads in enforce mode' apparmor_parser --replace --skip-cache "$profile"
     work enforce
+    work_on_confined
     apparmor_parser --remove "$profile"
     dpkg --purge apparmor >/dev/null 2>&1
 fi

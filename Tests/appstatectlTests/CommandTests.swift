@@ -349,6 +349,42 @@ struct CommandTests {
         withExtendedLifetime(next) {}
     }
 
+    @Test("monitor can be interrupted while the daemon does not answer")
+    func unanswered() throws {
+        let stage = try Stage()
+        stage.daemon.kill(SIGSTOP)
+        let monitor = try stage.startSubscribed("monitor").child
+        monitor.kill(SIGINT)
+        #expect(try monitor.waitForExit() == .signalled(SIGINT))
+    }
+
+    @Test("monitor can be interrupted while the next daemon does not answer")
+    func nextUnanswered() throws {
+        let stage = try Stage()
+        let monitor = try stage.start("monitor")
+        try monitor.waitForLine(containing: "listening")
+        stage.daemon.kill(SIGTERM)
+        try stage.daemon.waitForExit()
+        let loop = try EventLoop()
+        let next = try Bus.open(address: stage.bus.address)
+        var isAsked = false
+        let filter = try next.addFilter { message in
+            let isCall = message.member == "Subscribe"
+            isAsked = isAsked || isCall
+            return isCall
+        }
+        try next.attach(to: loop)
+        try next.requestName("org.appstate1")
+        let wasAsked = try eventually {
+            try loop.runOnce(timeout: 20_000)
+            return isAsked
+        }
+        #expect(wasAsked)
+        monitor.kill(SIGINT)
+        #expect(try monitor.waitForExit() == .signalled(SIGINT))
+        withExtendedLifetime(filter) {}
+    }
+
     @Test("monitor ends with the documented exit status when the bus goes away")
     func busLeaves() throws {
         let stage = try Stage()
@@ -403,6 +439,17 @@ struct CommandTests {
         #expect(
             lost.status == .exited(4)
                 && lost.errors.contains("bus at \"unix:path=/nonexistent/bus\" cannot be reached"))
+    }
+
+    @Test("if the bus cannot start the daemon, the message contains the reason")
+    func notStarted() throws {
+        let bus = try PrivateBus.forDaemon(services: ["org.appstate1": "/bin/false"])
+        let list = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", ["list"], environment: bus.environment)
+        #expect(try list.waitForExit() == .exited(4))
+        let begin = "appstatectl: appstated is not running, and cannot be started: "
+        #expect(
+            list.errors.hasPrefix(begin) && list.errors.contains("exited with status 1"), "\(list.errors)")
     }
 
     /// Characters that control a terminal, end lines or change the text direction, and how they are shown.
@@ -614,7 +661,11 @@ struct CommandTests {
         let data = stage.bus.directory + "/data"
         try FileManager.default.createDirectory(
             atPath: data + "/applications/kde4", withIntermediateDirectories: true)
-        for (name, hidden) in [("org.example.Mail", "false"), ("kde4/foo", "false"), ("gone", "true")] {
+        // bash would expand the last two.
+        for (name, hidden) in [
+            ("org.example.Mail", "false"), ("kde4/foo", "false"), ("gone", "true"),
+            ("Sid Meier's Civ", "false"), ("$(cd $XDG_DATA_HOME;touch ran)", "false"),
+        ] {
             try "[Desktop Entry]\nType=Application\nName=x\nExec=true\nHidden=\(hidden)\n".write(
                 toFile: "\(data)/applications/\(name).desktop", atomically: true, encoding: .utf8)
         }
@@ -631,6 +682,7 @@ struct CommandTests {
         #expect(try words("show", "") == ["1", "org.example.Editor"])
         #expect(try words("launch", "") == ["kde4-foo", "org.example.Mail"])
         #expect(try words("launch", "org") == ["org.example.Mail"])
+        #expect(!FileManager.default.fileExists(atPath: data + "/ran"))
         let file = stage.bus.directory + "/note"
         try "".write(toFile: file, atomically: true, encoding: .utf8)
         #expect(try words("launch", "org.example.Mail", stage.bus.directory + "/no") == [file])

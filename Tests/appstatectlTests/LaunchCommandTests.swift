@@ -153,6 +153,9 @@ struct LaunchCommandTests {
         let nobody = try desk.run("launch", "x")
         #expect(nobody.status == .exited(1) && nobody.errors.contains("nobody can launch"))
         #expect(try desk.run("launch").status == .exited(64))
+        let impossible = try desk.run("launch", "org/example")
+        #expect(impossible.status == .exited(64) && impossible.errors.contains("\"org/example\" is no app"))
+        #expect(desk.orders.isEmpty)
         #expect(try desk.run("open").status == .exited(64))
     }
 

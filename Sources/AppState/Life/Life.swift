@@ -220,10 +220,8 @@ final class Life {
         // that it announces restores the state of an earlier run.
         if let name = error.name, name != ErrorName.limitsExceeded.rawValue { goAlone("\(error)") }
         // If the name has no owner, the bus notifies us when one appears.
-        if error.name != Self.nobodyThere, !isBusLost { retryLater() }
+        if error.name.flatMap(Absence.init(error:)) == nil, !isBusLost { retryLater() }
     }
-
-    private static let nobodyThere = "org.freedesktop.DBus.Error.ServiceUnknown"
 
     /// Registered again, which appstated treats as a launch.
     private func begin(at path: String) {

@@ -51,8 +51,11 @@ public struct PidFD: ~Copyable {
     public func send(_ signal: Int32) throws(KernelFailure) {
         let result = clinux_pidfd_send_signal(rawValue, signal)
         guard result >= 0 else {
+            // A security module says EACCES: AppArmor if the profile of either process denies the signal. For callers
+            // it is the same refusal.
             throw KernelFailure(
-                operation: "pidfd_send_signal \(signal)", subject: "pid \(firstPID)", errno: -result)
+                operation: "pidfd_send_signal \(signal)", subject: "pid \(firstPID)",
+                errno: result == -EACCES ? EPERM : -result)
         }
     }
 

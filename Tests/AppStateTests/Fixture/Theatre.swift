@@ -30,9 +30,7 @@ final class Theatre {
     init(
         grace: String = "3600", configuration: String = "", pressure: String = "Source=/nonexistent"
     ) throws {
-        bus = try PrivateBus(
-            policyDirectories: [Self.root + "/dbus"],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>")
+        bus = try PrivateBus.forDaemon()
         for name in ["run", "state", "agent"] { mkdir("\(bus.directory)/\(name)", 0o700) }
         let text = """
             [LifeCycle]

@@ -19,7 +19,6 @@ final class TestDaemon {
     private let binds: [String: String]
     private let environment: [String: String]
     private let ready: NotifySocket
-    private let serviceDirectory: String?
     private static let source = #filePath
 
     /// The root of the source tree.
@@ -51,12 +50,7 @@ final class TestDaemon {
         policy: String = "", services: [String: String] = [:], environment: [String: String] = [:],
         keeps: Bool = false, hasSessions: Bool = false, etc: String? = nil
     ) throws {
-        serviceDirectory = try Self.write(services)
-        // The user that runs the tests may own the name on this bus; the installed policy allows that to root.
-        bus = try PrivateBus(
-            program, policyDirectories: [Self.root + "/dbus"],
-            serviceDirectories: serviceDirectory.map { [$0] } ?? [],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/></policy>" + policy)
+        bus = try PrivateBus.forDaemon(program, services: services, policy: policy)
         try Self.write(configuration, on: bus)
         ready = try NotifySocket(in: bus.directory)
         self.withoutCapabilities = withoutCapabilities
@@ -70,23 +64,6 @@ final class TestDaemon {
         self.environment = environment.merging(kept) { $1 }
         process = try Self.launch(
             bus, ready, runtimeDirectory, self.environment, withoutCapabilities, binds)
-    }
-
-    deinit {
-        if let serviceDirectory { try? FileManager.default.removeItem(atPath: serviceDirectory) }
-    }
-
-    /// A directory of activation files; the bus reads them again when it starts one.
-    private static func write(_ services: [String: String]) throws -> String? {
-        if services.isEmpty { return nil }
-        var template = Array("\(NSTemporaryDirectory())services.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-        let directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        for (name, command) in services {
-            try "[D-BUS Service]\nName=\(name)\nExec=\(command)\n"
-                .write(toFile: "\(directory)/\(name).service", atomically: true, encoding: .utf8)
-        }
-        return directory
     }
 
     /// The directory that the daemon's sd-login(3) sees as /run/systemd, if it `hasSessions`.

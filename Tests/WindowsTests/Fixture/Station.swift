@@ -25,8 +25,6 @@ final class Station {
     static let whatIsMissing: Comment =
         "needs dbus-daemon, appstated and appstate-session built beside the tests"
 
-    private static let source = #filePath
-
     private let configuration: String
     private let sessions: [String: UInt32]
 
@@ -63,12 +61,7 @@ final class Station {
         // These tests do not depend on the memory of the machine.
         self.configuration =
             "[LifeCycle]\nDrainEverySec=0\n\(configuration)\n[Pressure]\nSource=/nonexistent\n"
-        let root = URL(fileURLWithPath: Self.source).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().path
-        bus = try PrivateBus(
-            policyDirectories: [root + "/dbus"],
-            policy: "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/>"
-                + "<allow send_type=\"method_call\" send_interface=\"\(BusNames.agent)\"/></policy>" + policy)
+        bus = try PrivateBus.forDaemon(policy: policy)
         loop = try EventLoop()
         connection = try Bus.open(address: bus.address)
         try connection.attach(to: loop)

@@ -19,10 +19,6 @@ final class LaunchScene {
     private let environment: [String: String?]
     private var ready: NotifySocket?
 
-    private static let source = #filePath
-    private static let root = URL(fileURLWithPath: source).deletingLastPathComponent()
-        .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().path
-
     /// Whether programs can use GLib's application class.
     static let hasGLib: Bool = {
         guard let probe = try? Child("/usr/bin/python3", ["-c", "from gi.repository import Gio"]) else {
@@ -43,10 +39,7 @@ final class LaunchScene {
     ///
     /// - Parameter display: the environment of an observable display.
     init(on display: [String: String?], arguments: [String] = []) throws {
-        let own = "<policy user=\"\(getuid())\"><allow own=\"\(BusNames.service)\"/>"
-        system = try PrivateBus(
-            policyDirectories: [Self.root + "/dbus"],
-            policy: own + "<allow send_type=\"method_call\" send_interface=\"\(BusNames.agent)\"/></policy>")
+        system = try PrivateBus.forDaemon()
         let services = system.directory + "/services"
         mkdir(services, 0o755)
         session = try PrivateBus(
