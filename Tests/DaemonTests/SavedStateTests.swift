@@ -161,6 +161,35 @@ struct SavedStateTests {
         withExtendedLifetime(first) {}
     }
 
+    @Test(
+        "a force quit that the next daemon finds leaves the state that another of the same id has saved",
+        arguments: [0, 1])
+    func twoProcessesAfterRestart(_ first: Int) throws {
+        let daemon = try TestDaemon(keeps: true)
+        let apps = try (0..<2).map { _ in try launch(daemon) }
+        let (gone, living) = (apps[first], apps[1 - first])
+        try living.app.application(living.path, "SaveState ay:text")
+        try daemon.end(SIGKILL)
+        // As if it had been killed between the request and the end.
+        try daemon.rewrite(gone.path) {
+            $0.hasPrefix("number=") ? $0 + "\ntermination=0 0 0 force-quit 1" : $0
+        }
+        gone.app.process.kill(SIGKILL)
+        _ = try gone.app.process.waitForExit()
+        try daemon.start()
+        #expect(try living.app.application(living.path, "LoadState") == "text")
+        // The end is on the disk although the other process goes on.
+        let record = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
+        #expect(
+            try eventually { try String(contentsOfFile: record, encoding: .utf8).contains("force-quit") })
+        // The end of the last one counts.
+        let client = try daemon.subscriber()
+        try client.terminate(living.path, force: true)
+        try client.waitForRemoval(of: living.path)
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "")
+    }
+
     @Test("a force quit drops the state, and so does a crash of the launch that was to restore it")
     func dropped() throws {
         let daemon = try TestDaemon(keeps: true)

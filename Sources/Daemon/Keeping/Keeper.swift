@@ -196,24 +196,28 @@ final class Keeper {
         }
     }
 
-    /// Records the end of an application that `begin` has taken, or that an earlier daemon had.
-    func end(_ kept: KeptID, _ ending: Ending) {
+    /// Records the end of an application.
+    ///
+    /// - Parameter isCounted: `begin` has counted it; false: it ended while no daemon ran. Then all that still run
+    ///   must be counted by now.
+    func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool = true) {
         guard isOpen, makeRoom(for: kept) else { return }
         let exit = KeptApplication.Exit(
             time: Clock.realMicroseconds, reason: ending.reason, state: ending.state, status: ending.status)
         self[kept]?.add(exit)
         self[kept]?.wasRunning = false
-        let runs = self[kept]?.runs ?? 0
-        if pendingEnds.add(PendingEnds.End(exit: exit, isLast: runs <= 1), of: kept) {
+        let others = (self[kept]?.runs ?? 0) - (isCounted ? 1 : 0)
+        let isLast = others <= 0
+        if pendingEnds.add(PendingEnds.End(exit: exit, isLast: isLast), of: kept) {
             state?.writeEnds(pendingEnds)
         }
         // If another process has the same id, the saved state belongs to that process. The removal comes
         // first: a launch whose options do not say how the last run ended must not find that run's state
         // either.
-        if ending.dropsSavedState, runs <= 1, hasState(kept) { drop(kept) }
+        if ending.dropsSavedState, isLast, hasState(kept) { drop(kept) }
         // The end of the last one is written down when it leaves. If a record said both that it has ended and that it
         // runs, the next daemon would count the end twice.
-        if runs != 1 { write(kept) }
+        if !isCounted || others != 0 { write(kept) }
     }
 
     /// An application that `begin` has counted was unregistered.

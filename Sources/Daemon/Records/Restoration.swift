@@ -22,6 +22,7 @@ extension Daemon {
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
         var dropped: [(entry: RuntimeState.Found, why: String?)] = []
         var replaced: [(entry: RuntimeState.Found, successor: ApplicationNumber)] = []
+        var ended: [Record] = []
         let successors = Self.successors(found)
         for entry in found {
             // Records from before the last boot have no processes any longer.
@@ -44,13 +45,15 @@ extension Daemon {
                 if let number = try adopt(record, on: bus, state, &kept) {
                     adopted.append((number, entry))
                 } else {
-                    noteEnd(record, &kept)
+                    ended.append(record)
                     dropped.append((entry, nil))
                 }
             } catch {
                 dropped.append((entry, "\(error)"))
             }
         }
+        // Only now is it known which others with the same id still run.
+        for record in ended { noteEnd(record, &kept) }
         core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
         // The limit of each extent is known only now.
         for (number, entry) in adopted {
@@ -149,7 +152,7 @@ extension Daemon {
         guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
             return
         }
-        keeper.end(id, ending)
+        keeper.end(id, ending, isCounted: false)
     }
 
     /// Watches a process again. Returns whether it lives.
