@@ -52,8 +52,7 @@ extension Daemon {
         of id: String, _ connection: Connection
     ) throws(MethodError) -> [KeptApplication.Exit] {
         guard let id = ApplicationID(id) else { throw .notAnID(id) }
-        guard let keeper else { throw Self.nothingIsKept }
-        return keeper.history(of: KeptID(user: connection.user, application: id))
+        return try openKeeper().history(of: KeptID(user: connection.user, application: id))
     }
 
     private func save(
@@ -78,12 +77,17 @@ extension Daemon {
         keeper.load(kept, call.deferred()) { [unread] in unread.sentAnswer(of: size, to: connection) }
     }
 
-    private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
+    private func openKeeper() throws(MethodError) -> Keeper {
         guard let keeper else { throw Self.nothingIsKept }
         guard keeper.isOpen else {
             throw .failed(
                 "The disk has not answered since appstated was started: nothing is kept until it does")
         }
+        return keeper
+    }
+
+    private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
+        let keeper = try openKeeper()
         guard let kept = table[application.number]?.kept else {
             throw MethodError(
                 .accessDenied,

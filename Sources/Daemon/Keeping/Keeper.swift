@@ -15,6 +15,13 @@ final class Keeper {
         init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor }
     }
 
+    private struct EarlyEnd {
+        let kept: KeptID
+        let ending: Ending
+        /// CLOCK_REALTIME, microseconds.
+        let time: UInt64
+    }
+
     private enum Outcome: Sendable {
         case found(KeptFiles.Found)
         case recorded(KernelFailure?)
@@ -44,6 +51,9 @@ final class Keeper {
     private static let mostWaiting = 32
     /// ... and the most bytes that the daemon holds for them.
     private static let mostHeldBytes = 4 << 20
+    /// The most ends of one user that wait for a disk that has not answered yet. About any further end, the daemon will
+    /// know at most that it has happened.
+    private static let mostEarlyEnds = 64
     /// How long the startup and an orderly shutdown wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
     /// The pause between two attempts after a failed write. In microseconds.
@@ -63,6 +73,10 @@ final class Keeper {
     private var isEnding = false
     /// Whether the data of an earlier daemon has been read. Before that, nothing is kept.
     private(set) var isOpen = false
+    /// Called when it has been read.
+    private var opened: () -> Void = {}
+    /// The ends from before that.
+    private var earlyEnds: [EarlyEnd] = []
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
     private var line = DiskLine()
     /// Applications that no longer own their saved state, which may still be on the disk.
@@ -118,7 +132,14 @@ final class Keeper {
         for kept in state?.drops() ?? [] where self[kept]?.stateSize != nil { drop(kept) }
         state?.writeDrops(dropping)
         takeUpEnds()
+        opened()
+        opened = {}
         doNext()
+    }
+
+    /// Calls `body` once the data of an earlier daemon has been read: at once, or later if the disk is late.
+    func whenOpen(_ body: @escaping () -> Void) {
+        if isOpen { body() } else { opened = body }
     }
 
     /// Adds the ends that the previous daemon had no time to write.
@@ -174,7 +195,7 @@ final class Keeper {
 
     /// Records that an application with this id is registered.
     ///
-    /// - Returns: false if nothing is kept about it because its user has too many.
+    /// - Returns: false if nothing is kept about it because its user has too many, or the disk has not answered.
     func begin(_ kept: KeptID) -> Bool {
         guard isOpen, makeRoom(for: kept) else { return false }
         self[kept]?.runs += 1
@@ -198,12 +219,19 @@ final class Keeper {
 
     /// Records the end of an application.
     ///
-    /// - Parameter isCounted: `begin` has counted it; false: it ended while no daemon ran. Then all that still run
-    ///   must be counted by now.
-    func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool = true) {
-        guard isOpen, makeRoom(for: kept) else { return }
+    /// - Parameter isCounted: `begin` has counted it; false: it ended while no daemon ran, or before the disk had
+    ///   answered. Then all that still run must be counted by now.
+    func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool) {
+        let time = Clock.realMicroseconds
+        if isOpen { return end(kept, ending, isCounted: isCounted, at: time) }
+        guard earlyEnds.count(where: { $0.kept.user == kept.user }) < Self.mostEarlyEnds else { return }
+        earlyEnds.append(EarlyEnd(kept: kept, ending: ending, time: time))
+    }
+
+    private func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool, at time: UInt64) {
+        guard makeRoom(for: kept) else { return }
         let exit = KeptApplication.Exit(
-            time: Clock.realMicroseconds, reason: ending.reason, state: ending.state, status: ending.status)
+            time: time, reason: ending.reason, state: ending.state, status: ending.status)
         self[kept]?.add(exit)
         self[kept]?.wasRunning = false
         let others = (self[kept]?.runs ?? 0) - (isCounted ? 1 : 0)
@@ -229,9 +257,11 @@ final class Keeper {
         write(kept)
     }
 
-    /// All applications that still run are registered again. The others that ran when the previous daemon was killed
-    /// have ended meanwhile.
+    /// All applications that still run are counted. The others that ran when the previous daemon was killed have ended
+    /// meanwhile.
     func settle() {
+        for early in earlyEnds { end(early.kept, early.ending, isCounted: false, at: early.time) }
+        earlyEnds = []
         let now = Clock.realMicroseconds
         for (user, applications) in users {
             for (application, known) in applications {

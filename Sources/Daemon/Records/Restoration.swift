@@ -126,8 +126,9 @@ extension Daemon {
             // An application that was launched, or that could be found by its id before it entered its
             // sandbox, can still be found.
             application.isKnownByID =
-                application.isKept || application.launch != nil || isKnown(process.pid, by: application.id)
-            if let kept = application.kept { _ = keeper?.begin(kept) }
+                application.isToBeKept || application.launch != nil
+                || isKnown(process.pid, by: application.id)
+            if let keeper, let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
             executor.enroll(application, adopting: state.resources(of: number.description).entries)
             processes.store(process)
             return number
@@ -141,7 +142,7 @@ extension Daemon {
     /// Records the end of an application that ended while no daemon was there to see it.
     private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
         guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
-            let id = application.kept
+            let id = application.toBeKept
         else { return }
         let name = Processes.storedName(ProcessID(application.process))
         var status = ExitStatus.unknown
