@@ -55,6 +55,33 @@ extension Daemon {
         return try openKeeper().history(of: KeptID(user: connection.user, application: id))
     }
 
+    func forgetApplication() -> Method {
+        Method(ManagerMethod.forgetApplication, in: [("app_id", "s")]) { [unowned self] call in
+            let id = try call.message.readString()
+            let connection = try caller()
+            try requireUnconfined(connection, call.member)
+            try forget(id, connection, call)
+        }
+    }
+
+    private func forget(
+        _ id: String, _ connection: Connection, _ call: borrowing Call
+    ) throws(MethodError) {
+        guard let id = ApplicationID(id) else { throw .notAnID(id) }
+        let keeper = try openKeeper()
+        let kept = KeptID(user: connection.user, application: id)
+        guard let runs = keeper.runs(of: kept) else {
+            throw MethodError(.noSuchApplication, "Nothing is kept about \(id) of user \(kept.user)")
+        }
+        guard runs == 0 else {
+            throw MethodError(
+                .alreadyRegistered,
+                "An application \(id) is registered: it can be forgotten once it has ended")
+        }
+        try keeper.checkQueue(of: kept.user)
+        keeper.forget(kept, call.deferred())
+    }
+
     private func save(
         _ content: SavedContent, of application: Application, _ call: borrowing Call
     ) throws(MethodError) {

@@ -186,7 +186,7 @@ final class Keeper {
         for job in line.jobs(of: kept.user).reversed() where job.kept == kept {
             switch job.work {
             case .save(let content, _): return content.size
-            case .drop: return 0
+            case .drop, .forget: return 0
             case .record, .load, .open: continue
             }
         }
@@ -276,6 +276,18 @@ final class Keeper {
                 }
             }
         }
+    }
+
+    /// How many applications with this id are registered; nil: nothing is kept about it.
+    func runs(of kept: KeptID) -> Int? { self[kept]?.runs }
+
+    /// Forgets how an application that is not registered has ended, and what it has saved. Answers once this is on the
+    /// disk.
+    func forget(_ kept: KeptID, _ call: PendingCall) {
+        if hasState(kept), dropping.insert(kept).inserted { state?.writeDrops(dropping) }
+        if pendingEnds.remove(of: kept) { state?.writeEnds(pendingEnds) }
+        self[kept] = nil
+        enqueue(kept, .forget(call))
     }
 
     /// The ends of an application, the latest first.
@@ -401,10 +413,12 @@ final class Keeper {
         let (files, kept) = (files, job.kept)
         switch job.work {
         case .record:
-            let bytes = self[kept].map {
-                RecordFile.bytes($0.record(of: kept.application, boot: boot))
-            }
+            let bytes = record(of: kept)
             return { Self.write(bytes, of: kept, files) }
+        case .forget:
+            // An application with this id may have begun meanwhile.
+            let bytes = record(of: kept)
+            return { Self.forget(kept, writing: bytes, files) }
         case .save(let content, _):
             return { Self.save(content, of: kept, files) }
         case .drop:
@@ -418,6 +432,11 @@ final class Keeper {
         case .open:
             return { Self.opened { () throws(KernelFailure) in try files.openState(of: kept) } }
         }
+    }
+
+    /// nil: there is nothing to record.
+    private func record(of kept: KeptID) -> [UInt8]? {
+        self[kept].map { RecordFile.bytes($0.record(of: kept.application, boot: boot)) }
     }
 
     private static func write(_ bytes: [UInt8]?, of kept: KeptID, _ files: KeptFiles) -> Outcome {
@@ -444,6 +463,17 @@ final class Keeper {
             return .saved(size: try files.stateSize(of: kept), failure)
         } catch {
             return .failed(failure ?? error)
+        }
+    }
+
+    private static func forget(_ kept: KeptID, writing bytes: [UInt8]?, _ files: KeptFiles) -> Outcome {
+        let dropped = save(.bytes([]), of: kept, files)
+        guard case .saved(let size, nil) = dropped else { return dropped }
+        do throws(KernelFailure) {
+            try files.write(bytes, of: kept)
+            return dropped
+        } catch {
+            return .saved(size: size, error)
         }
     }
 
@@ -507,7 +537,10 @@ final class Keeper {
         case (.record, _): unwritten.insert(job.kept)
         default: break
         }
-        if let call = job.work.call {
+        if case .forget(let call) = job.work, let failure = outcome.failure {
+            unwritten.insert(job.kept)
+            call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
+        } else if let call = job.work.call {
             answer(call, outcome)
             if case .load(_, let answered) = job.work { answered() }
         } else {
