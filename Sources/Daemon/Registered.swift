@@ -15,7 +15,7 @@ final class Registered {
     let unit: String
     /// Whether its history and saved state are to be kept under its id.
     let isToBeKept: Bool
-    /// Whether they are: the disk has answered, and its user has not too many.
+    /// Whether they are: the disk has answered, and there are not too many.
     var isKept = false
     /// Whether others can find it by its id: a sandboxed process chooses its own name.
     var isKnownByID = true

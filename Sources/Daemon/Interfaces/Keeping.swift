@@ -119,7 +119,7 @@ extension Daemon {
             throw MethodError(
                 .accessDenied,
                 "Nothing is saved under the id \(application.id): its process runs in a sandbox with another id, "
-                    + "or its user has saved the state of too many applications")
+                    + "or too many applications of its user, or of all users, have saved their state")
         }
         return (keeper, kept)
     }

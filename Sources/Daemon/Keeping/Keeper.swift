@@ -47,6 +47,10 @@ final class Keeper {
     /// The most application ids of one user for which data is kept. A desktop has a few hundred desktop
     /// entries.
     private static let mostPerUser = 512
+    /// The most of all users together. Anybody may get a range of user ids (subuid(5)).
+    private static let mostOfAllUsers = 8_192
+    /// The number that each user may have nevertheless.
+    private static let leastPerUser = 64
     /// The most calls of one user that wait for the disk, ...
     private static let mostWaiting = 32
     /// ... and the most bytes that the daemon holds for them.
@@ -78,6 +82,8 @@ final class Keeper {
     /// The ends from before that.
     private var earlyEnds: [EarlyEnd] = []
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
+    /// The number of application ids of all users.
+    private var count = 0
     private var line = DiskLine()
     /// Applications that no longer own their saved state, which may still be on the disk.
     private var dropping: Set<KeptID> = []
@@ -158,8 +164,11 @@ final class Keeper {
     private subscript(kept: KeptID) -> KeptApplication? {
         get { users[kept.user]?[kept.application] }
         set {
+            let before = users[kept.user]?.count ?? 0
             users[kept.user, default: [:]][kept.application] = newValue
-            if users[kept.user]?.isEmpty == true { users[kept.user] = nil }
+            let after = users[kept.user]?.count ?? 0
+            count += after - before
+            if after == 0 { users[kept.user] = nil }
         }
     }
 
@@ -195,7 +204,7 @@ final class Keeper {
 
     /// Records that an application with this id is registered.
     ///
-    /// - Returns: false if nothing is kept about it because its user has too many, or the disk has not answered.
+    /// - Returns: false if nothing is kept about it because there are too many, or the disk has not answered.
     func begin(_ kept: KeptID) -> Bool {
         guard isOpen, makeRoom(for: kept) else { return false }
         self[kept]?.runs += 1
@@ -293,19 +302,30 @@ final class Keeper {
     /// The ends of an application, the latest first.
     func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
 
-    /// Ensures that there is an entry for it, if necessary in place of the entry that was used longest ago.
+    /// Ensures that there is an entry for it, if necessary in place of the entry that was used longest ago: one of its
+    /// user, or of the user who has the most.
     private func makeRoom(for kept: KeptID) -> Bool {
         if self[kept] != nil { return true }
-        let present = users[kept.user] ?? [:]
-        if present.count >= Self.mostPerUser {
-            let busy = Set(line.jobs(of: kept.user).map(\.kept.application))
-            let idle = present.filter { $0.value.isIdle && !busy.contains($0.key) }
-            guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
-            let forgotten = KeptID(user: kept.user, application: oldest)
-            self[forgotten] = nil
-            write(forgotten)
+        let own = users[kept.user]?.count ?? 0
+        if own >= Self.mostPerUser {
+            guard forgetOldest(of: kept.user) else { return false }
+        } else if count >= Self.mostOfAllUsers,
+            let largest = users.max(by: { $0.value.count < $1.value.count })?.key
+        {
+            guard forgetOldest(of: largest) || own < Self.leastPerUser else { return false }
         }
         self[kept] = KeptApplication(usedAt: Clock.realMicroseconds)
+        return true
+    }
+
+    /// Forgets the entry of a user that was used longest ago; false: none may be forgotten.
+    private func forgetOldest(of user: UInt32) -> Bool {
+        let busy = Set(line.jobs(of: user).map(\.kept.application))
+        let idle = (users[user] ?? [:]).filter { $0.value.isIdle && !busy.contains($0.key) }
+        guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
+        let forgotten = KeptID(user: user, application: oldest)
+        self[forgotten] = nil
+        write(forgotten)
         return true
     }
 
@@ -320,7 +340,8 @@ final class Keeper {
         guard makeRoom(for: kept) else {
             throw MethodError(
                 .limitsExceeded,
-                "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
+                "More than \(Self.mostPerUser) applications of user \(kept.user), or \(Self.mostOfAllUsers) of "
+                    + "all users, would have state saved")
         }
         var sizes = sizes(of: kept.user)
         // A user who exceeds the limit because it was lowered may still replace state by smaller state.
