@@ -136,7 +136,7 @@ struct HistoryTests {
     }
 
     @Test(
-        "applications that are registered, and ends that happen, before the disk answers are kept once it has",
+        "registrations and ends from before the disk has answered are kept once it has",
         .enabled(if: SavedStateTests.canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
     func lateDisk() throws {
         let daemon = try TestDaemon(keeps: true)
