@@ -17,6 +17,7 @@ public enum ManagerMethod: String, MethodName {
     case reloadConfig = "ReloadConfig"
     case toggleFocused = "ToggleFocused"
     case getHistory = "GetHistory"
+    case forgetApplication = "ForgetApplication"
     case registerAgent = "RegisterAgent"
 
     public static var interface: String { BusNames.manager }

@@ -291,7 +291,7 @@ public final class Daemon {
             lookAgain(at: restored)
             for session in machine.sessionsOfConcern { sessions.attend(to: session) }
         }
-        keeper?.settle()
+        keeper?.whenOpen { [unowned self] in keepAll() }
         configurePressure()
         watchTime()
         try serviceManager.beginWatchdog(on: loop)
@@ -300,6 +300,15 @@ public final class Daemon {
             // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
+    }
+
+    /// The disk has answered: from now on, the history and saved state of all applications that run are kept.
+    private func keepAll() {
+        guard let keeper else { return }
+        for application in table.all.sorted(by: { $0.number < $1.number }) where !application.isKept {
+            if let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
+        }
+        keeper.settle()
     }
 
     /// A killed daemon keeps the name for as long as one of its threads waits in the kernel, for example for the FUSE

@@ -81,7 +81,8 @@ final class Executor {
         // the two.
         for case .removed(let number, _) in effects { records.leave(number) }
         for case .ended(let number, let ending) in effects {
-            if let kept = table[number]?.kept { keeper?.end(kept, ending) }
+            guard let application = table[number], let kept = application.toBeKept else { continue }
+            keeper?.end(kept, ending, isCounted: application.isKept)
         }
         written()
         for effect in effects {

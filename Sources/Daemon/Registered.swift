@@ -13,8 +13,10 @@ final class Registered {
     /// logind's session and systemd's unit of the process at registration; empty if there is none.
     let session: String
     let unit: String
-    /// Whether its history and saved state are kept under its id.
-    let isKept: Bool
+    /// Whether its history and saved state are to be kept under its id.
+    let isToBeKept: Bool
+    /// Whether they are: the disk has answered, and there are not too many.
+    var isKept = false
     /// Whether others can find it by its id: a sandboxed process chooses its own name.
     var isKnownByID = true
     private(set) var launchOptions: [(String, Variant)]
@@ -35,13 +37,15 @@ final class Registered {
 
     let path: String
     /// The id under which it is kept; nil: it is not.
-    var kept: KeptID? { isKept ? KeptID(user: user, application: id) : nil }
+    var kept: KeptID? { isKept ? toBeKept : nil }
+    /// The id under which it is to be kept.
+    var toBeKept: KeptID? { isToBeKept ? KeptID(user: user, application: id) : nil }
     /// As the D-Bus API writes it.
     var pid: UInt32 { UInt32(process.pid) }
 
     init(
         _ number: ApplicationNumber, id: ApplicationID, process: ProcessIdentity, user: UInt32,
-        session: String, unit: String, isKept: Bool, launchOptions: [(String, Variant)],
+        session: String, unit: String, isToBeKept: Bool, launchOptions: [(String, Variant)],
         launch: Launch? = nil, suspender: Suspender
     ) {
         self.number = number
@@ -50,7 +54,7 @@ final class Registered {
         self.user = user
         self.session = session
         self.unit = unit
-        self.isKept = isKept
+        self.isToBeKept = isToBeKept
         self.launchOptions = LaunchOptions.sendable(launchOptions)
         launchOptionBytes = LaunchOptions.keptBytes(of: self.launchOptions)
         self.launch = launch
@@ -114,7 +118,7 @@ extension Registered {
     /// (`Holding`).
     var recorded: [Record.Line] {
         var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
-        if isKept { lines.append(Record.Line("kept", "1")) }
+        if isToBeKept { lines.append(Record.Line("kept", "1")) }
         if let launch {
             lines.append(Record.Line("session-agent", launch.agent ?? "", String(launch.number)))
         }
@@ -141,7 +145,7 @@ extension Registered {
             ApplicationNumber(try record.require("number") { $0.number() }),
             id: try record.require("id") { $0.text().flatMap(ApplicationID.init) }, process: process,
             user: user, session: try record.optional("logind-session") { $0.text() } ?? "",
-            unit: try record.optional("unit") { $0.text() } ?? "", isKept: record["kept"] != nil,
+            unit: try record.optional("unit") { $0.text() } ?? "", isToBeKept: record["kept"] != nil,
             launchOptions: options,
             launch: try record.optional("session-agent") { fields in
                 guard let agent = fields.text(), let number: UInt64 = fields.number() else { return nil }

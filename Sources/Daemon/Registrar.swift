@@ -177,9 +177,10 @@ extension Daemon {
                 let registered = Registered(
                     new, id: id, process: identity, user: user,
                     session: (hasPlace ? Login.session(ofProcess: identity.pid) : nil) ?? "",
-                    unit: (hasPlace ? Login.unit(ofProcess: identity.pid) : nil) ?? "", isKept: run.isKept,
-                    launchOptions: run.options, launch: launch,
+                    unit: (hasPlace ? Login.unit(ofProcess: identity.pid) : nil) ?? "",
+                    isToBeKept: kept != nil, launchOptions: run.options, launch: launch,
                     suspender: stops.suspender(identity, user))
+                registered.isKept = run.isKept
                 registered.isKnownByID = isKnownByID
                 executor.enroll(registered)
             } _: { answer in

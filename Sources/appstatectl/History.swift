@@ -36,6 +36,20 @@ struct History: ParsableCommand {
     }
 }
 
+struct Forget: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Delete what one of your applications has saved, and how its runs ended.")
+
+    @OptionGroup var bus: BusOptions
+    @Argument(help: "The application's id; it must not be running.") var id: String
+
+    func validate() throws { try refuseNoID(id) }
+
+    func run() throws {
+        try bus.connect().call(ManagerMethod.forgetApplication) { try $0.append(id) }
+    }
+}
+
 extension Client {
     /// An entry of `GetHistory`.
     struct End {

@@ -249,11 +249,13 @@ struct BadApplicationCallTests {
                 }
             }
         }
-        try stage.refuses(.notSupported, "GetHistory without STATE_DIRECTORY") {
-            try stage.client.manager("GetHistory") { try $0.append("org.example.Editor") }
-        }
-        try stage.refuses(.invalidArgs, "GetHistory of no id") {
-            try stage.client.manager("GetHistory") { try $0.append("org/example") }
+        for member in ["GetHistory", "ForgetApplication"] {
+            try stage.refuses(.notSupported, "\(member) without STATE_DIRECTORY") {
+                try stage.client.manager(member) { try $0.append("org.example.Editor") }
+            }
+            try stage.refuses(.invalidArgs, "\(member) of no id") {
+                try stage.client.manager(member) { try $0.append("org/example") }
+            }
         }
         try stage.refuses(.invalidArgs, "RegisterAgent of no session") {
             try stage.client.manager("RegisterAgent") { try $0.append("c1") }

@@ -200,7 +200,8 @@ struct BadOptionTests {
                 try stage.client.manager("RegisterProcess", body)
             }
         }
-        for member in ["GetApplicationByPID", "Launch", "GetHistory", "RegisterAgent"] {
+        let members = ["GetApplicationByPID", "Launch", "GetHistory", "ForgetApplication", "RegisterAgent"]
+        for member in members {
             try stage.refuses(.invalidArgs, member) { try stage.client.manager(member) }
         }
         try stage.refuses(.invalidArgs, "ListApplications with one too many") {

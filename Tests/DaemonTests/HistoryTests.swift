@@ -135,6 +135,43 @@ struct HistoryTests {
         try client.wait("the third end") { try history(Client(daemon.bus)).count == 3 }
     }
 
+    @Test(
+        "registrations and ends from before the disk has answered are kept once it has",
+        .enabled(if: SavedStateTests.canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
+    func lateDisk() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let disk = try SavedStateTests.Disk(ext4: daemon.stateDirectory)
+        let earlier = try App(daemon.bus)
+        let gone = try App(daemon.bus)
+        let earlierPath = try earlier.register("org.example.Earlier")
+        _ = try gone.register("org.example.Gone")
+        // Both registrations are on the disk once this is.
+        try earlier.application(earlierPath, "SaveState ay:earlier")
+        try daemon.end(SIGKILL)
+        gone.process.kill(SIGKILL)
+        _ = try gone.process.waitForExit()
+        // The next daemon begins with the removal of a draft, which a frozen disk holds back.
+        try WholeFile.write("", to: "\(daemon.stateDirectory)/applications/\(getuid())/.new")
+        try disk.freeze()
+        defer { try? disk.thaw() }
+        try daemon.start()
+        let client = try daemon.subscriber()
+        try end(daemon, client, SIGKILL)
+        let app = try App(daemon.bus)
+        let path = try app.register(Self.id)
+        let failed = ErrorName.failed.rawValue
+        #expect(errorName { try app.application(path, "SaveState ay:text") } == failed)
+        #expect(errorName { _ = try history(client) } == failed)
+        try disk.thaw()
+        try client.wait("the disk") { errorName { _ = try history(client) } != failed }
+        try app.application(path, "SaveState ay:text")
+        #expect(try app.application(path, "LoadState") == "text")
+        #expect(try earlier.application(earlierPath, "LoadState") == "earlier")
+        #expect(try history(client) == ["killed background 9"])
+        let ends = try history(client, "org.example.Gone")
+        #expect(ends.map { $0.split(separator: " ").first } == ["unknown"])
+    }
+
     @Test("an application that ran in an earlier boot has the exit reason rebooted")
     func rebooted() throws {
         let daemon = try TestDaemon(keeps: true)

@@ -161,6 +161,35 @@ struct SavedStateTests {
         withExtendedLifetime(first) {}
     }
 
+    @Test(
+        "a force quit that the next daemon finds leaves the state that another of the same id has saved",
+        arguments: [0, 1])
+    func twoProcessesAfterRestart(_ first: Int) throws {
+        let daemon = try TestDaemon(keeps: true)
+        let apps = try (0..<2).map { _ in try launch(daemon) }
+        let (gone, living) = (apps[first], apps[1 - first])
+        try living.app.application(living.path, "SaveState ay:text")
+        try daemon.end(SIGKILL)
+        // As if it had been killed between the request and the end.
+        try daemon.rewrite(gone.path) {
+            $0.hasPrefix("number=") ? $0 + "\ntermination=0 0 0 force-quit 1" : $0
+        }
+        gone.app.process.kill(SIGKILL)
+        _ = try gone.app.process.waitForExit()
+        try daemon.start()
+        #expect(try living.app.application(living.path, "LoadState") == "text")
+        // The end is on the disk although the other process goes on.
+        let record = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
+        #expect(
+            try eventually { try String(contentsOfFile: record, encoding: .utf8).contains("force-quit") })
+        // The end of the last one counts.
+        let client = try daemon.subscriber()
+        try client.terminate(living.path, force: true)
+        try client.waitForRemoval(of: living.path)
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "")
+    }
+
     @Test("a force quit drops the state, and so does a crash of the launch that was to restore it")
     func dropped() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -275,6 +304,57 @@ struct SavedStateTests {
                 errorName { try app.application(path, call) } == ErrorName.notSupported.rawValue, "\(call)")
         }
         #expect(try options(client, path) == [:])
+    }
+
+    // MARK: Forgetting
+
+    private func forget(_ client: Client) throws {
+        try client.manager("ForgetApplication") { try $0.append(Self.id) }
+    }
+
+    @Test("the next launch of an application that was forgotten is the first, and no file of it is left")
+    func forgotten() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let unknown = ErrorName.noSuchApplication.rawValue
+        #expect(errorName { try forget(client) } == unknown)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:text")
+        #expect(errorName { try forget(client) } == ErrorName.alreadyRegistered.rawValue)
+        #expect(try app.application(path, "LoadState") == "text")
+        app.process.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+        try forget(client)
+        let files = try FileManager.default.subpathsOfDirectory(atPath: daemon.stateDirectory)
+        #expect(!files.contains { $0.hasSuffix(Self.id) }, "\(files)")
+        #expect(errorName { try forget(client) } == unknown)
+        let (next, nextPath) = try launch(daemon)
+        #expect(try options(client, nextPath) == ["first-launch": .bool(true)])
+        #expect(try next.application(nextPath, "LoadState") == "")
+        // It is kept as any other.
+        try next.application(nextPath, "SaveState ay:again")
+        next.process.kill(SIGKILL)
+        try client.waitForRemoval(of: nextPath)
+        let (last, lastPath) = try launch(daemon)
+        #expect(try last.application(lastPath, "LoadState") == "again")
+    }
+
+    @Test(
+        "nobody forgets another user's application",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func forgottenByOthers() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:secret")
+        app.process.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+        let other = try App(daemon.bus, uid: App.nobody)
+        #expect(
+            errorName { try other.manager("ForgetApplication s:\(Self.id)") }
+                == ErrorName.noSuchApplication.rawValue)
+        let (next, nextPath) = try launch(daemon)
+        #expect(try next.application(nextPath, "LoadState") == "secret")
     }
 
     // MARK: Disks
@@ -464,6 +544,38 @@ struct SavedStateTests {
         #expect(try next.application(nextPath, "LoadState") == "new")
     }
 
+    @Test(
+        "an application that begins before its id is forgotten on the disk is kept",
+        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
+    func forgottenLater() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        let disk = try Disk(ext4: daemon.stateDirectory)
+        let (app, path) = try launch(daemon)
+        try app.application(path, "SaveState ay:old")
+        let (other, otherPath) = try launch(daemon, "org.example.Other")
+        try disk.freeze()
+        defer { try? disk.thaw() }
+        // Whatever comes after this waits in the daemon.
+        _ = try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")
+        try other.settle()
+        app.process.kill(SIGKILL)
+        try client.waitForRemoval(of: path)
+        let call = try other.begin("\(BusNames.root) \(BusNames.manager) ForgetApplication s:\(Self.id)")
+        try other.settle()
+        let (next, nextPath) = try launch(daemon)
+        #expect(try options(client, nextPath) == ["first-launch": .bool(true)])
+        #expect(other.answer(to: call) == nil)
+        try disk.thaw()
+        try client.wait("the answer") { other.answer(to: call) != nil }
+        #expect(other.answer(to: call)?.hasPrefix("ok") == true)
+        #expect(try next.application(nextPath, "LoadState") == "")
+        try next.application(nextPath, "SaveState ay:new")
+        #expect(try next.application(nextPath, "LoadState") == "new")
+        // Its record is on the disk.
+        #expect(access("\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)", F_OK) == 0)
+    }
+
     // MARK: Others
 
     @Test(
@@ -483,8 +595,10 @@ struct SavedStateTests {
             #expect(
                 errorName { try inside.application(own, call) } == ErrorName.accessDenied.rawValue, "\(call)")
         }
-        #expect(
-            errorName { try inside.manager("GetHistory s:\(Self.id)") } == ErrorName.accessDenied.rawValue)
+        for member in ["GetHistory", "ForgetApplication"] {
+            #expect(
+                errorName { try inside.manager("\(member) s:\(Self.id)") } == ErrorName.accessDenied.rawValue)
+        }
         #expect(try options(client, own) == [:])
         // Its end does not count as the other application's end.
         try client.terminate(own, force: true)

@@ -105,6 +105,22 @@ struct CommandTests {
         #expect(try child.waitForExit() == .signalled(SIGKILL))
     }
 
+    @Test("forget deletes what is kept about an application that has ended")
+    func forget() throws {
+        let stage = try Stage(keeps: true)
+        let id = "org.example.Editor"
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", id, "\(child.pid)")
+        let early = try stage.run("forget", id)
+        #expect(early.status == .exited(1) && early.errors.contains("is registered"))
+        child.kill(SIGKILL)
+        _ = try child.waitForExit()
+        #expect(try eventually { try stage.run("history", id).output.contains("background") })
+        #expect(try stage.run("forget", id).status == .exited(0))
+        #expect(try stage.run("history", id).errors.contains("No end of \(id) is recorded"))
+        #expect(try stage.run("forget", id).status == .exited(3))
+    }
+
     @Test(
         "reload says how many lines of the configuration are invalid",
         .enabled(if: getuid() == 0, "needs root"))
@@ -409,6 +425,7 @@ struct CommandTests {
         let refused = try stage.run("register", "org/example", "\(getpid())")
         #expect(refused.status == .exited(64) && refused.errors.contains("\"org/example\" is no app"))
         #expect(try stage.run("history", "bad id").status == .exited(64))
+        #expect(try stage.run("forget", "bad id").status == .exited(64))
         #expect(try stage.run("suspend").status == .exited(64))
         #expect(try stage.run("nonsense", "--nothing").status == .exited(64))
         let register = ["register", "org.example.A", "\(getpid())"]
@@ -699,21 +716,24 @@ private final class Stage {
         PrivateBus.isAvailable && Programs.inPath("gdbus") != nil
         && Programs.built("appstated") != nil && Programs.built("appstatectl") != nil
 
-    init() throws {
+    /// - Parameter keeps: the daemon keeps history and saved state.
+    init(keeps: Bool = false) throws {
         bus = try PrivateBus.forDaemon()
         let configuration = bus.directory + "/appstated.conf"
         // Other programs on this machine must not cause reclaims: no source, no pressure.
         try "[Pressure]\nSource=/none".write(toFile: configuration, atomically: true, encoding: .utf8)
-        daemon = try Self.startDaemon(on: bus)
+        daemon = try Self.startDaemon(on: bus, keeps: keeps)
     }
 
     /// Starts the next daemon, once the first has ended.
     func startDaemon() throws -> Child { try Self.startDaemon(on: bus) }
 
-    private static func startDaemon(on bus: PrivateBus) throws -> Child {
+    private static func startDaemon(on bus: PrivateBus, keeps: Bool = false) throws -> Child {
+        let directory = bus.directory + "/state"
+        if keeps { mkdir(directory, 0o700) }
         let daemon = try Child(
             Programs.built("appstated") ?? "appstated", ["--config", bus.directory + "/appstated.conf"],
-            environment: bus.environment)
+            environment: bus.environment.merging(["STATE_DIRECTORY": keeps ? directory : nil]) { $1 })
         let ready = try Child(
             "gdbus", ["wait", "--address", bus.address, "--timeout", "300", "org.appstate1"])
         try #require(try ready.waitForExit() == .exited(0))

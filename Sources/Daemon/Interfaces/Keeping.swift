@@ -52,8 +52,34 @@ extension Daemon {
         of id: String, _ connection: Connection
     ) throws(MethodError) -> [KeptApplication.Exit] {
         guard let id = ApplicationID(id) else { throw .notAnID(id) }
-        guard let keeper else { throw Self.nothingIsKept }
-        return keeper.history(of: KeptID(user: connection.user, application: id))
+        return try openKeeper().history(of: KeptID(user: connection.user, application: id))
+    }
+
+    func forgetApplication() -> Method {
+        Method(ManagerMethod.forgetApplication, in: [("app_id", "s")]) { [unowned self] call in
+            let id = try call.message.readString()
+            let connection = try caller()
+            try requireUnconfined(connection, call.member)
+            try forget(id, connection, call)
+        }
+    }
+
+    private func forget(
+        _ id: String, _ connection: Connection, _ call: borrowing Call
+    ) throws(MethodError) {
+        guard let id = ApplicationID(id) else { throw .notAnID(id) }
+        let keeper = try openKeeper()
+        let kept = KeptID(user: connection.user, application: id)
+        guard let runs = keeper.runs(of: kept) else {
+            throw MethodError(.noSuchApplication, "Nothing is kept about \(id) of user \(kept.user)")
+        }
+        guard runs == 0 else {
+            throw MethodError(
+                .alreadyRegistered,
+                "An application \(id) is registered: it can be forgotten once it has ended")
+        }
+        try keeper.checkQueue(of: kept.user)
+        keeper.forget(kept, call.deferred())
     }
 
     private func save(
@@ -78,17 +104,22 @@ extension Daemon {
         keeper.load(kept, call.deferred()) { [unread] in unread.sentAnswer(of: size, to: connection) }
     }
 
-    private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
+    private func openKeeper() throws(MethodError) -> Keeper {
         guard let keeper else { throw Self.nothingIsKept }
         guard keeper.isOpen else {
             throw .failed(
                 "The disk has not answered since appstated was started: nothing is kept until it does")
         }
+        return keeper
+    }
+
+    private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
+        let keeper = try openKeeper()
         guard let kept = table[application.number]?.kept else {
             throw MethodError(
                 .accessDenied,
                 "Nothing is saved under the id \(application.id): its process runs in a sandbox with another id, "
-                    + "or its user has saved the state of too many applications")
+                    + "or too many applications of its user, or of all users, have saved their state")
         }
         return (keeper, kept)
     }

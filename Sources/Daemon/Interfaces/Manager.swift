@@ -77,7 +77,7 @@ extension Daemon {
                         try $0.append(isSuspended(number))
                     }
                 },
-                getHistory(),
+                getHistory(), forgetApplication(),
             ] + launchingMethods(),
             properties: [
                 property(.version, "s", .const) { try $0.append(Product.version) },

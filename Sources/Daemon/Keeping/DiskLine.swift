@@ -12,11 +12,13 @@ struct DiskLine {
         case load(PendingCall, answered: () -> Void)
         case open(PendingCall)
         case drop
+        /// Drops the saved state, and then does what `record` does.
+        case forget(PendingCall)
 
         /// The call that waits for the work.
         var call: PendingCall? {
             switch self {
-            case .save(_, let call), .load(let call, _), .open(let call): call
+            case .save(_, let call), .load(let call, _), .open(let call), .forget(let call): call
             case .record, .drop: nil
             }
         }
@@ -27,7 +29,12 @@ struct DiskLine {
         }
 
         fileprivate var isRecord: Bool { if case .record = self { true } else { false } }
-        fileprivate var isDrop: Bool { if case .drop = self { true } else { false } }
+        fileprivate var isDrop: Bool {
+            switch self {
+            case .drop, .forget: true
+            case .record, .save, .load, .open: false
+            }
+        }
         fileprivate var isSave: Bool { if case .save = self { true } else { false } }
     }
 
@@ -67,7 +74,7 @@ struct DiskLine {
     mutating func add(_ job: Job) {
         let user = job.kept.user
         if job.work.isRecord, !records.insert(job.kept).inserted { return }
-        if job.work.isDrop,
+        if case .drop = job.work,
             queues[user]?.last(where: { $0.kept == job.kept && !$0.work.isRecord })?.work.isDrop == true
         {
             return

@@ -15,6 +15,13 @@ final class Keeper {
         init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor }
     }
 
+    private struct EarlyEnd {
+        let kept: KeptID
+        let ending: Ending
+        /// CLOCK_REALTIME, microseconds.
+        let time: UInt64
+    }
+
     private enum Outcome: Sendable {
         case found(KeptFiles.Found)
         case recorded(KernelFailure?)
@@ -40,10 +47,17 @@ final class Keeper {
     /// The most application ids of one user for which data is kept. A desktop has a few hundred desktop
     /// entries.
     private static let mostPerUser = 512
+    /// The most of all users together. Anybody may get a range of user ids (subuid(5)).
+    private static let mostOfAllUsers = 8_192
+    /// The number that each user may have nevertheless.
+    private static let leastPerUser = 64
     /// The most calls of one user that wait for the disk, ...
     private static let mostWaiting = 32
     /// ... and the most bytes that the daemon holds for them.
     private static let mostHeldBytes = 4 << 20
+    /// The most ends of one user that wait for a disk that has not answered yet. About any further end, the daemon will
+    /// know at most that it has happened.
+    private static let mostEarlyEnds = 64
     /// How long the startup and an orderly shutdown wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
     /// The pause between two attempts after a failed write. In microseconds.
@@ -63,7 +77,13 @@ final class Keeper {
     private var isEnding = false
     /// Whether the data of an earlier daemon has been read. Before that, nothing is kept.
     private(set) var isOpen = false
+    /// Called when it has been read.
+    private var opened: () -> Void = {}
+    /// The ends from before that.
+    private var earlyEnds: [EarlyEnd] = []
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
+    /// The number of application ids of all users.
+    private var count = 0
     private var line = DiskLine()
     /// Applications that no longer own their saved state, which may still be on the disk.
     private var dropping: Set<KeptID> = []
@@ -118,7 +138,14 @@ final class Keeper {
         for kept in state?.drops() ?? [] where self[kept]?.stateSize != nil { drop(kept) }
         state?.writeDrops(dropping)
         takeUpEnds()
+        opened()
+        opened = {}
         doNext()
+    }
+
+    /// Calls `body` once the data of an earlier daemon has been read: at once, or later if the disk is late.
+    func whenOpen(_ body: @escaping () -> Void) {
+        if isOpen { body() } else { opened = body }
     }
 
     /// Adds the ends that the previous daemon had no time to write.
@@ -137,8 +164,11 @@ final class Keeper {
     private subscript(kept: KeptID) -> KeptApplication? {
         get { users[kept.user]?[kept.application] }
         set {
+            let before = users[kept.user]?.count ?? 0
             users[kept.user, default: [:]][kept.application] = newValue
-            if users[kept.user]?.isEmpty == true { users[kept.user] = nil }
+            let after = users[kept.user]?.count ?? 0
+            count += after - before
+            if after == 0 { users[kept.user] = nil }
         }
     }
 
@@ -165,7 +195,7 @@ final class Keeper {
         for job in line.jobs(of: kept.user).reversed() where job.kept == kept {
             switch job.work {
             case .save(let content, _): return content.size
-            case .drop: return 0
+            case .drop, .forget: return 0
             case .record, .load, .open: continue
             }
         }
@@ -174,7 +204,7 @@ final class Keeper {
 
     /// Records that an application with this id is registered.
     ///
-    /// - Returns: false if nothing is kept about it because its user has too many.
+    /// - Returns: false if nothing is kept about it because there are too many, or the disk has not answered.
     func begin(_ kept: KeptID) -> Bool {
         guard isOpen, makeRoom(for: kept) else { return false }
         self[kept]?.runs += 1
@@ -196,24 +226,35 @@ final class Keeper {
         }
     }
 
-    /// Records the end of an application that `begin` has taken, or that an earlier daemon had.
-    func end(_ kept: KeptID, _ ending: Ending) {
-        guard isOpen, makeRoom(for: kept) else { return }
+    /// Records the end of an application.
+    ///
+    /// - Parameter isCounted: `begin` has counted it; false: it ended while no daemon ran, or before the disk had
+    ///   answered. Then all that still run must be counted by now.
+    func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool) {
+        let time = Clock.realMicroseconds
+        if isOpen { return end(kept, ending, isCounted: isCounted, at: time) }
+        guard earlyEnds.count(where: { $0.kept.user == kept.user }) < Self.mostEarlyEnds else { return }
+        earlyEnds.append(EarlyEnd(kept: kept, ending: ending, time: time))
+    }
+
+    private func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool, at time: UInt64) {
+        guard makeRoom(for: kept) else { return }
         let exit = KeptApplication.Exit(
-            time: Clock.realMicroseconds, reason: ending.reason, state: ending.state, status: ending.status)
+            time: time, reason: ending.reason, state: ending.state, status: ending.status)
         self[kept]?.add(exit)
         self[kept]?.wasRunning = false
-        let runs = self[kept]?.runs ?? 0
-        if pendingEnds.add(PendingEnds.End(exit: exit, isLast: runs <= 1), of: kept) {
+        let others = (self[kept]?.runs ?? 0) - (isCounted ? 1 : 0)
+        let isLast = others <= 0
+        if pendingEnds.add(PendingEnds.End(exit: exit, isLast: isLast), of: kept) {
             state?.writeEnds(pendingEnds)
         }
         // If another process has the same id, the saved state belongs to that process. The removal comes
         // first: a launch whose options do not say how the last run ended must not find that run's state
         // either.
-        if ending.dropsSavedState, runs <= 1, hasState(kept) { drop(kept) }
+        if ending.dropsSavedState, isLast, hasState(kept) { drop(kept) }
         // The end of the last one is written down when it leaves. If a record said both that it has ended and that it
         // runs, the next daemon would count the end twice.
-        if runs != 1 { write(kept) }
+        if !isCounted || others != 0 { write(kept) }
     }
 
     /// An application that `begin` has counted was unregistered.
@@ -225,9 +266,11 @@ final class Keeper {
         write(kept)
     }
 
-    /// All applications that still run are registered again. The others that ran when the previous daemon was killed
-    /// have ended meanwhile.
+    /// All applications that still run are counted. The others that ran when the previous daemon was killed have ended
+    /// meanwhile.
     func settle() {
+        for early in earlyEnds { end(early.kept, early.ending, isCounted: false, at: early.time) }
+        earlyEnds = []
         let now = Clock.realMicroseconds
         for (user, applications) in users {
             for (application, known) in applications {
@@ -244,22 +287,45 @@ final class Keeper {
         }
     }
 
+    /// How many applications with this id are registered; nil: nothing is kept about it.
+    func runs(of kept: KeptID) -> Int? { self[kept]?.runs }
+
+    /// Forgets how an application that is not registered has ended, and what it has saved. Answers once this is on the
+    /// disk.
+    func forget(_ kept: KeptID, _ call: PendingCall) {
+        if hasState(kept), dropping.insert(kept).inserted { state?.writeDrops(dropping) }
+        if pendingEnds.remove(of: kept) { state?.writeEnds(pendingEnds) }
+        self[kept] = nil
+        enqueue(kept, .forget(call))
+    }
+
     /// The ends of an application, the latest first.
     func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
 
-    /// Ensures that there is an entry for it, if necessary in place of the entry that was used longest ago.
+    /// Ensures that there is an entry for it, if necessary in place of the entry that was used longest ago: one of its
+    /// user, or of the user who has the most.
     private func makeRoom(for kept: KeptID) -> Bool {
         if self[kept] != nil { return true }
-        let present = users[kept.user] ?? [:]
-        if present.count >= Self.mostPerUser {
-            let busy = Set(line.jobs(of: kept.user).map(\.kept.application))
-            let idle = present.filter { $0.value.isIdle && !busy.contains($0.key) }
-            guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
-            let forgotten = KeptID(user: kept.user, application: oldest)
-            self[forgotten] = nil
-            write(forgotten)
+        let own = users[kept.user]?.count ?? 0
+        if own >= Self.mostPerUser {
+            guard forgetOldest(of: kept.user) else { return false }
+        } else if count >= Self.mostOfAllUsers,
+            let largest = users.max(by: { $0.value.count < $1.value.count })?.key
+        {
+            guard forgetOldest(of: largest) || own < Self.leastPerUser else { return false }
         }
         self[kept] = KeptApplication(usedAt: Clock.realMicroseconds)
+        return true
+    }
+
+    /// Forgets the entry of a user that was used longest ago; false: none may be forgotten.
+    private func forgetOldest(of user: UInt32) -> Bool {
+        let busy = Set(line.jobs(of: user).map(\.kept.application))
+        let idle = (users[user] ?? [:]).filter { $0.value.isIdle && !busy.contains($0.key) }
+        guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
+        let forgotten = KeptID(user: user, application: oldest)
+        self[forgotten] = nil
+        write(forgotten)
         return true
     }
 
@@ -274,7 +340,8 @@ final class Keeper {
         guard makeRoom(for: kept) else {
             throw MethodError(
                 .limitsExceeded,
-                "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
+                "More than \(Self.mostPerUser) applications of user \(kept.user), or \(Self.mostOfAllUsers) of "
+                    + "all users, would have state saved")
         }
         var sizes = sizes(of: kept.user)
         // A user who exceeds the limit because it was lowered may still replace state by smaller state.
@@ -367,10 +434,12 @@ final class Keeper {
         let (files, kept) = (files, job.kept)
         switch job.work {
         case .record:
-            let bytes = self[kept].map {
-                RecordFile.bytes($0.record(of: kept.application, boot: boot))
-            }
+            let bytes = record(of: kept)
             return { Self.write(bytes, of: kept, files) }
+        case .forget:
+            // An application with this id may have begun meanwhile.
+            let bytes = record(of: kept)
+            return { Self.forget(kept, writing: bytes, files) }
         case .save(let content, _):
             return { Self.save(content, of: kept, files) }
         case .drop:
@@ -384,6 +453,11 @@ final class Keeper {
         case .open:
             return { Self.opened { () throws(KernelFailure) in try files.openState(of: kept) } }
         }
+    }
+
+    /// nil: there is nothing to record.
+    private func record(of kept: KeptID) -> [UInt8]? {
+        self[kept].map { RecordFile.bytes($0.record(of: kept.application, boot: boot)) }
     }
 
     private static func write(_ bytes: [UInt8]?, of kept: KeptID, _ files: KeptFiles) -> Outcome {
@@ -410,6 +484,17 @@ final class Keeper {
             return .saved(size: try files.stateSize(of: kept), failure)
         } catch {
             return .failed(failure ?? error)
+        }
+    }
+
+    private static func forget(_ kept: KeptID, writing bytes: [UInt8]?, _ files: KeptFiles) -> Outcome {
+        let dropped = save(.bytes([]), of: kept, files)
+        guard case .saved(let size, nil) = dropped else { return dropped }
+        do throws(KernelFailure) {
+            try files.write(bytes, of: kept)
+            return dropped
+        } catch {
+            return .saved(size: size, error)
         }
     }
 
@@ -473,7 +558,10 @@ final class Keeper {
         case (.record, _): unwritten.insert(job.kept)
         default: break
         }
-        if let call = job.work.call {
+        if case .forget(let call) = job.work, let failure = outcome.failure {
+            unwritten.insert(job.kept)
+            call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
+        } else if let call = job.work.call {
             answer(call, outcome)
             if case .load(_, let answered) = job.work { answered() }
         } else {

@@ -22,6 +22,7 @@ extension Daemon {
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
         var dropped: [(entry: RuntimeState.Found, why: String?)] = []
         var replaced: [(entry: RuntimeState.Found, successor: ApplicationNumber)] = []
+        var ended: [Record] = []
         let successors = Self.successors(found)
         for entry in found {
             // Records from before the last boot have no processes any longer.
@@ -44,13 +45,15 @@ extension Daemon {
                 if let number = try adopt(record, on: bus, state, &kept) {
                     adopted.append((number, entry))
                 } else {
-                    noteEnd(record, &kept)
+                    ended.append(record)
                     dropped.append((entry, nil))
                 }
             } catch {
                 dropped.append((entry, "\(error)"))
             }
         }
+        // Only now is it known which others with the same id still run.
+        for record in ended { noteEnd(record, &kept) }
         core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
         // The limit of each extent is known only now.
         for (number, entry) in adopted {
@@ -123,8 +126,9 @@ extension Daemon {
             // An application that was launched, or that could be found by its id before it entered its
             // sandbox, can still be found.
             application.isKnownByID =
-                application.isKept || application.launch != nil || isKnown(process.pid, by: application.id)
-            if let kept = application.kept { _ = keeper?.begin(kept) }
+                application.isToBeKept || application.launch != nil
+                || isKnown(process.pid, by: application.id)
+            if let keeper, let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
             executor.enroll(application, adopting: state.resources(of: number.description).entries)
             processes.store(process)
             return number
@@ -138,7 +142,7 @@ extension Daemon {
     /// Records the end of an application that ended while no daemon was there to see it.
     private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
         guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
-            let id = application.kept
+            let id = application.toBeKept
         else { return }
         let name = Processes.storedName(ProcessID(application.process))
         var status = ExitStatus.unknown
@@ -149,7 +153,7 @@ extension Daemon {
         guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
             return
         }
-        keeper.end(id, ending)
+        keeper.end(id, ending, isCounted: false)
     }
 
     /// Watches a process again. Returns whether it lives.

@@ -30,8 +30,10 @@ final class Launcher {
 
     /// The maximum number of launches that have begun and are not settled.
     private static let mostUnsettled = 16
-    /// The maximum number of launches that are remembered.
-    private static let mostLaunches = 64
+    /// The maximum number of launches that are remembered although their processes have ended.
+    private static let mostEnded = 64
+    /// The maximum number of launches that are remembered. Each needs two descriptors.
+    private static let mostLaunches = min(1_024, max(mostEnded, ResourceLimit.openFiles / 4))
     /// How long the daemon may take to settle a launch, in microseconds.
     private static let patience: UInt64 = 30_000_000
 
@@ -148,12 +150,20 @@ final class Launcher {
 
     // MARK: Limits
 
-    /// Forgets the oldest settled launches.
+    /// Forgets the oldest launches that have ended, and only if that is not enough, the oldest that run.
     private func makeRoom() {
         let settled = launches.filter { $0.value.isSettled }.keys.sorted()
-        for number in settled.prefix(max(0, launches.count + 1 - Self.mostLaunches)) {
-            launches[number] = nil
-        }
+        let running = Set(settled.filter(isRunning))
+        let ended = settled.filter { !running.contains($0) }
+        let excess = max(0, ended.count + 1 - Self.mostEnded, launches.count + 1 - Self.mostLaunches)
+        for number in (ended + running.sorted()).prefix(excess) { launches[number] = nil }
+    }
+
+    private func isRunning(_ number: UInt64) -> Bool {
+        var isRunning = false
+        // For a process that runs, the answer comes at once.
+        launches[number]?.tellExit { isRunning = $0 == .running }
+        return isRunning
     }
 
     private func arm() {

@@ -216,10 +216,39 @@ struct LaunchTests {
         let first = waiting.removeFirst()
         try scene.proceed(first)
         try first.process.waitForEnd()
-        for launch in waiting { try scene.cancel(launch) }
+        for launch in waiting {
+            try scene.cancel(launch)
+            try launch.process.waitForEnd()
+        }
         #expect(try scene.exit(of: first) == "exited 0")
-        for _ in 0..<64 { try scene.cancel(try scene.start("org.example.True")) }
+        try Self.endLaunches(64, in: scene)
         #expect(try scene.exit(of: first) == "unknown 0")
+        withExtendedLifetime(display) {}
+    }
+
+    /// Starts something and cancels it, again and again.
+    private static func endLaunches(_ count: Int, in scene: LaunchScene) throws {
+        for _ in 0..<count {
+            let launch = try scene.start("org.example.True")
+            try scene.cancel(launch)
+            try launch.process.waitForEnd()
+        }
+    }
+
+    @Test("a launch is remembered for as long as its process runs, however many others have ended")
+    func remembered() throws {
+        let (scene, display) = try Self.scene()
+        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
+        try scene.entry("org.example.Sleeper", "Exec=\(program)")
+        try scene.entry("org.example.True", "Exec=true")
+        let launch = try scene.start("org.example.Sleeper")
+        try scene.proceed(launch)
+        _ = try scene.record(record)
+        try Self.endLaunches(80, in: scene)
+        #expect(try scene.exit(of: launch) == "running 0")
+        kill(launch.process.pid, SIGTERM)
+        try launch.process.waitForEnd()
+        #expect(try scene.exit(of: launch) == "signaled \(SIGTERM)")
         withExtendedLifetime(display) {}
     }
 
