@@ -282,6 +282,10 @@ final class Agent {
             try watch(DisplayServer.observer())
             settleConnection()
             report()
+        } catch ObserverFailure.unsupported(let why) {
+            // A display server answers, so its windows still exist. It may have been restarted, and not be on the
+            // session bus yet: the next agent tries again.
+            end("the windows can no longer be watched: \(why)", code: 1)
         } catch {
             report()
             end("nothing left to watch: \(error)")

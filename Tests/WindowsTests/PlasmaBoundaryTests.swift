@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 import Windows
 
@@ -23,6 +24,19 @@ struct PlasmaBoundaryTests {
             return
         }
         #expect(why.contains("does not list its windows"))
+    }
+
+    @Test(
+        "an agent that can no longer watch a server that still answers exits so that it is started again",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing))
+    func lost() throws {
+        let compositor = try BareCompositor(globals: [Self.management: 17])
+        let station = try Station()
+        try station.startAgent(environment: compositor.environment)
+        compositor.forget()
+        #expect(try station.agent?.waitForExit() == .exited(1))
+        let said = station.agent?.errors ?? ""
+        #expect(said.contains("can no longer be watched"), "\(said)")
     }
 
     private static func failure(_ display: String) -> ObserverFailure? {
