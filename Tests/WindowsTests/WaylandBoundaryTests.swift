@@ -135,6 +135,39 @@ struct ToplevelTests {
     }
 }
 
+/// Which processes may own windows.
+@Suite("Window owners")
+struct WindowOwnersTests {
+    @Test(
+        "clients of the socket that Flatpak makes for a sandbox are candidates",
+        .enabled(if: access(ListeningApp.python, X_OK) == 0, "needs python3"))
+    func sandbox() throws {
+        let compositor = try BareCompositor(at: ".flatpak/wl/wayland-Ab12Cd")
+        var owners = WindowOwners(services: ["/nonexistent"], runtime: compositor.runtime)
+        try owners.refresh()
+        #expect(owners.clients == [])
+        let client = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import socket, sys
+                end = socket.socket(socket.AF_UNIX)
+                end.connect(sys.argv[1])
+                print("connected", flush=True)
+                end.recv(1)
+                """, compositor.display,
+            ])
+        try client.waitForLine(containing: "connected")
+        // The compositor accepts the connection a moment later.
+        let isFound = try eventually {
+            try owners.refresh()
+            return owners.clients.map(\.pid) == [client.pid]
+        }
+        #expect(isFound)
+    }
+}
+
 /// How a process is recognised as an application.
 @Suite("Program names")
 struct ProgramNameTests {
