@@ -332,12 +332,12 @@ final class Agent {
     }
 
     /// Minimizes the windows of an application that stays suspended, because a window that is not visible
-    /// gets no pointer motion events.
+    /// gets no pointer motion events. Applications that were started from it run, and keep their windows.
     private func hide(_ pid: Int32) {
         guard let observer else { return }
         let windows = observer.windows.filter { window in
             window.visible && !window.isShared
-                && window.process.map { Presenter.isPart(UInt32($0), of: pid, proc) } == true
+                && window.process.flatMap { proc.application(of: $0, among: registered) } == pid
         }
         guard !windows.isEmpty else { return }
         journal.log(
