@@ -113,6 +113,12 @@ struct ToplevelTests {
         var again = first
         again.commit(&activations)
         #expect([again, second].picture == [first, second].picture)
+        second.pending.isMinimized = true
+        second.commit(&activations)
+        #expect([first, second].picture.map(\.focused) == [true, false])
+        second.pending.isMinimized = false
+        second.commit(&activations)
+        #expect([first, second].picture.map(\.focused) == [false, true])
         second.pending.isActivated = false
         second.commit(&activations)
         #expect([first, second].picture.map(\.focused) == [true, false])
