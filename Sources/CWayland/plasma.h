@@ -2,9 +2,13 @@
 
 #include <wayland-client.h>
 
-// org_kde_plasma_window_management and org_kde_plasma_window, version 16, and
+// org_kde_plasma_window_management and org_kde_plasma_window, version 17, and
 // org_kde_plasma_virtual_desktop_management, version 2: what KWin reports and what it can be asked, as far as the
 // states of windows go. Requests after the last one named here are left out, because nothing sends them.
+//
+// To a client of version 12 to 16, KWin sends the UUIDs of all windows as one text whenever their stacking order
+// changes. A message has at most 4,096 bytes: with more than 104 windows the text does not fit, and KWin disconnects
+// the client.
 
 enum cwayland_plasma_management_request {
     CWAYLAND_PLASMA_SHOW_DESKTOP = 0,
@@ -106,7 +110,7 @@ static inline const struct wl_interface *cwayland_plasma_window_interface(void) 
     if (interface.name) return &interface;
     surface[0] = &wl_surface_interface;
     parent[0] = &interface;
-    interface.version = 16;
+    interface.version = 17;
     interface.method_count = CWAYLAND_COUNT(requests);
     interface.methods = requests;
     interface.event_count = CWAYLAND_COUNT(events);
@@ -130,10 +134,11 @@ static inline const struct wl_interface *cwayland_plasma_management_interface(vo
         {"stacking_order_changed", "11a", plain},
         {"stacking_order_uuid_changed", "12s", plain},
         {"window_with_uuid", "13us", plain},
+        {"stacking_order_changed_2", "17", plain},
     };
     if (interface.name) return &interface;
     window[0] = cwayland_plasma_window_interface();
-    interface.version = 16;
+    interface.version = 17;
     interface.method_count = CWAYLAND_COUNT(requests);
     interface.methods = requests;
     interface.event_count = CWAYLAND_COUNT(events);

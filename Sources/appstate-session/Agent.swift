@@ -282,6 +282,10 @@ final class Agent {
             try watch(DisplayServer.observer())
             settleConnection()
             report()
+        } catch ObserverFailure.unsupported(let why) {
+            // A display server answers, so its windows still exist. It may have been restarted, and not be on the
+            // session bus yet: the next agent tries again.
+            end("the windows can no longer be watched: \(why)", code: 1)
         } catch {
             report()
             end("nothing left to watch: \(error)")
@@ -328,12 +332,12 @@ final class Agent {
     }
 
     /// Minimizes the windows of an application that stays suspended, because a window that is not visible
-    /// gets no pointer motion events.
+    /// gets no pointer motion events. Applications that were started from it run, and keep their windows.
     private func hide(_ pid: Int32) {
         guard let observer else { return }
         let windows = observer.windows.filter { window in
             window.visible && !window.isShared
-                && window.process.map { Presenter.isPart(UInt32($0), of: pid, proc) } == true
+                && window.process.flatMap { proc.application(of: $0, among: registered) } == pid
         }
         guard !windows.isEmpty else { return }
         journal.log(

@@ -110,13 +110,14 @@ final class DaemonLine {
     }
 
     /// Handles a refusal because of a limit: too many calls of this user may be waiting at present. Only data
-    /// that is refused again and again is too much.
+    /// that is refused again and again is too much. Calls that were sent together are one attempt.
     ///
     /// - Returns: as `tryAgain`; false after three attempts in a row, until `haveRoom` is called.
     func tryAgainForRoom(_ sentence: String, _ error: MethodError) -> Bool {
-        guard ErrorName(rawValue: error.name) == .limitsExceeded, attempts < Self.mostAttempts else {
-            return false
-        }
+        guard ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
+        // Another of these calls was refused.
+        if isResting { return true }
+        guard attempts < Self.mostAttempts else { return false }
         attempts += 1
         return tryAgain(sentence, error)
     }

@@ -54,7 +54,11 @@ enum Report: Equatable {
     ///
     /// Windows that come to the front are first: an application that replaces one window by another does not lose its
     /// state on the way. The loss of the focus is not reported if another window has got it.
-    static func changes(from told: [UInt64: Window], to present: [Window]) -> [Report] {
+    ///
+    /// - Parameter makingRoom: windows that are gone come first, because the daemon has no room for both.
+    static func changes(
+        from told: [UInt64: Window], to present: [Window], makingRoom: Bool = false
+    ) -> [Report] {
         var known = told
         if let focused = present.first(where: \.observed.focused) { Self.focus(focused.number, in: &known) }
         let changed = present.filter { window in
@@ -62,10 +66,12 @@ enum Report: Equatable {
             return window.differs(from: window.observed.focused ? before : known)
         }
         let numbers = Set(present.map(\.number))
-        return changed.filter(\.observed.focused).map(Report.update)
+        let updates: [Report] =
+            changed.filter(\.observed.focused).map(Report.update)
             + changed.filter { $0.observed.visible && !$0.observed.focused }.map(Report.update)
             + changed.filter { !$0.observed.visible }.map(Report.update)
-            + told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
+        let removals = told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
+        return makingRoom ? removals + updates : updates + removals
     }
 
     /// Changes `told` to the set that the daemon knows after it has accepted this report.

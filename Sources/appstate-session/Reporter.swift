@@ -17,6 +17,8 @@ final class Reporter: DaemonSpeaker {
     private var told: [UInt64: Report.Window]?
     /// The daemon has not answered since the whole set had to be sent.
     private var isUntold = false
+    /// The daemon had no room for a window, and does not know all changes since then.
+    private var lacksRoom = false
 
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -62,7 +64,9 @@ final class Reporter: DaemonSpeaker {
 
     func speak() throws {
         if let told {
-            for report in Report.changes(from: told, to: present).prefix(Self.mostCalls) { try send(report) }
+            let changes = Report.changes(from: told, to: present, makingRoom: lacksRoom)
+            if changes.isEmpty { lacksRoom = false }
+            for report in changes.prefix(Self.mostCalls) { try send(report) }
         } else {
             try sendSession()
             try send(.replace(present))
@@ -72,6 +76,7 @@ final class Reporter: DaemonSpeaker {
     func forget() {
         told = nil
         isUntold = true
+        lacksRoom = false
         if line.isAbsent {
             journal.log(.info, "\(BusNames.service) has no owner: windows are reported when it has one")
         }
@@ -109,6 +114,7 @@ final class Reporter: DaemonSpeaker {
 
     private func isTriedAgain(_ report: Report, after error: MethodError, _ former: Report.Window?) -> Bool {
         guard line.tryAgainForRoom("does not accept a report", error) else { return false }
+        lacksRoom = true
         // The daemon still knows what it knew before.
         if let number = report.number { told?[number] = former } else { told = nil }
         return true

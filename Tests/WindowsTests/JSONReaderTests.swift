@@ -97,6 +97,22 @@ struct JSONReaderTests {
         #expect(throws: JSONReader.Failure.self) { try skip(1_000_000) }
     }
 
+    @Test("an event about a new title names the window; others do not, and one that is cut off is refused")
+    func title() throws {
+        let event = Array(
+            #"{"change":"title","container":{"id":7,"type":"con","name":"new","window":9,"nodes":[]}}"#.utf8)
+        let node = try #require(try TreeNode.retitled(by: event))
+        #expect(node.id == 7)
+        #expect(node.window == 9)
+        #expect(node.name == Array("new".utf8))
+        for text in [#"{"change":"focus","container":{"id":7,"name":"title"}}"#, #"{"change":"title"}"#] {
+            #expect(try TreeNode.retitled(by: Array(text.utf8))?.id == nil)
+        }
+        for length in event.indices {
+            #expect(throws: JSONReader.Failure.self) { try TreeNode.retitled(by: Array(event[..<length])) }
+        }
+    }
+
     @Test("a tree that is cut off anywhere is refused")
     func cut() throws {
         let text = Array(

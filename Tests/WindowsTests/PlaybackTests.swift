@@ -149,6 +149,8 @@ struct PlaybackTests {
             var part = TagStruct(damaged[...])
             while part.next() != nil {}
         }
+        var nested = TagStruct([UInt8](repeating: 0x50, count: 1 << 20)[...])
+        #expect(nested.next() == nil)
     }
 
     @Test(

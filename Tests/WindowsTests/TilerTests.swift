@@ -40,6 +40,22 @@ struct TilerTests {
         #expect(try tiler.watch().observer.windows == watch.observer.windows)
     }
 
+    @Test("new titles are seen, and other changes after them", arguments: Tiler.Kind.present)
+    func titles(_ kind: Tiler.Kind) throws {
+        let tiler = try Tiler(kind)
+        let watch = try tiler.watch()
+        let app = try tiler.app()
+        let window = try app.open("Alpha", "first")
+        try watch.wait("the window") { $0.map(\.title) == ["first"] }
+        for title in ["second", "*third"] {
+            try app.ask("title \(window) \(title)")
+            try watch.wait("the title") { $0.map(\.title) == [title] }
+        }
+        try tiler.command("[class=Alpha] move scratchpad")
+        try watch.wait(for: ["Alpha minimized"])
+        #expect(try watch.window("Alpha").title == "*third")
+    }
+
     @Test(
         "a native Wayland client is seen",
         .enabled(if: Tiler.Kind.sway.isPresent && Programs.inPath("foot") != nil, "needs sway and foot"))

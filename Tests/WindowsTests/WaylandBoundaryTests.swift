@@ -113,6 +113,12 @@ struct ToplevelTests {
         var again = first
         again.commit(&activations)
         #expect([again, second].picture == [first, second].picture)
+        second.pending.isMinimized = true
+        second.commit(&activations)
+        #expect([first, second].picture.map(\.focused) == [true, false])
+        second.pending.isMinimized = false
+        second.commit(&activations)
+        #expect([first, second].picture.map(\.focused) == [false, true])
         second.pending.isActivated = false
         second.commit(&activations)
         #expect([first, second].picture.map(\.focused) == [true, false])
@@ -132,6 +138,39 @@ struct ToplevelTests {
         #expect(picture.map(\.minimized) == [true, false, false, false, true])
         #expect(!picture.contains { $0.focused })
         #expect(Set(picture.map(\.number)).count == 5 && picture.allSatisfy { $0.number < 1 << 48 })
+    }
+}
+
+/// Which processes may own windows.
+@Suite("Window owners")
+struct WindowOwnersTests {
+    @Test(
+        "clients of the socket that Flatpak makes for a sandbox are candidates",
+        .enabled(if: access(ListeningApp.python, X_OK) == 0, "needs python3"))
+    func sandbox() throws {
+        let compositor = try BareCompositor(at: ".flatpak/wl/wayland-Ab12Cd")
+        var owners = WindowOwners(services: ["/nonexistent"], runtime: compositor.runtime)
+        try owners.refresh()
+        #expect(owners.clients == [])
+        let client = try Child(
+            ListeningApp.python,
+            [
+                "-c",
+                """
+                import socket, sys
+                end = socket.socket(socket.AF_UNIX)
+                end.connect(sys.argv[1])
+                print("connected", flush=True)
+                end.recv(1)
+                """, compositor.display,
+            ])
+        try client.waitForLine(containing: "connected")
+        // The compositor accepts the connection a moment later.
+        let isFound = try eventually {
+            try owners.refresh()
+            return owners.clients.map(\.pid) == [client.pid]
+        }
+        #expect(isFound)
     }
 }
 

@@ -116,7 +116,8 @@ struct TagStruct {
     /// list.
     private mutating func takeProperties() -> [String: String]? {
         var properties: [String: String] = [:]
-        while let key = next() {
+        // A list in place of a key is invalid. Lists within lists would exhaust the stack.
+        while bytes.first != Tag.properties.rawValue, let key = next() {
             switch key {
             case .text(nil): return properties
             case .text(let key?):

@@ -24,8 +24,8 @@ public final class PlasmaObserver: WindowObserver {
     /// Connects, and reads the present set.
     ///
     /// - Parameter display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
-    /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol or offers it only to
-    ///   others.
+    /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol, offers it only to
+    ///   others, or closes the connection because it has more windows than it can list.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
         guard let manager = connection.bind(cwayland_plasma_management_interface()) else {
@@ -45,7 +45,8 @@ public final class PlasmaObserver: WindowObserver {
             try connection.synchronize()
             try dispatch()
         } catch .ended(let why) {
-            throw .unreachable(why)
+            // If KWin has ended, nothing answers the next attempt.
+            throw .unsupported("\(subject) does not list its windows: \(why)")
         }
     }
 

@@ -1,5 +1,6 @@
 /// Watches the windows of sway or i3 over their IPC socket. After an event it reads the whole tree again, once for all
-/// events that came in the meantime: a switch of the workspace, for example, is not announced window by window.
+/// events that came in the meantime: a switch of the workspace, for example, is not announced window by window. Only a
+/// new title is taken from the event itself.
 ///
 /// Only windows in the scratchpad count as minimized. sway reports its Xwayland windows too. i3 does not know
 /// which processes windows belong to, so the X server is queried. While i3 restarts in place, the last windows remain
@@ -149,7 +150,8 @@ public final class SwayObserver: WindowObserver {
 
     private func take(_ message: IPCConnection.Message) throws(ObserverFailure) {
         switch message {
-        case .event: isStale = true
+        case .event(let kind, let payload):
+            if kind != Self.windowEvent || !retitle(payload) { isStale = true }
         case .answer(IPCConnection.Kind.getTree.rawValue, let payload):
             // It includes everything that was announced before.
             (isReading, isStale) = (false, false)
@@ -163,18 +165,37 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
+    /// "window" (sway-ipc(7), "EVENTS").
+    private static let windowEvent: UInt32 = 3
+
+    /// Takes a new title. Some titles change many times a second, and sway composes the tree in the thread that also
+    /// draws the screen.
+    ///
+    /// - Returns: false: the event reports another change, or that of a window that is not known.
+    private func retitle(_ event: [UInt8]) -> Bool {
+        guard let node = try? TreeNode.retitled(by: event) else { return false }
+        let number = number(of: node)
+        guard let index = windows.firstIndex(where: { $0.number == number }) else { return false }
+        windows[index].title = ObservedWindow.text(node.name)
+        return true
+    }
+
+    private func number(of node: TreeNode) -> UInt64 {
+        // i3's own ids are addresses.
+        let number = system == .i3 ? UInt64(node.window ?? 0) : UInt64(clamping: node.id)
+        return number & Self.numbers
+    }
+
     private func show(_ views: [TreeNode.View]) {
         let views = views.prefix(ObservedWindow.mostWindows)
         let owners = processes?.of(views.compactMap(\.node.window)) ?? [:]
         fixtures = []
         windows = views.map { view in
             let node = view.node
-            // i3's own ids are addresses.
-            let number = system == .i3 ? UInt64(node.window ?? 0) : UInt64(clamping: node.id)
             let process = node.pid ?? node.window.flatMap { owners[$0] }
             if view.isFixture, let process { fixtures.insert(process) }
             return ObservedWindow(
-                number: number & Self.numbers, process: process,
+                number: number(of: node), process: process,
                 appID: ObservedWindow.text(node.appID.isEmpty ? node.windowClass : node.appID),
                 title: ObservedWindow.text(node.name), focused: node.focused, visible: view.isShown,
                 minimized: view.isInScratchpad)

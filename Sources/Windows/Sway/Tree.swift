@@ -26,6 +26,26 @@ struct TreeNode {
         try json.end()
     }
 
+    /// The window that has got another title, as it is now; nil: the event reports another change.
+    ///
+    /// - Parameter event: the payload of an event about a window.
+    /// - Throws: as `init`.
+    static func retitled(by event: [UInt8]) throws(JSONReader.Failure) -> TreeNode? {
+        var json = JSONReader(event)
+        var isTitle = false
+        var window: TreeNode?
+        try json.beginObject()
+        while let key = try json.nextKey() {
+            switch key {
+            case "change": isTitle = try json.string() == "title"
+            case "container": window = try TreeNode(&json)
+            default: try json.skip()
+            }
+        }
+        try json.end()
+        return isTitle ? window : nil
+    }
+
     private init(_ json: inout JSONReader) throws(JSONReader.Failure) {
         try json.beginObject()
         while let key = try json.nextKey() {

@@ -47,8 +47,9 @@ extension Sequence<Toplevel> {
     /// of all of these, which is visible while one of them is. This way no window that may be visible counts
     /// as hidden. The focus of such a window counts for no process.
     var picture: [ObservedWindow] {
-        // Each seat and, for some compositors, each output has an activated window: the last one counts.
-        let focus = self.max { ($0.activation ?? 0) < ($1.activation ?? 0) }.flatMap(\.activation)
+        // Each seat and, for some compositors, each output has an activated window: the last one counts. One that is
+        // minimized does not have the focus.
+        let focus = filter { $0.state?.isMinimized == false }.compactMap(\.activation).max()
         var picture: [ObservedWindow] = []
         var shares: [Int32: ObservedWindow] = [:]
         for toplevel in self {

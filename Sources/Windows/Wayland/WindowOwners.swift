@@ -14,14 +14,26 @@ struct WindowOwners {
     /// The names under which processes are registered with the daemon, by pid, as far as they are known.
     var registered: [Int32: String] = [:]
     private let services: Set<String>
+    /// Where Flatpak makes a socket for each sandbox, at which the compositor then listens (security-context-v1). Those
+    /// of another compositor are there, too: the app id tells its clients apart. Nil: there is no such place.
+    private let sandboxes: String?
     private let proc: Proc
     private var connections: SocketClients
     private var names: [ProcessIdentity: ProgramName] = [:]
     private var entries: DesktopEntries
 
-    /// - Parameter services: the names of the sockets of the compositor and of its X server.
-    init(services: some Sequence<String>, proc: Proc = Proc()) {
+    /// The most sandboxes that are looked at. Flatpak leaves their sockets behind until the session ends.
+    private static let mostSandboxes = 16_384
+
+    /// - Parameters:
+    ///   - services: the names of the sockets of the compositor and of its X server.
+    ///   - runtime: the value of XDG_RUNTIME_DIR.
+    init(
+        services: some Sequence<String>, runtime: String? = Environment["XDG_RUNTIME_DIR"],
+        proc: Proc = Proc()
+    ) {
         self.services = Set(services)
+        sandboxes = runtime.map { Self.sandboxes(in: $0) }
         self.proc = proc
         connections = SocketClients(proc: proc)
         entries = DesktopEntries()
@@ -38,10 +50,24 @@ struct WindowOwners {
         return [path, "@" + path]
     }
 
+    /// Flatpak binds its sockets below the resolved path of XDG_RUNTIME_DIR.
+    private static func sandboxes(in runtime: String) -> String {
+        let resolved = realpath(runtime, nil)
+        defer { free(resolved) }
+        return (resolved.map { String(cString: $0) } ?? runtime) + "/.flatpak/wl"
+    }
+
+    /// The names of the sockets of sandboxes.
+    private var sandboxServices: [String] {
+        guard let sandboxes else { return [] }
+        return TextFile.names(inDirectory: sandboxes).prefix(Self.mostSandboxes).map { "\(sandboxes)/\($0)" }
+    }
+
     /// Queries the kernel again.
     mutating func refresh() throws(KernelFailure) {
         let own = getpid()
         do throws(KernelFailure) {
+            let services = services.union(sandboxServices)
             clients = Set(try connections.connected(to: services).filter { $0.pid != own })
         } catch {
             clients = []

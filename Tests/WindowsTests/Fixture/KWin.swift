@@ -108,16 +108,10 @@ final class KWin {
     /// An observer of its windows.
     func watch() throws -> Watch { try Watch.patiently { try PlasmaObserver(display: display) } }
 
-    /// A KWin that restricts its protocol to WaylandActor, on a private bus, with our script installed by
-    /// `make install-kwin`.
+    /// A KWin that restricts its protocol to WaylandActor, on a private bus, with our script installed.
     static func refusing() throws -> KWin {
-        let bus = try PrivateBus(
-            policy: """
-                <policy context="default"><allow own="*"/><allow send_destination="*"/>\
-                <allow send_type="method_call"/></policy>
-                """)
         let actor = URL(fileURLWithPath: Programs.built("WaylandActor") ?? "").resolvingSymlinksInPath().path
-        let kwin = try KWin(
+        return try withScript(
             checksPermissions: true,
             entry: """
                 [Desktop Entry]
@@ -126,7 +120,17 @@ final class KWin {
                 Exec=\(actor)
                 X-KDE-Wayland-Interfaces=org_kde_plasma_window_management
 
-                """, bus: bus)
+                """)
+    }
+
+    /// A KWin on a private bus, with our script installed by `make install-kwin`.
+    static func withScript(checksPermissions: Bool = false, entry: String? = nil) throws -> KWin {
+        let bus = try PrivateBus(
+            policy: """
+                <policy context="default"><allow own="*"/><allow send_destination="*"/>\
+                <allow send_type="method_call"/></policy>
+                """)
+        let kwin = try KWin(checksPermissions: checksPermissions, entry: entry, bus: bus)
         let root = URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().deletingLastPathComponent().path
         let make = try Child(
