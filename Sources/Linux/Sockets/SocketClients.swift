@@ -22,7 +22,8 @@ public struct SocketClients {
     /// hold one connection because they inherited it, the oldest of them represents all.
     ///
     /// - Parameter services: as they are bound: a path, or `@` and an abstract name.
-    /// - Throws: if the kernel answers nothing at all, as in `UnixSockets.haveUnread`.
+    /// - Throws: if the kernel answers nothing at all, as in `UnixSockets.haveUnread`; `E2BIG` if it lists more sockets
+    ///   than are examined.
     public mutating func connected(to services: Set<String>) throws(KernelFailure) -> [ProcessIdentity] {
         var ends: Set<UInt32> = []
         var seen = 0
@@ -32,7 +33,12 @@ public struct SocketClients {
             if !report.isListening, let name = report.name, services.contains(name), let peer = report.peer {
                 ends.insert(peer)
             }
-            return seen < UnixSockets.mostSockets
+            return seen <= UnixSockets.mostSockets
+        }
+        guard seen <= UnixSockets.mostSockets else {
+            // The clients that are missing might be the owners of windows. Any user can open so many.
+            throw KernelFailure(
+                operation: "look at", subject: "the machine's local sockets", errno: E2BIG)
         }
         holders = holders.filter { end, holder in
             ends.contains(end) && (holder.map { isAlive($0) } ?? true)
