@@ -165,7 +165,7 @@ public struct Machine: Equatable, Sendable {
             guard self.isShuttingDown != isShuttingDown else { break }
             self.isShuttingDown = isShuttingDown
             let isFirst = stale.isEmpty
-            makeStale(applications.keys, Stale(reason: .session))
+            makeStale(applications.keys, Stale(reason: .session, startsGrace: !isShuttingDown))
             if isFirst { refreshStale() }
         case .timeChanged(let change):
             let concerned = applications.keys.sorted()
@@ -467,7 +467,8 @@ public struct Machine: Equatable, Sendable {
 /// Why an application must be refreshed.
 struct Stale: Equatable, Sendable {
     var reason: StateChangeReason
-    /// Its session has a reporter again, which may not have reported the exemptions yet.
+    /// A new grace period begins: its session has a reporter again, which may not have reported the exemptions yet,
+    /// or the machine does not shut down after all.
     var startsGrace = false
     /// The reports about its processes may have changed.
     var isExemption = false

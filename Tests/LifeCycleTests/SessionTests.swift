@@ -147,6 +147,20 @@ struct SessionTests {
         }
     }
 
+    @Test("if the machine does not shut down after all, a new grace period begins")
+    func shutdownCancelled() throws {
+        var stage = try focused()
+        stage.take(.shutdownPrepared(true))
+        stage.take(Self.away)
+        stage.pass(60_000_000)
+        #expect(stage.state == .background)
+        stage.take(.shutdownPrepared(false))
+        stage.pass(4_999_999)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        #expect(stage.holds == [.policy])
+    }
+
     @Test("unlocking, a stop and the delegate's exit each end the wait")
     func waitEnds() throws {
         var stage = try focused()
