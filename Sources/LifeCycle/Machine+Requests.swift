@@ -245,7 +245,8 @@ extension Machine {
             throw .limitExceeded("background tasks of application \(number)", limit: limit)
         }
         try checkText(name.utf8.count, of: application.user)
-        parts[connection, default: []].insert(number)
+        // A connection can begin tasks in one application after the other, for as long as it exists.
+        parts[connection] = (parts[connection] ?? []).filter { applications[$0] != nil }.union([number])
         let id = application.lastTask + 1
         let settings = settings
         updateAnnouncing(number, .request) {

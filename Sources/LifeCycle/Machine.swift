@@ -24,7 +24,8 @@ public struct Machine: Equatable, Sendable {
     var namedProcesses: [UInt32: [ProcessID: Int]] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
-    /// Applications in which a connection has a part: as delegate or as the owner of a task.
+    /// Applications in which a connection has a part: as delegate or as the owner of a task. One whose task has
+    /// ended keeps its part, even in an application that has ended.
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
     /// Processes that policy must not suspend, by the reporter that said so.
     var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
@@ -286,7 +287,7 @@ public struct Machine: Equatable, Sendable {
     /// The application whose delegate a connection is; else the one in which it has a background task; nil: there is none,
     /// or there are several of the latter.
     public func application(servedBy connection: ConnectionName) -> ApplicationNumber? {
-        guard let numbers = parts[connection] else { return nil }
+        guard let numbers = parts[connection]?.filter({ applications[$0] != nil }) else { return nil }
         return numbers.sorted().first { applications[$0]?.delegate == connection }
             ?? (numbers.count == 1 ? numbers.first : nil)
     }
