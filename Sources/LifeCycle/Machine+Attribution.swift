@@ -134,7 +134,7 @@ extension Machine {
             let suspends = applications[number].map(policySuspends) ?? false
             updateAnnouncing(number, reason) {
                 // This comes before the edges that result from it (§ 3).
-                $0.setProtected(view.isLocked, within: grace, isSuspended: suspends, &$1)
+                $0.setProtected(view.isLocked, within: $0.ownGrace(grace), isSuspended: suspends, &$1)
                 $0.show(view)
             }
         }
