@@ -54,6 +54,37 @@ struct UnreadAnswersTests {
         withExtendedLifetime(slots) {}
     }
 
+    @Test(
+        "a user who reads a long property 3,000 times and takes no answer does not block answers to others",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func unreadProperty() throws {
+        let daemon = try TestDaemon()
+        let client = try Client(daemon.bus)
+        let note = Variant.string(String(repeating: "x", count: 60 << 10))
+        let path = try client.register(
+            "org.example.Hoarder", getpid(), [("launch-options", .dictionary(["note": note]))])
+        let other = try App(daemon.bus, uid: App.nobody)
+        let otherPath = try other.register("org.example.Other")
+        var errors: Set<String> = []
+        var slots: [Slot] = []
+        for number in 0..<3_000 {
+            let get = try client.bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
+            try get.append(BusNames.application)
+            try get.append("LaunchOptions")
+            slots.append(
+                try client.bus.callAsync(get, timeout: .max) {
+                    if let error = $0.error { errors.insert(error.name) }
+                })
+            try client.bus.flush()
+            if number.isMultiple(of: 100) { try other.application(otherPath, "BackgroundTimeRemaining") }
+        }
+        try other.application(otherPath, "BackgroundTimeRemaining")
+        // The client reads at last.
+        try client.wait("the refusals") { errors == [ErrorName.limitsExceeded.rawValue] }
+        withExtendedLifetime(slots) {}
+    }
+
     @Test("a client that reads may load as often as it likes, also where it answers no ping")
     func read() throws {
         let daemon = try TestDaemon(keeps: true)
