@@ -85,6 +85,32 @@ struct UnreadAnswersTests {
         withExtendedLifetime(slots) {}
     }
 
+    @Test(
+        "a user who loads state as a file 1,000 times and takes no answer does not block answers to others",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func unreadFiles() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (client, path) = try hoarder(daemon)
+        let other = try App(daemon.bus, uid: App.nobody)
+        let otherPath = try other.register("org.example.Other")
+        var errors: Set<String> = []
+        var slots: [Slot] = []
+        for _ in 0..<1_000 {
+            let load = try client.bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.application,
+                member: "LoadStateFile")
+            slots.append(
+                try client.bus.callAsync(load, timeout: .max) {
+                    if let error = $0.error { errors.insert(error.name) }
+                })
+            try client.bus.flush()
+            try other.application(otherPath, "BackgroundTimeRemaining")
+        }
+        // The client reads at last.
+        try client.wait("the refusals") { errors == [ErrorName.limitsExceeded.rawValue] }
+        withExtendedLifetime(slots) {}
+    }
+
     @Test("a client that reads may load as often as it likes, also where it answers no ping")
     func read() throws {
         let daemon = try TestDaemon(keeps: true)

@@ -20,6 +20,9 @@ final class UnreadAnswers {
     /// ... and if this much waits, they are not even answered.
     private static let mostWithRefusals = 12 << 20
     static let sizeOfRefusal = 512
+    /// A descriptor counts like this many bytes: dbus-daemon also stops reading from a client that has 64 descriptors
+    /// in transit (`max_incoming_unix_fds`).
+    static let sizeOfDescriptor = 512 << 10
 
     private struct Account {
         let user: UInt32
@@ -178,7 +181,9 @@ final class UnreadAnswers {
         guard let statistics = try? reply.readDictionary(),
             case .uint32(let bytes)? = statistics.first(where: { $0.key == "OutgoingBytes" })?.value
         else { return .never }
-        return .bytes(Int(bytes))
+        guard case .uint32(let descriptors)? = statistics.first(where: { $0.key == "OutgoingFDs" })?.value
+        else { return .bytes(Int(bytes)) }
+        return .bytes(Int(bytes) + Int(descriptors) * sizeOfDescriptor)
     }
 
     /// Any other error concerns a single question, and a caller could provoke it: it must not end the limit. dbus-broker
