@@ -1,8 +1,12 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Linux
+import Systemd
 import TestSupport
 import Testing
+
+@testable import Daemon
 
 /// Answers that no client reads: dbus-daemon keeps at most 127 MiB of the daemon's, for all readers together.
 @Suite("Unread answers", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
@@ -109,6 +113,43 @@ struct UnreadAnswersTests {
         // The client reads at last.
         try client.wait("the refusals") { errors == [ErrorName.limitsExceeded.rawValue] }
         withExtendedLifetime(slots) {}
+    }
+
+    @Test(
+        "a long answer waits until the bus has said how much is unread, and is refused if that is too much",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func longAnswer() throws {
+        let privateBus = try PrivateBus()
+        let service = try Bus.open(address: privateBus.address)
+        let inquiries = try Bus.open(address: privateBus.address)
+        let journal = Journal(identifier: "test")
+        let connections = Connections(bus: service, inquiries: inquiries, proc: Proc(), journal: journal)
+        let unread = UnreadAnswers(inquiries: inquiries, share: WorkShare(), journal: journal)
+        let client = try Client(privateBus)
+        let connection = try #require(try connections.connection(named: client.bus.uniqueName))
+        func isAdmitted() throws -> Bool? {
+            for _ in 0..<10_000 {
+                if let answer = unread.admitsLongAnswer(to: connection.user) { return answer }
+                if try !inquiries.process() { usleep(1_000) }
+            }
+            return nil
+        }
+        #expect(unread.admitsLongAnswer(to: connection.user) == true)
+        // It has read everything, as the bus says.
+        unread.chargeAnswer(of: 10 << 20, to: connection)
+        #expect(unread.admitsLongAnswer(to: connection.user) == nil)
+        #expect(try isAdmitted() == true)
+
+        for _ in 0..<100 {
+            let signal = try service.newSignal(
+                path: BusNames.root, interface: BusNames.manager, member: "Long", to: connection.name)
+            try signal.append(bytes: [UInt8](repeating: 7, count: 100 << 10))
+            try service.send(signal)
+        }
+        try service.flush()
+        unread.chargeAnswer(of: 10 << 20, to: connection)
+        #expect(unread.admitsLongAnswer(to: connection.user) == nil)
+        #expect(try isAdmitted() == false)
     }
 
     @Test("a client that reads may load as often as it likes, also where it answers no ping")

@@ -70,6 +70,15 @@ final class UnreadAnswers {
         return .refused
     }
 
+    /// Whether a long answer, whose call has been admitted, may be written for a user now; nil: not before the bus has
+    /// answered how much really waits.
+    func admitsLongAnswer(to user: UInt32) -> Bool? {
+        if isBlind || sums[user, default: 0] < Self.most { return true }
+        let isUnchecked = accounts.values.contains { $0.user == user && $0.unchecked > 0 }
+        if questions[user] == nil, isUnchecked { ask(about: user) }
+        return questions[user] == nil ? false : nil
+    }
+
     /// Charges for an answer of this many bytes, which the bus must forward.
     func chargeAnswer(of size: Int, to connection: Connection) {
         charge(size, to: connection)
