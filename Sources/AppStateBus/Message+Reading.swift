@@ -43,8 +43,18 @@ extension Message {
         var bytes: UnsafeRawPointer?
         var count = 0
         let result = sd_bus_message_read_array(pointer, CChar(UInt8(ascii: "y")), &bytes, &count)
+        // libsystemd lends no array of a message in the other byte order, not even one of bytes.
+        if result == -EOPNOTSUPP { return try readSingleBytes() }
         guard result > 0 else { throw mismatch("ay", result) }
         return Array(UnsafeRawBufferPointer(start: bytes, count: count))
+    }
+
+    private borrowing func readSingleBytes() throws(BusFailure) -> [UInt8] {
+        guard try enter(.array, "y") else { throw mismatch("ay", 0) }
+        var bytes: [UInt8] = []
+        while !atEnd { bytes.append(try readUInt8()) }
+        try exit()
+        return bytes
     }
 
     /// Reads `as`.

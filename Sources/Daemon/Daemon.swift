@@ -209,6 +209,7 @@ public final class Daemon {
         connections.left = { [unowned self] in
             gate.departed($0)
             unread.departed($0)
+            delivery.departed($0)
             agents.departed($0)
             listings.departed($0)
             longCalls.departed($0)

@@ -207,7 +207,7 @@ public struct Application: Equatable, Sendable {
     }
 
     /// The reasons that reporters give, limited to those that the user's rule accepts.
-    private var countedReasons: [String] {
+    var countedReasons: [String] {
         guard let counting = rule?.keepWhile else { return reportedReasons }
         return reportedReasons.filter(counting.contains)
     }

@@ -134,7 +134,7 @@ extension Machine {
             let suspends = applications[number].map(policySuspends) ?? false
             updateAnnouncing(number, reason) {
                 // This comes before the edges that result from it (§ 3).
-                $0.setProtected(view.isLocked, within: grace, isSuspended: suspends, &$1)
+                $0.setProtected(view.isLocked, within: $0.ownGrace(grace), isSuspended: suspends, &$1)
                 $0.show(view)
             }
         }
@@ -188,9 +188,9 @@ extension Machine {
     }
 
     mutating func restartGrace(_ number: ApplicationNumber) {
-        guard applications[number]?.grace == .over else { return }
+        guard let grace = applications[number]?.grace, grace != .none else { return }
         let settings = settings
-        updateAnnouncing(number, .windows) { $0.startGrace(settings, serial: nil, at: $1.now) }
+        updateAnnouncing(number, .windows) { $0.restartGrace(settings, at: $1.now) }
     }
 
     /// The applications that a change of the session can affect.

@@ -97,11 +97,10 @@ extension Machine {
         }
         for (number, told) in due.prefix(Self.mostAtOnce) {
             updateAnnouncing(number, .policy) {
+                let wasExempt = !$0.countedReasons.isEmpty
                 $0.reportedReasons = told
                 // A fresh grace period, because there are gaps between two pieces of music.
-                if $0.isResting, $0.grace == .over, told.isEmpty {
-                    $0.startGrace(settings, serial: nil, at: $1.now)
-                }
+                if wasExempt, $0.countedReasons.isEmpty { $0.restartGrace(settings, at: $1.now) }
             }
         }
         let others = due.dropFirst(Self.mostAtOnce).map(\.0)

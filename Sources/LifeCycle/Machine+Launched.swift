@@ -37,12 +37,10 @@ extension Machine {
             if former == nil, delegate == nil { $0.launch = nil }
         }
         guard let delegate else { return number }
-        // One of its processes may have become its delegate meanwhile. In that case it knows the
-        // application's state.
-        guard former == nil else {
-            try becomeDelegate(number, delegate)
-            return number
-        }
+        // One of its processes may have become its delegate meanwhile. This one waits for the signals of its launch,
+        // unless it is the same connection, which knows the application's state.
+        if former != nil { try becomeDelegate(number, delegate) }
+        if former == delegate { return number }
         parts[delegate, default: []].insert(number)
         let suspends = policySuspends(application)
         updateAnnouncing(number, .launch) {

@@ -245,7 +245,8 @@ extension Machine {
             throw .limitExceeded("background tasks of application \(number)", limit: limit)
         }
         try checkText(name.utf8.count, of: application.user)
-        parts[connection, default: []].insert(number)
+        // A connection can begin tasks in one application after the other, for as long as it exists.
+        parts[connection] = (parts[connection] ?? []).filter { applications[$0] != nil }.union([number])
         let id = application.lastTask + 1
         let settings = settings
         updateAnnouncing(number, .request) {
@@ -282,7 +283,13 @@ extension Machine {
 
     mutating func terminate(_ number: ApplicationNumber, force: Bool) {
         guard let application = applications[number] else { return }
-        if application.isTerminating && !force { return }
+        if application.isTerminating && !force {
+            // An end that was announced for lack of memory may still be called off.
+            if application.isBeingReclaimed, application.killDeadline != nil {
+                update(number, .request) { $0.termination?.request() }
+            }
+            return
+        }
         // A suspended application could not receive it (§ 3: no WillTerminate). A stop that only policy wants, and that
         // is not in effect yet, is given up.
         let isDecision = application.holds.allSatisfy(\.reason.isDecision)

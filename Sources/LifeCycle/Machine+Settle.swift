@@ -300,6 +300,17 @@ extension Application {
             serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
     }
 
+    /// Starts its grace period anew, if it has one: something that kept policy from suspending it has ended. No
+    /// acknowledgement ends this grace period, and it does not end before the former one.
+    mutating func restartGrace(_ settings: Settings, at now: Microseconds) {
+        switch grace {
+        case .none: return
+        case .running(_, let countdown): leastGrace = max(leastGrace, countdown.remaining(at: now) ?? 0)
+        case .over: break
+        }
+        startGrace(settings, serial: nil, at: now)
+    }
+
     /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes and if policy suspends anything at
     /// all in its session; nil: it will not be.
     var suspensionDeadline: Microseconds? {

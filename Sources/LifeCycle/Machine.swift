@@ -24,7 +24,8 @@ public struct Machine: Equatable, Sendable {
     var namedProcesses: [UInt32: [ProcessID: Int]] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
-    /// Applications in which a connection has a part: as delegate or as the owner of a task.
+    /// Applications in which a connection has a part: as delegate or as the owner of a task. One whose task has
+    /// ended keeps its part, even in an application that has ended.
     var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
     /// Processes that policy must not suspend, by the reporter that said so.
     var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
@@ -165,7 +166,7 @@ public struct Machine: Equatable, Sendable {
             guard self.isShuttingDown != isShuttingDown else { break }
             self.isShuttingDown = isShuttingDown
             let isFirst = stale.isEmpty
-            makeStale(applications.keys, Stale(reason: .session))
+            makeStale(applications.keys, Stale(reason: .session, startsGrace: !isShuttingDown))
             if isFirst { refreshStale() }
         case .timeChanged(let change):
             let concerned = applications.keys.sorted()
@@ -286,7 +287,7 @@ public struct Machine: Equatable, Sendable {
     /// The application whose delegate a connection is; else the one in which it has a background task; nil: there is none,
     /// or there are several of the latter.
     public func application(servedBy connection: ConnectionName) -> ApplicationNumber? {
-        guard let numbers = parts[connection] else { return nil }
+        guard let numbers = parts[connection]?.filter({ applications[$0] != nil }) else { return nil }
         return numbers.sorted().first { applications[$0]?.delegate == connection }
             ?? (numbers.count == 1 ? numbers.first : nil)
     }
@@ -389,6 +390,11 @@ public struct Machine: Equatable, Sendable {
         }.sorted()
     }
 
+    /// The bytes of `windowSummary`, roughly.
+    public func windowTextBytes(of number: ApplicationNumber) -> Int {
+        applications[number]?.windows.reduce(0) { $0 + 128 + (windows[$1]?.textBytes ?? 0) } ?? 0
+    }
+
     /// Its sessions that are not in front, and why, as `Explain` shows them.
     public func awaySessions(of number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }
@@ -467,7 +473,8 @@ public struct Machine: Equatable, Sendable {
 /// Why an application must be refreshed.
 struct Stale: Equatable, Sendable {
     var reason: StateChangeReason
-    /// Its session has a reporter again, which may not have reported the exemptions yet.
+    /// A new grace period begins: its session has a reporter again, which may not have reported the exemptions yet,
+    /// or the machine does not shut down after all.
     var startsGrace = false
     /// The reports about its processes may have changed.
     var isExemption = false

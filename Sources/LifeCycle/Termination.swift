@@ -21,7 +21,7 @@ struct Termination: Equatable, Sendable {
     }
 
     /// `terminated`, `forceQuit` or `reclaimed`.
-    let verdict: ExitReason
+    private(set) var verdict: ExitReason
     private var phase: Phase
 
     /// It is killed now, without notice.
@@ -51,6 +51,9 @@ struct Termination: Equatable, Sendable {
         if case .announced(_, let exit?, let kill) = phase { return min(exit, kill ?? exit) }
         return dueKill
     }
+
+    /// A client has requested the end that was announced for another reason, and that no longer depends on it.
+    mutating func request() { verdict = .terminated }
 
     /// The delegate has acknowledged this serial.
     mutating func acknowledge(_ serial: UInt64, at now: Microseconds) {

@@ -74,6 +74,20 @@ struct TellingTests {
         #expect(!player.names.contains("didBecomeActive"))
     }
 
+    @Test("after Resync, the delegate walks to the state that it has not heard of")
+    func resync() throws {
+        let (daemon, player) = try launched()
+        daemon.state = "active"
+        try daemon.resync()
+        try daemon.wait("the foreground") { player.names.contains("didBecomeActive") }
+        #expect(player.names.suffix(2) == ["willEnterForeground", "didBecomeActive"])
+        daemon.state = "background"
+        try daemon.resync()
+        try daemon.wait("the background") { player.names.contains("didEnterBackground") }
+        #expect(player.names.suffix(2) == ["willResignActive", "didEnterBackground"])
+        #expect(try player.ask("state") == "background")
+    }
+
     @Test("signals with missing or wrong arguments do no harm")
     func malformed() throws {
         let (daemon, player) = try launched()

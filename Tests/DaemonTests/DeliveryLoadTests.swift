@@ -24,8 +24,14 @@ struct DeliveryLoadTests {
         private let connections: Connections
         private let delivery: Delivery
 
+        private static let pings = """
+            <policy context="default">
+              <allow send_type="method_call" send_interface="org.freedesktop.DBus.Peer" send_member="Ping"/>
+            </policy>
+            """
+
         init(_ count: Int) throws {
-            privateBus = try PrivateBus()
+            privateBus = try PrivateBus(policy: Bench.pings)
             service = try Bus.open(address: privateBus.address)
             let (bus, journal) = (privateBus, Journal(identifier: "test"))
             clients = try (0..<count).map { _ in try Client(bus) }
@@ -41,9 +47,16 @@ struct DeliveryLoadTests {
             delivery.send(.objects(member), of: owner, to: { _ in true }, body)
         }
 
-        func sendToDelegate(_ member: String) throws {
+        func sendToDelegate(
+            _ member: String, _ body: (borrowing Message) throws -> Void = { _ in }
+        ) throws {
             let connection = try connections.connection(named: clients[0].bus.uniqueName)
-            delivery.sendToDelegate(.objects(member), of: owner, to: try #require(connection)) { _ in }
+            delivery.sendToDelegate(.objects(member), of: owner, to: try #require(connection), body)
+        }
+
+        /// Handles what the clients have answered.
+        func process() throws {
+            while try service.process() {}
         }
 
         func endStep() throws {
@@ -102,5 +115,45 @@ struct DeliveryLoadTests {
         #expect(bench.share.due(of: getuid()) == 0)
         let heard = try bench.heard(until: "Last")
         #expect(heard.allSatisfy { $0 == [String](repeating: "Long", count: steps) })
+    }
+
+    @Test("what one user's connections have not read is limited, for a delegate, too; each gets a Resync")
+    func unread() throws {
+        let bench = try Bench(4)
+        let long = [UInt8](repeating: 0, count: Self.size)
+        for _ in 0..<120 {
+            bench.send("Long") { try $0.append(bytes: long) }
+            try bench.sendToDelegate("Long") { try $0.append(bytes: long) }
+            try bench.endStep()
+        }
+        for client in bench.clients {
+            try client.wait("Resync") {
+                try bench.process()
+                return client.received.last?.member == "Resync"
+            }
+        }
+        let members = bench.clients.map { $0.received.map(\.member) }
+        let bytes = members.joined().count { $0 == "Long" } * Self.size
+        #expect((15 << 20...17 << 20).contains(bytes), "\(bytes)")
+        #expect(members.allSatisfy { $0.count { $0 == "Resync" } == 1 })
+    }
+
+    @Test("a connection that gets a Resync in each step and reads nothing is cut off all the same")
+    func resyncInEachStep() throws {
+        let bench = try Bench(40)
+        for _ in 0..<100 {
+            for _ in 0..<12 { bench.send("Next") }
+            try bench.endStep()
+        }
+        var most = 0
+        for client in bench.clients {
+            // The bus keeps the order: all that was sent to the client comes before the answer.
+            var hasCome = false
+            let slot = try client.bus.callAsync(client.bus.newDriverCall("GetId")) { _ in hasCome = true }
+            try client.wait("the answer") { hasCome }
+            slot.cancel()
+            most = max(most, client.received.count { ["Next", "Resync"].contains($0.member) })
+        }
+        #expect((1...512).contains(most), "\(most)")
     }
 }

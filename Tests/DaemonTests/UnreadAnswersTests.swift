@@ -1,8 +1,12 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Linux
+import Systemd
 import TestSupport
 import Testing
+
+@testable import Daemon
 
 /// Answers that no client reads: dbus-daemon keeps at most 127 MiB of the daemon's, for all readers together.
 @Suite("Unread answers", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
@@ -52,6 +56,100 @@ struct UnreadAnswersTests {
             return last == "\(Self.size)"
         }
         withExtendedLifetime(slots) {}
+    }
+
+    @Test(
+        "a user who reads a long property 3,000 times and takes no answer does not block answers to others",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func unreadProperty() throws {
+        let daemon = try TestDaemon()
+        let client = try Client(daemon.bus)
+        let note = Variant.string(String(repeating: "x", count: 60 << 10))
+        let path = try client.register(
+            "org.example.Hoarder", getpid(), [("launch-options", .dictionary(["note": note]))])
+        let other = try App(daemon.bus, uid: App.nobody)
+        let otherPath = try other.register("org.example.Other")
+        var errors: Set<String> = []
+        var slots: [Slot] = []
+        for number in 0..<3_000 {
+            let get = try client.bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
+            try get.append(BusNames.application)
+            try get.append("LaunchOptions")
+            slots.append(
+                try client.bus.callAsync(get, timeout: .max) {
+                    if let error = $0.error { errors.insert(error.name) }
+                })
+            try client.bus.flush()
+            if number.isMultiple(of: 100) { try other.application(otherPath, "BackgroundTimeRemaining") }
+        }
+        try other.application(otherPath, "BackgroundTimeRemaining")
+        // The client reads at last.
+        try client.wait("the refusals") { errors == [ErrorName.limitsExceeded.rawValue] }
+        withExtendedLifetime(slots) {}
+    }
+
+    @Test(
+        "a user who loads state as a file 1,000 times and takes no answer does not block answers to others",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func unreadFiles() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let (client, path) = try hoarder(daemon)
+        let other = try App(daemon.bus, uid: App.nobody)
+        let otherPath = try other.register("org.example.Other")
+        var errors: Set<String> = []
+        var slots: [Slot] = []
+        for _ in 0..<1_000 {
+            let load = try client.bus.newCall(
+                destination: BusNames.service, path: path, interface: BusNames.application,
+                member: "LoadStateFile")
+            slots.append(
+                try client.bus.callAsync(load, timeout: .max) {
+                    if let error = $0.error { errors.insert(error.name) }
+                })
+            try client.bus.flush()
+            try other.application(otherPath, "BackgroundTimeRemaining")
+        }
+        // The client reads at last.
+        try client.wait("the refusals") { errors == [ErrorName.limitsExceeded.rawValue] }
+        withExtendedLifetime(slots) {}
+    }
+
+    @Test(
+        "a long answer waits until the bus has said how much is unread, and is refused if that is too much",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func longAnswer() throws {
+        let privateBus = try PrivateBus()
+        let service = try Bus.open(address: privateBus.address)
+        let inquiries = try Bus.open(address: privateBus.address)
+        let journal = Journal(identifier: "test")
+        let connections = Connections(bus: service, inquiries: inquiries, proc: Proc(), journal: journal)
+        let unread = UnreadAnswers(inquiries: inquiries, share: WorkShare(), journal: journal)
+        let client = try Client(privateBus)
+        let connection = try #require(try connections.connection(named: client.bus.uniqueName))
+        func isAdmitted() throws -> Bool? {
+            for _ in 0..<10_000 {
+                if let answer = unread.admitsLongAnswer(to: connection.user) { return answer }
+                if try !inquiries.process() { usleep(1_000) }
+            }
+            return nil
+        }
+        #expect(unread.admitsLongAnswer(to: connection.user) == true)
+        // It has read everything, as the bus says.
+        unread.chargeAnswer(of: 10 << 20, to: connection)
+        #expect(unread.admitsLongAnswer(to: connection.user) == nil)
+        #expect(try isAdmitted() == true)
+
+        for _ in 0..<100 {
+            let signal = try service.newSignal(
+                path: BusNames.root, interface: BusNames.manager, member: "Long", to: connection.name)
+            try signal.append(bytes: [UInt8](repeating: 7, count: 100 << 10))
+            try service.send(signal)
+        }
+        try service.flush()
+        unread.chargeAnswer(of: 10 << 20, to: connection)
+        #expect(unread.admitsLongAnswer(to: connection.user) == nil)
+        #expect(try isAdmitted() == false)
     }
 
     @Test("a client that reads may load as often as it likes, also where it answers no ping")

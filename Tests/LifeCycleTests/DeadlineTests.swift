@@ -287,6 +287,23 @@ struct DeadlineTests {
         #expect(stage.state == .active && stage.application.graceDeadline == nil)
     }
 
+    @Test("a connection that has begun tasks has no part in applications that have ended")
+    func tasksOfEnded() throws {
+        var desk = Desk()
+        let process = desk.process()
+        for _ in 0..<3 {
+            let number = try desk.register(process)
+            try desk.perform(.beginBackgroundTask(number, name: "a", by: ":1.5"))
+            try desk.perform(.endBackgroundTask(number, task: 1))
+            #expect(desk.machine.application(servedBy: ":1.5") == number)
+            try desk.perform(.unregister(number))
+            #expect(desk.machine.application(servedBy: ":1.5") == nil)
+        }
+        #expect(desk.machine.parts[":1.5"]?.count == 1)
+        desk.take(.disconnected(":1.5"))
+        #expect(desk.machine.connections.isEmpty)
+    }
+
     @Test("no task begins beyond the limit, whatever its name")
     func taskLimit() throws {
         var settings = Settings()

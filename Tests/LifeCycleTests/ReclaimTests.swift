@@ -324,6 +324,23 @@ struct ReclaimTests {
         #expect(desk.willReclaim == [number, other] && desk.notices == [.reclaimStuck(after: 250_000)])
     }
 
+    @Test("an application that a client terminates meanwhile is ended, even if it gets the focus")
+    func terminatedMeanwhile() throws {
+        var desk = PressureDesk()
+        let number = try desk.background { $0.delegate = ":1.5" }
+        try desk.perform(.finishLaunching(number, by: ":1.5"))
+        desk.runShort()
+        #expect(desk.willReclaim == [number])
+        try desk.perform(.terminate(number, force: false))
+        try desk.focus(number)
+        #expect(desk.machine.applications[number]?.isTerminating == true)
+        desk.pass(Self.second)
+        #expect(desk.killed == [number])
+        try desk.exit(number)
+        #expect(desk.exitReason(number) == .terminated)
+        #expect(desk.machine.pressure.victim == nil)
+    }
+
     @Test("an application that gets the focus is not ended, and the next one is chosen at once")
     func toTheFront() throws {
         var desk = PressureDesk()

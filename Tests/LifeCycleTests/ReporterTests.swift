@@ -183,6 +183,24 @@ struct ReporterTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
+    @Test("so it does if the former grace period is not over yet")
+    func freshGraceEarly() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine) { $0.suspension = .automatic }
+        try desk.update(1, mine, minimized: true)
+        desk.pass(2 * Desk.second)
+        desk.take(.disconnected(Desk.reporter().connection))
+        desk.pass(2 * Desk.second)
+        try desk.perform(.replaceWindows([Desk.report(1, mine, minimized: true)], Desk.reporter(":1.10")))
+        desk.pass(5 * Desk.second - 1)
+        desk.settle()
+        #expect(desk.state(a) == .background)
+        desk.pass(1)
+        desk.settle()
+        #expect(desk.state(a) == .suspended)
+    }
+
     @Test("a session that keeps one of two reporters has not lost its reporter")
     func oneOfTwo() throws {
         var desk = Desk()

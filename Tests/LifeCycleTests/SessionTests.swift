@@ -147,6 +147,42 @@ struct SessionTests {
         }
     }
 
+    @Test("policy waits for as long as the grace period of the user's rule")
+    func ownGrace() throws {
+        var stage = try focused()
+        var rule = Rule()
+        rule.backgroundGrace = 2_000_000
+        try stage.perform(.configure(stage.number, rule))
+        stage.forget()
+        stage.take(Self.locked)
+        let lock = stage.heard(.delegate).compactMap { $0.until(.protectedDataWillBecomeUnavailable) }
+        let background = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
+        #expect(lock.map(\.deadline) == [stage.now + 2_000_000])
+        #expect(background.map(\.deadline) == [stage.now + 2_000_000])
+        stage.pass(2_000_000)
+        #expect(stage.holds == [.policy])
+
+        rule.backgroundGrace = .max
+        var patient = try focused()
+        try patient.perform(.configure(patient.number, rule))
+        patient.take(Self.locked)
+        #expect(patient.application.protection == nil && patient.application.graceDeadline == nil)
+    }
+
+    @Test("if the machine does not shut down after all, a new grace period begins")
+    func shutdownCancelled() throws {
+        var stage = try focused()
+        stage.take(.shutdownPrepared(true))
+        stage.take(Self.away)
+        stage.pass(60_000_000)
+        #expect(stage.state == .background)
+        stage.take(.shutdownPrepared(false))
+        stage.pass(4_999_999)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        #expect(stage.holds == [.policy])
+    }
+
     @Test("unlocking, a stop and the delegate's exit each end the wait")
     func waitEnds() throws {
         var stage = try focused()

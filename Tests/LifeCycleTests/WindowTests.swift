@@ -478,4 +478,19 @@ struct WindowTests {
         #expect(desk.states(a, b) == [.inactive, .inactive])
         try desk.update(3, foreign)
     }
+
+    @Test("the estimated size of the summary of an application's windows is not less than its size")
+    func summarySize() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let a = try desk.register(mine)
+        for number: UInt64 in 1...3 {
+            var report = Desk.report(number, mine)
+            report.title = String(repeating: "x", count: 500)
+            try desk.perform(.updateWindow(report, Desk.reporter()))
+        }
+        let size = desk.machine.windowSummary(of: a).reduce(0) { $0 + $1.utf8.count }
+        #expect(size > 1_500)
+        #expect((size...2 * size).contains(desk.machine.windowTextBytes(of: a)))
+    }
 }

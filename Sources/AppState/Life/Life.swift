@@ -113,6 +113,9 @@ final class Life {
             // The daemon ends the tasks of a connection together with the connection.
             for task in application.tasks.values { task.number = nil }
             retryLater()
+        case .signalsAreLost:
+            // What others have sent is lost, but the state can be read.
+            if path != nil, hasLaunched { catchUp() }
         }
     }
 

@@ -7,7 +7,7 @@ internal import Glibc
 /// Nothing here waits for an answer, so the application continues if the daemon hangs or is gone.
 @MainActor
 final class Line {
-    /// Changes of the daemon and the bus.
+    /// Changes of the daemon, the bus, and what we hear of them.
     enum News {
         /// A process owns the daemon's name now.
         case daemonIsThere
@@ -15,6 +15,8 @@ final class Line {
         case daemonIsGone
         /// The bus itself is gone.
         case busIsGone
+        /// The daemon has withheld signals from us, because we did not read them.
+        case signalsAreLost
     }
 
     private let loop: EventLoop
@@ -26,7 +28,7 @@ final class Line {
     private var lastCall: UInt64 = 0
     /// The connection that last answered as the daemon. Only its signals count, because any process may send us one.
     private var daemon: String?
-    /// Receives the changes of the daemon and the bus.
+    /// Receives these changes.
     var told: (News) -> Void = { _ in }
     /// Receives each signal of the daemon about an application.
     var heard: (borrowing Message) -> Void = { _ in }
@@ -48,10 +50,14 @@ final class Line {
 
     private func filter(_ bus: Bus) throws(BusFailure) -> Slot {
         try bus.addFilter { [weak self] message in
-            guard let self, message.isSignal, message.interface == BusNames.application, let daemon,
-                message.sender == daemon
+            guard let self, message.isSignal, let daemon, message.sender == daemon else { return false }
+            if message.interface == BusNames.application {
+                heard(message)
+                return true
+            }
+            guard message.interface == BusNames.manager, message.member == ManagerSignal.resync.rawValue
             else { return false }
-            heard(message)
+            told(.signalsAreLost)
             return true
         }
     }

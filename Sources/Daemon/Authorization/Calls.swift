@@ -152,16 +152,27 @@ extension Daemon {
     private func sizeOfAnswer(to message: borrowing Message) -> Int {
         switch message.member {
         case "Introspect": 32_768
-        case "GetAll", ApplicationMethod.explain.rawValue: 8_192 + sizeOfTexts(at: message.path ?? "")
+        case "GetAll": 8_192 + sizeOfTexts(at: message.path ?? "")
+        // It names the background tasks three times.
+        case ApplicationMethod.explain.rawValue:
+            8_192 + 3 * sizeOfTexts(at: message.path ?? "") + sizeOfWindows(at: message.path ?? "")
+        // Which property is read is not known yet. The names of background tasks are objections.
+        case "Get", ApplicationMethod.canSuspend.rawValue: 1_024 + sizeOfTexts(at: message.path ?? "")
+        case ApplicationMethod.loadStateFile.rawValue: UnreadAnswers.sizeOfDescriptor
         default: 1_024
         }
     }
 
     private func sizeOfTexts(at path: String) -> Int {
-        guard let number = BusNames.applicationNumber(inPath: path).flatMap({ ApplicationNumber($0) }),
-            let application = core.application(number)
-        else { return 0 }
-        return table.textBytes(of: application)
+        application(at: path).map { table.textBytes(of: $0) } ?? 0
+    }
+
+    private func sizeOfWindows(at path: String) -> Int {
+        application(at: path).map { machine.windowTextBytes(of: $0.number) } ?? 0
+    }
+
+    private func application(at path: String) -> Application? {
+        BusNames.applicationNumber(inPath: path).flatMap { core.application(ApplicationNumber($0)) }
     }
 
     private static func unreadAnswers(of user: UInt32) -> MethodError {

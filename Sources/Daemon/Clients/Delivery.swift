@@ -39,6 +39,7 @@ final class Delivery {
     /// The most that these signals carry. The signal that reaches the limit is sent.
     private static let mostWeightInStep = 640 << 10
     private let share: WorkShare
+    private var unread = UnreadSignals()
     /// The most pings that one user's connections may leave unanswered. The bus takes 128 unanswered calls of ours in
     /// all: dbus-daemon(1), "max_replies_per_connection".
     private static let mostPings = 24
@@ -123,7 +124,7 @@ final class Delivery {
     ) -> Bool {
         let load = sent[connection.user] ?? Load()
         guard !connection.flow.isWithheld, load.signals < Self.mostInStep,
-            load.weight < Self.mostWeightInStep, isReachable(connection)
+            load.weight < Self.mostWeightInStep, !unread.isFull(connection), isReachable(connection)
         else {
             withhold(connection)
             return false
@@ -141,6 +142,7 @@ final class Delivery {
         _ body: (borrowing Message) throws -> Void
     ) {
         if connection.flow.isCutOff { return }
+        if unread.isFull(connection) { return withhold(connection) }
         var size: Size?
         post(signal, to: connection, &size, body)
         charge(size, times: 1, to: owner)
@@ -158,19 +160,29 @@ final class Delivery {
         resyncReachable()
     }
 
+    /// The signals that it has not read are gone.
+    func departed(_ name: ConnectionName) { unread.departed(name) }
+
     /// Sends `Resync` to the connections that can read again and have missed something.
     private func resyncReachable() {
         if withheld.isEmpty { return }
-        let pings = Pings(connections)
+        var pings = Pings(connections)
         for name in withheld {
             guard let connection = connections[name] else {
                 withheld.remove(name)
                 continue
             }
             // Looking whether it is reachable takes longest.
-            if connection.flow.ping == nil, mayBePinged(connection, pings), isReachable(connection) {
-                resync(connection)
+            guard connection.flow.ping == nil, mayBePinged(connection, pings), isReachable(connection) else {
+                continue
             }
+            guard isPingDue(connection) || unread.isFull(connection) else {
+                resync(connection)
+                continue
+            }
+            // Its answer shows whether it reads.
+            ping(connection)
+            pings = Pings(connections)
         }
     }
 
@@ -206,7 +218,8 @@ final class Delivery {
 
     private func resync(_ connection: Connection) {
         connection.flow.isWithheld = false
-        connection.flow.sent = 0
+        // A connection that does not read may get one in each step.
+        connection.flow.sent += 1
         withheld.remove(connection.name)
         var size: Size?
         post(.manager(.resync), to: connection, &size) { _ in }
@@ -222,16 +235,30 @@ final class Delivery {
             try body(message)
             try bus.send(message)
             if size == nil { size = try Size(message) }
+            if let size, connections[connection.name] === connection {
+                unread.charge(size.bytes, to: connection)
+            }
         }
     }
 
-    /// Pings the connection after every `window` signals. While it does not answer, it is sent at most as many again.
+    /// Whether it was sent so much that it must show that it reads.
+    private func isPingDue(_ connection: Connection) -> Bool {
+        connection.flow.sent >= Connection.Flow.window || unread.isPingDue(of: connection)
+    }
+
+    /// Pings the connection after every `window` signals, and earlier if they are long. While it does not answer, it is
+    /// sent at most as many again.
     private func keepFlow(_ connection: Connection) {
         connection.flow.sent += 1
-        guard connection.flow.sent >= Connection.Flow.window else { return }
-        guard connection.flow.ping == nil, mayBePinged(connection, Pings(connections)) else {
-            return withhold(connection)
+        guard isPingDue(connection) else { return }
+        if connection.flow.ping == nil, mayBePinged(connection, Pings(connections)) {
+            ping(connection)
+        } else if connection.flow.sent >= Connection.Flow.window {
+            withhold(connection)
         }
+    }
+
+    private func ping(_ connection: Connection) {
         connection.flow.sent = 0
         journal.attempt(.warning, "cannot ping \(connection.name)") {
             let ping = try bus.newCall(
@@ -250,10 +277,14 @@ final class Delivery {
                 }
                 // Any other answer shows that the connection reads.
                 connection.flow.sent = 0
+                self?.unread.answered(connection.name)
                 // A process that is suspended now may have answered before it was stopped: its connection waits for the
                 // step.
                 if let self, connection.flow.isWithheld, isReachable(connection) { resync(connection) }
+                // Others may have waited until one more could be pinged.
+                self?.resyncReachable()
             }
+            unread.pinged(connection.name)
         }
     }
 }

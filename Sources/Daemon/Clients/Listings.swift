@@ -137,9 +137,11 @@ final class Listings {
             share.spend(end - start, of: listing.connection.user, at: end)
         }
         if listing.draft == nil {
-            guard bus.queuedMessages <= Self.mostQueued else { return rearm(after: Self.pause) }
+            guard bus.queuedMessages <= Self.mostQueued,
+                let isAdmitted = unread.admitsLongAnswer(to: listing.connection.user)
+            else { return rearm(after: Self.pause) }
             changes = [:]
-            begin(listing)
+            if isAdmitted { begin(listing) } else { refuse(listing) }
         }
         if advance(listing) {
             queue.removeFirst()
@@ -190,6 +192,15 @@ final class Listings {
         } catch {
             listing.call.fail(MethodError(error))
         }
+    }
+
+    /// Calls that came together were admitted together, but the first answers are not read.
+    private func refuse(_ listing: Listing) {
+        listing.call.fail(
+            MethodError(
+                .limitsExceeded,
+                "User \(listing.connection.user) has more than \(UnreadAnswers.most) bytes of unread answers"
+            ))
     }
 
     /// Writes for the length of a slice. Returns whether the call is answered.

@@ -20,6 +20,9 @@ final class UnreadAnswers {
     /// ... and if this much waits, they are not even answered.
     private static let mostWithRefusals = 12 << 20
     static let sizeOfRefusal = 512
+    /// A descriptor counts like this many bytes: dbus-daemon also stops reading from a client that has 64 descriptors
+    /// in transit (`max_incoming_unix_fds`).
+    static let sizeOfDescriptor = 512 << 10
 
     private struct Account {
         let user: UInt32
@@ -65,6 +68,15 @@ final class UnreadAnswers {
         guard sum < Self.mostWithRefusals else { return .ignored }
         charge(Self.sizeOfRefusal, to: connection)
         return .refused
+    }
+
+    /// Whether a long answer, whose call has been admitted, may be written for a user now; nil: not before the bus has
+    /// answered how much really waits.
+    func admitsLongAnswer(to user: UInt32) -> Bool? {
+        if isBlind || sums[user, default: 0] < Self.most { return true }
+        let isUnchecked = accounts.values.contains { $0.user == user && $0.unchecked > 0 }
+        if questions[user] == nil, isUnchecked { ask(about: user) }
+        return questions[user] == nil ? false : nil
     }
 
     /// Charges for an answer of this many bytes, which the bus must forward.
@@ -178,7 +190,9 @@ final class UnreadAnswers {
         guard let statistics = try? reply.readDictionary(),
             case .uint32(let bytes)? = statistics.first(where: { $0.key == "OutgoingBytes" })?.value
         else { return .never }
-        return .bytes(Int(bytes))
+        guard case .uint32(let descriptors)? = statistics.first(where: { $0.key == "OutgoingFDs" })?.value
+        else { return .bytes(Int(bytes)) }
+        return .bytes(Int(bytes) + Int(descriptors) * sizeOfDescriptor)
     }
 
     /// Any other error concerns a single question, and a caller could provoke it: it must not end the limit. dbus-broker

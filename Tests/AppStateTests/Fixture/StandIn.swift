@@ -147,6 +147,14 @@ final class StandIn {
         try connection.send(message)
     }
 
+    /// Tells the application that signals were withheld from it.
+    func resync() throws {
+        let message = try connection.newSignal(
+            path: BusNames.root, interface: BusNames.manager, member: ManagerSignal.resync.rawValue,
+            to: application)
+        try connection.send(message)
+    }
+
     /// Tells the application that it is in the background.
     func sendToBackground(_ serial: UInt64) throws {
         state = "background"
