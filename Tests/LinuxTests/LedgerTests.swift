@@ -410,7 +410,8 @@ struct LedgerTests {
         var ledger = try ledger(child)
         ledger.apply(background, isForeign: nobody)
         var planned = ledger
-        var changes = try #require(planned.plan(ResourceRow(oomScoreAdjust: 900), isForeign: nobody))
+        let plan = planned.plan(ResourceRow(oomScoreAdjust: 900), isForeign: nobody)
+        var changes = try #require(plan)
         planned.keepOnlyRestores(&changes)
         planned.carryOut(&changes)
         #expect(try values(child.pid) == [own[0], own[1], own[2] + 200])
