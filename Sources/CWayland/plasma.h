@@ -7,8 +7,7 @@
 // states of windows go. Requests after the last one named here are left out, because nothing sends them.
 //
 // To a client of version 12 to 16, KWin sends the UUIDs of all windows as one text whenever their stacking order
-// changes. A message has at most 4,096 bytes: with more than 104 windows the text does not fit, and KWin disconnects
-// the client.
+// changes. A message has at most 4,096 bytes: with more than 104 windows the text does not fit.
 
 enum cwayland_plasma_management_request {
     CWAYLAND_PLASMA_SHOW_DESKTOP = 0,

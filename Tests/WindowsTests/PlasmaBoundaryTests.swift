@@ -7,8 +7,9 @@ import Windows
 struct PlasmaBoundaryTests {
     private static let management = "org_kde_plasma_window_management"
 
-    /// Up to version 16, KWin disconnects clients when there are many windows.
-    @Test("the newest version that the observer knows is bound", arguments: [(13, 13), (17, 17), (20, 17)])
+    @Test(
+        "the newest version is bound that the observer knows and in which the number of windows is not limited",
+        arguments: [(9, 9), (10, 10), (11, 10), (16, 10), (17, 17), (20, 17)])
     func version(_ offered: Int, _ bound: Int) throws {
         let compositor = try BareCompositor(globals: [Self.management: UInt32(offered)])
         let observer = try PlasmaObserver(display: compositor.display)

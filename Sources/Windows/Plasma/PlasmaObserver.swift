@@ -20,15 +20,22 @@ public final class PlasmaObserver: WindowObserver {
     private static let mostDesktops = 1_024
     /// The first version of the protocol in which windows are announced by their UUID only.
     private static let withUUID: UInt32 = 13
+    /// To a client of version 11 to 16, KWin lists all windows in one message whenever their stacking order changes. From
+    /// version 12 on, no more than 104 fit. With more, KWin sends the client nothing any more, and disconnects it
+    /// only when it sends a request.
+    private static let listed: ClosedRange<UInt32> = 11...16
 
     /// Connects, and reads the present set.
     ///
     /// - Parameter display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
     /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol, offers it only to
-    ///   others, or closes the connection because it has more windows than it can list.
+    ///   others, or closes the connection.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
-        guard let manager = connection.bind(cwayland_plasma_management_interface()) else {
+        guard let manager = connection.bind(
+            cwayland_plasma_management_interface(),
+            version: { Self.listed.contains($0) ? Self.listed.lowerBound - 1 : $0 })
+        else {
             throw .unsupported(
                 "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks org_kde_plasma_window_management")
         }

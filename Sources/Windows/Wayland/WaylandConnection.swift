@@ -81,9 +81,13 @@ final class WaylandConnection {
     // MARK: Objects
 
     /// Binds a global; nil if the compositor does not have it. `interface` gives the newest version that is understood.
-    func bind(_ interface: UnsafePointer<wl_interface>) -> OpaquePointer? {
+    ///
+    /// - Parameter choose: chooses a version, given the newest that both sides understand.
+    func bind(
+        _ interface: UnsafePointer<wl_interface>, version choose: (UInt32) -> UInt32 = { $0 }
+    ) -> OpaquePointer? {
         guard let registry, let global = globals[String(cString: interface.pointee.name)] else { return nil }
-        let version = min(global.version, UInt32(clamping: interface.pointee.version))
+        let version = choose(min(global.version, UInt32(clamping: interface.pointee.version)))
         return wl_registry_bind(registry, global.name, interface, version).map { OpaquePointer($0) }
     }
 
