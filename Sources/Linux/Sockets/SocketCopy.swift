@@ -88,6 +88,7 @@ public struct SocketCopy: Sendable {
     ///     connections to minor services, and accepted connections.
     ///   - isService: whether connections to the service of this name are wanted.
     ///   - isMinor: whether that service is a minor one. Every process may have a connection to it.
+    /// - Throws: if this process has no descriptors left, or the kernel cannot list sockets.
     public static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
         minor isMinor: (String) -> Bool = { _ in false }, proc: Proc = Proc()
@@ -115,11 +116,17 @@ public struct SocketCopy: Sendable {
         var copies: [SocketCopy] = []
         let ranked = found.map { (rank: $0.role.rank(isMinor), file: $0) }
         for (_, file) in ranked.sorted(by: { $0.rank < $1.rank }) where copies.count < limit {
-            // The copy shows what the number refers to by now.
-            guard let process = try? PidFD(pid: file.pid), let copy = try? process.copy(of: file.number),
-                leads(copy.rawValue, to: file.id)
-            else { continue }
-            copies.append(SocketCopy(descriptor: copy.release(), id: file.id, role: file.role))
+            do throws(KernelFailure) {
+                let copy = try PidFD(pid: file.pid).copy(of: file.number)
+                // The copy shows what the number refers to by now.
+                guard leads(copy.rawValue, to: file.id) else { continue }
+                copies.append(SocketCopy(descriptor: copy.release(), id: file.id, role: file.role))
+            } catch  where error.isExhaustion {
+                for copy in copies { copy.close() }
+                throw error
+            } catch {
+                continue
+            }
         }
         return copies
     }

@@ -32,10 +32,10 @@ public final class PlasmaObserver: WindowObserver {
     ///   others, or closes the connection.
     public init(display: String? = nil) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
-        guard let manager = connection.bind(
-            cwayland_plasma_management_interface(),
-            version: { Self.listed.contains($0) ? Self.listed.lowerBound - 1 : $0 })
-        else {
+        let bound = connection.bind(cwayland_plasma_management_interface()) {
+            Self.listed.contains($0) ? Self.listed.lowerBound - 1 : $0
+        }
+        guard let manager = bound else {
             throw .unsupported(
                 "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks org_kde_plasma_window_management")
         }
