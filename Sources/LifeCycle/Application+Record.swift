@@ -33,6 +33,7 @@ extension Application {
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
         record.add("launch", ifPresent: launch?.fields)
         record.add("grace", ifPresent: grace.fields)
+        record.add("would-suspend", ifPresent: wouldBeSuspended ? [wouldBeSuspended.digit] : nil)
         record.add("termination", ifPresent: termination?.fields)
         record.add("protection", ifPresent: protection?.fields)
         record.add("serial", String(lastSerial))
@@ -80,6 +81,7 @@ extension Application {
         holds = try record.all("hold") { Hold(&$0) }
         launch = try record.optional("launch") { Countdown(&$0) }
         grace = try record.optional("grace") { Grace(&$0) } ?? .none
+        wouldBeSuspended = try record.optional("would-suspend") { $0.flag() } ?? false
         termination = try record.optional("termination") { Termination(&$0) }
         protection = try record.optional("protection") { Protection(&$0) }
         lastSerial = try record.require("serial") { $0.count() }

@@ -105,6 +105,8 @@ extension Machine {
         update(number, reason) {
             $0.apply(settings)
             if isSpared { $0.termination = nil }
+            // The former daemon only observed, and has told the application that it would not be suspended.
+            if $0.wouldBeSuspended, settings.mode == .enforce { $0.restartGrace(settings, at: now) }
             $0.show(view)
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)

@@ -369,6 +369,33 @@ struct SuspensionTests {
         #expect(!stage.application.wouldBeSuspended)
     }
 
+    @Test("a daemon that enforces gives what the former one would have suspended a grace period first")
+    func enforcedAfterRestart() throws {
+        var settings = Settings()
+        settings.mode = .observe
+        var (stage, _) = try inBackground(settings)
+        stage.pass(60 * Self.second)
+        #expect(stage.application.wouldBeSuspended)
+        let record = try #require(stage.machine.record(of: stage.number))
+
+        var observing = Machine(settings: settings)
+        _ = try observing.restore(record)
+        #expect(observing.record(of: stage.number) == record)
+        let effects = observing.reassert(stage.number, at: stage.now)
+        // It was reported before.
+        #expect(!effects.contains(.notice(stage.number, .wouldSuspend)))
+        #expect(observing.applications[stage.number]?.wouldBeSuspended == true)
+
+        stage.machine = Machine()
+        _ = try stage.machine.restore(record)
+        _ = stage.machine.reassert(stage.number, at: stage.now)
+        #expect(stage.holds.isEmpty && !stage.application.wouldBeSuspended)
+        stage.pass(5 * Self.second - 1)
+        #expect(stage.holds.isEmpty)
+        stage.pass(1)
+        #expect(stage.holds == [.policy])
+    }
+
     @Test("policy suspends nothing in a session that has lost its lasting reporter")
     func lostReporter() throws {
         var stage = try Stage.launched(suspension: .automatic)
