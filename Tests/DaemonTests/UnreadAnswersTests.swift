@@ -1,4 +1,3 @@
-import AppStateBus
 import AppStateContract
 import Glibc
 import Linux
@@ -6,6 +5,7 @@ import Systemd
 import TestSupport
 import Testing
 
+@testable import AppStateBus
 @testable import Daemon
 
 /// Answers that no client reads: dbus-daemon keeps at most 127 MiB of the daemon's, for all readers together.
@@ -152,6 +152,69 @@ struct UnreadAnswersTests {
         #expect(unread.admitsLongAnswer(to: connection.user) == nil)
         let verdict = try isAdmitted()
         #expect(verdict == false)
+    }
+
+    /// Connections of several users. The bus does not know them, so their estimates stay as they are.
+    private final class Bench {
+        let unread: UnreadAnswers
+        private let privateBus: PrivateBus
+
+        init() throws {
+            privateBus = try PrivateBus()
+            unread = UnreadAnswers(
+                inquiries: try Bus.open(address: privateBus.address), share: WorkShare(),
+                journal: Journal(identifier: "test"))
+        }
+
+        func connection(of user: UInt32) throws -> Connection {
+            var credentials = Credentials(
+                uid: user, pid: getpid(), securityLabel: nil, pidDescriptor: nil)
+            return try Connection(name: ":9.\(user)", credentials: &credentials, proc: Proc())
+        }
+
+        /// These users get answers of this size, and do not read them.
+        func fill(_ users: ClosedRange<UInt32>, _ bytes: Int) throws {
+            for user in users { unread.chargeAnswer(of: bytes, to: try connection(of: user)) }
+        }
+    }
+
+    @Test("what all users together have not read is limited, and each user may always have some")
+    func allUsers() throws {
+        let bench = try Bench()
+        let unread = bench.unread
+        let reader = try bench.connection(of: 1_000)
+        try bench.fill(1_001...1_003, 7 << 20)
+        unread.chargeAnswer(of: 512 << 10, to: reader)
+        let isAdmitted = unread.admit(1_024, from: reader) == .admitted
+        #expect(isAdmitted)
+        try unread.checkExpected(of: 1_000)
+
+        try bench.fill(1_004...1_004, 7 << 20)
+        let isRefused = unread.admit(1_024, from: reader) == .refused
+        #expect(isRefused)
+        #expect(throws: MethodError.self) { try unread.checkExpected(of: 1_000) }
+        let other = try bench.connection(of: 1_010)
+        let isOtherAdmitted = unread.admit(1_024, from: other) == .admitted
+        #expect(isOtherAdmitted)
+        try unread.checkExpected(of: 1_010)
+
+        try bench.fill(1_005...1_006, 7 << 20)
+        let isIgnored = unread.admit(1_024, from: reader) == .ignored
+        #expect(isIgnored)
+
+        for user in 1_002...1_006 { unread.departed(":9.\(user)") }
+        let isAdmittedAgain = unread.admit(1_024, from: reader) == .admitted
+        #expect(isAdmittedAgain)
+    }
+
+    @Test("one user cannot use up what all users have together, whatever others have sent to that user")
+    func oneUser() throws {
+        let bench = try Bench()
+        let reader = try bench.connection(of: 1_000)
+        bench.unread.chargeAnswer(of: 1 << 20, to: reader)
+        try bench.fill(1_001...1_001, 100 << 20)
+        let isAdmitted = bench.unread.admit(1_024, from: reader) == .admitted
+        #expect(isAdmitted)
     }
 
     @Test("a client that reads may load as often as it likes, also where it answers no ping")

@@ -144,7 +144,7 @@ extension Daemon {
         switch unread.admit(sizeOfAnswer(to: message), from: connection) {
         case .admitted: return false
         case .ignored: return true
-        case .refused: throw Self.unreadAnswers(of: connection.user)
+        case .refused: throw UnreadAnswers.refusal(of: connection.user)
         }
     }
 
@@ -173,12 +173,6 @@ extension Daemon {
 
     private func application(at path: String) -> Application? {
         BusNames.applicationNumber(inPath: path).flatMap { core.application(ApplicationNumber($0)) }
-    }
-
-    private static func unreadAnswers(of user: UInt32) -> MethodError {
-        MethodError(
-            .limitsExceeded,
-            "User \(user) has more than \(UnreadAnswers.most) bytes of unread answers")
     }
 
     /// A caller that reads everything about an object is notified of its changes from then on, and counts as a

@@ -196,11 +196,7 @@ final class Listings {
 
     /// Calls that came together were admitted together, but the first answers are not read.
     private func refuse(_ listing: Listing) {
-        listing.call.fail(
-            MethodError(
-                .limitsExceeded,
-                "User \(listing.connection.user) has more than \(UnreadAnswers.most) bytes of unread answers"
-            ))
+        listing.call.fail(UnreadAnswers.refusal(of: listing.connection.user))
     }
 
     /// Writes for the length of a slice. Returns whether the call is answered.

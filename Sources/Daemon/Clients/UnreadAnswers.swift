@@ -16,9 +16,13 @@ final class UnreadAnswers {
     /// If more than this may wait for a user, the bus is asked.
     private static let suspect = 4 << 20
     /// If more than this waits for a user, calls are refused, ...
-    static let most = 8 << 20
+    private static let most = 8 << 20
     /// ... and if this much waits, they are not even answered.
     private static let mostWithRefusals = 12 << 20
+    /// The same for all users together, because one person may have many user ids, ...
+    private static let (mostOfAll, mostOfAllWithRefusals) = (24 << 20, 32 << 20)
+    /// ... except that each user may always have this much.
+    private static let least = 512 << 10
     static let sizeOfRefusal = 512
     /// A descriptor counts like this many bytes: dbus-daemon also stops reading from a client that has 64 descriptors
     /// in transit (`max_incoming_unix_fds`).
@@ -38,6 +42,8 @@ final class UnreadAnswers {
     private let journal: Journal
     private var accounts: [ConnectionName: Account] = [:]
     private var sums: [UInt32: Int] = [:]
+    /// Of all users, from each at most `most`.
+    private var all = 0
     /// Users about whom the bus is being asked.
     private var questions: [UInt32: Slot] = [:]
     /// The bus does not report how much waits.
@@ -57,23 +63,39 @@ final class UnreadAnswers {
         case ignored
     }
 
+    /// The most for each user now, if this much waits or is to come for all users.
+    private static func limit(whereAllHave all: Int) -> Int { all < mostOfAll ? most : least }
+
+    /// Whether so much waits for all users that estimates must not add up: the bus is asked earlier, and about everybody.
+    private var isScarce: Bool { all >= Self.mostOfAll / 2 }
+    private var suspect: Int { isScarce ? Self.least / 2 : Self.suspect }
+
     /// Whether a call is answered, given the approximate size of the answer in bytes.
     func admit(_ size: Int, from connection: Connection) -> Admission {
         let sum = sums[connection.user, default: 0]
-        if sum >= Self.suspect { ask(about: connection.user) }
-        if isBlind || sum < Self.most {
+        if sum >= suspect { ask(about: connection.user) }
+        askAboutOthers()
+        if isBlind || sum < Self.limit(whereAllHave: all) {
             charge(size, to: connection)
             return .admitted
         }
-        guard sum < Self.mostWithRefusals else { return .ignored }
+        guard sum < Self.mostWithRefusals, all < Self.mostOfAllWithRefusals else { return .ignored }
         charge(Self.sizeOfRefusal, to: connection)
         return .refused
+    }
+
+    /// The error for a call that is refused.
+    static func refusal(of user: UInt32) -> MethodError {
+        MethodError(
+            .limitsExceeded,
+            "User \(user) has more than \(most) bytes of unread answers, or more than \(least) while all users "
+                + "have more than \(mostOfAll)")
     }
 
     /// Whether a long answer, whose call has been admitted, may be written for a user now; nil: not before the bus has
     /// answered how much really waits.
     func admitsLongAnswer(to user: UInt32) -> Bool? {
-        if isBlind || sums[user, default: 0] < Self.most { return true }
+        if isBlind || sums[user, default: 0] < Self.limit(whereAllHave: all) { return true }
         let isUnchecked = accounts.values.contains { $0.user == user && $0.unchecked > 0 }
         if questions[user] == nil, isUnchecked { ask(about: user) }
         return questions[user] == nil ? false : nil
@@ -88,6 +110,13 @@ final class UnreadAnswers {
     /// Announces a later answer of this many bytes, which the bus must forward. It counts from now on.
     func expectAnswer(of size: Int, to connection: Connection) {
         share.charge(handingOn: size, to: connection.user, at: Clock.monotonicMicroseconds)
+        expect(size, to: connection)
+    }
+
+    /// Announces a later answer with a descriptor. Forwarding it costs the bus no more than any short answer.
+    func expectDescriptor(to connection: Connection) { expect(Self.sizeOfDescriptor, to: connection) }
+
+    private func expect(_ size: Int, to connection: Connection) {
         if isBlind { return }
         accounts[connection.name, default: Account(user: connection.user)].coming += size
     }
@@ -95,11 +124,13 @@ final class UnreadAnswers {
     /// Refuses to prepare more answers for a user than may wait. The disk may be slow, and the user's other calls must
     /// not suffer from that.
     func checkExpected(of user: UInt32) throws(MethodError) {
-        let coming = accounts.values.reduce(0) { $1.user == user ? $0 + $1.coming : $0 }
-        guard coming + sums[user, default: 0] < Self.most else {
+        let coming = accounts.values.reduce((own: 0, all: 0)) {
+            ($0.own + ($1.user == user ? $1.coming : 0), $0.all + $1.coming)
+        }
+        let limit = Self.limit(whereAllHave: all + coming.all)
+        guard coming.own + sums[user, default: 0] < limit else {
             throw MethodError(
-                .limitsExceeded,
-                "More than \(Self.most) bytes for user \(user) are unread or not sent yet")
+                .limitsExceeded, "More than \(limit) bytes for user \(user) are unread or not sent yet")
         }
     }
 
@@ -116,7 +147,7 @@ final class UnreadAnswers {
         if isBlind { return }
         accounts[connection.name, default: Account(user: connection.user)].unread += size
         accounts[connection.name]?.unchecked += size
-        sums[connection.user, default: 0] += size
+        add(size, to: connection.user)
     }
 
     /// The answers for a connection that has left are gone.
@@ -131,9 +162,22 @@ final class UnreadAnswers {
         add(unread - account.unread, to: account.user)
     }
 
+    /// The bus also counts what others have sent to a connection. A user who sends a lot to themselves must not use up
+    /// what all users have together.
     private func add(_ bytes: Int, to user: UInt32) {
-        let sum = sums[user, default: 0] + bytes
+        let before = sums[user, default: 0]
+        let sum = max(0, before + bytes)
         sums[user] = sum > 0 ? sum : nil
+        all += min(sum, Self.most) - min(before, Self.most)
+    }
+
+    /// Where little is left for all users, asks about the connection with the most unchecked bytes, until none has any:
+    /// otherwise answers that were read long ago would leave others without room.
+    private func askAboutOthers() {
+        guard isScarce, questions.isEmpty,
+            let account = accounts.values.max(by: { $0.unchecked < $1.unchecked }), account.unchecked > 0
+        else { return }
+        ask(about: account.user)
     }
 
     /// Asks about the connection of the user's with the most unchecked bytes.
@@ -165,16 +209,17 @@ final class UnreadAnswers {
         case .notThisTime: return
         case .never:
             isBlind = true
-            (accounts, sums) = ([:], [:])
+            (accounts, sums, all) = ([:], [:], 0)
             journal.log(.debug, "the bus does not report unread messages: unread answers are not limited")
             return
         }
         // Answers that were charged since the query was sent may not have reached the bus yet.
         set(waiting + max(0, account.unread - asked), of: name)
-        let isSuspect = sums[account.user, default: 0] >= Self.suspect
+        let isSuspect = sums[account.user, default: 0] >= suspect
         if isSuspect, accounts.contains(where: { $0.value.user == account.user && $0.value.unchecked > 0 }) {
             ask(about: account.user)
         }
+        askAboutOthers()
     }
 
     private enum Outgoing {
