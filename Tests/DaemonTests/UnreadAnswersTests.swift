@@ -207,6 +207,23 @@ struct UnreadAnswersTests {
         #expect(isAdmittedAgain)
     }
 
+    @Test("descriptors that wait for a slow disk count, although the bus knows nothing of them yet")
+    func comingDescriptors() throws {
+        let bench = try Bench()
+        let unread = bench.unread
+        let reader = try bench.connection(of: 1_000)
+        let most = (8 << 20) / UnreadAnswers.sizeOfDescriptor
+        for _ in 0..<most {
+            try unread.checkExpected(of: 1_000)
+            unread.expectDescriptor(to: reader)
+        }
+        #expect(throws: MethodError.self) { try unread.checkExpected(of: 1_000) }
+        for _ in 0..<most { unread.sentAnswer(of: UnreadAnswers.sizeOfDescriptor, to: reader) }
+        #expect(throws: MethodError.self) { try unread.checkExpected(of: 1_000) }
+        let isRefused = unread.admit(1_024, from: reader) == .refused
+        #expect(isRefused)
+    }
+
     @Test("one user cannot use up what all users have together, whatever others have sent to that user")
     func oneUser() throws {
         let bench = try Bench()

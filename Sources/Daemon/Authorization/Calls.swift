@@ -158,7 +158,6 @@ extension Daemon {
             8_192 + 3 * sizeOfTexts(at: message.path ?? "") + sizeOfWindows(at: message.path ?? "")
         // Which property is read is not known yet. The names of background tasks are objections.
         case "Get", ApplicationMethod.canSuspend.rawValue: 1_024 + sizeOfTexts(at: message.path ?? "")
-        case ApplicationMethod.loadStateFile.rawValue: UnreadAnswers.sizeOfDescriptor
         default: 1_024
         }
     }

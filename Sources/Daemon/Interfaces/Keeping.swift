@@ -95,8 +95,13 @@ extension Daemon {
         let (application, connection) = try ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
         try keeper.checkQueue(of: kept.user)
-        if asFile { return keeper.open(kept, call.deferred()) }
         try unread.checkExpected(of: connection.user)
+        if asFile {
+            unread.expectDescriptor(to: connection)
+            return keeper.open(kept, call.deferred()) { [unread] in
+                unread.sentAnswer(of: UnreadAnswers.sizeOfDescriptor, to: connection)
+            }
+        }
         let expected = Int(clamping: keeper.expectedSize(of: kept))
         // A larger state is refused.
         let size = expected <= Keeper.mostBytesInMessage ? expected : UnreadAnswers.sizeOfRefusal

@@ -10,7 +10,7 @@ struct DiskLine {
         case save(SavedContent, PendingCall)
         /// `answered` is called once the answer is sent.
         case load(PendingCall, answered: () -> Void)
-        case open(PendingCall)
+        case open(PendingCall, answered: () -> Void)
         case drop
         /// Drops the saved state, and then does what `record` does.
         case forget(PendingCall)
@@ -18,8 +18,16 @@ struct DiskLine {
         /// The call that waits for the work.
         var call: PendingCall? {
             switch self {
-            case .save(_, let call), .load(let call, _), .open(let call), .forget(let call): call
+            case .save(_, let call), .load(let call, _), .open(let call, _), .forget(let call): call
             case .record, .drop: nil
+            }
+        }
+
+        /// To be called once the answer is sent.
+        var answered: (() -> Void)? {
+            switch self {
+            case .load(_, let answered), .open(_, let answered): answered
+            case .record, .save, .drop, .forget: nil
             }
         }
 

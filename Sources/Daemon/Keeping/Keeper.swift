@@ -382,8 +382,10 @@ final class Keeper {
     }
 
     /// Answers with the file of the state that was saved last, which is empty if nothing is saved.
-    func open(_ kept: KeptID, _ call: PendingCall) {
-        enqueue(kept, .open(call))
+    ///
+    /// - Parameter answered: called once the answer is sent, unless the daemon ends first.
+    func open(_ kept: KeptID, _ call: PendingCall, answered: @escaping () -> Void) {
+        enqueue(kept, .open(call, answered: answered))
     }
 
     /// The most that each of a user's applications may have on the disk, considering that a waiting save may fail.
@@ -563,7 +565,7 @@ final class Keeper {
             call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
         } else if let call = job.work.call {
             answer(call, outcome)
-            if case .load(_, let answered) = job.work { answered() }
+            job.work.answered?()
         } else {
             note(outcome.failure, of: job.kept)
         }
