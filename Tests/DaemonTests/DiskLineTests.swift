@@ -123,6 +123,23 @@ struct DiskLineTests {
         }
     }
 
+    @Test("the record of what ran with the previous daemon says so until it is known to have ended")
+    func stillRunning() throws {
+        let id = try Self.kept(1_000, "One").application
+        var before = KeptApplication(usedAt: 1)
+        before.runs = 1
+        before.stateAtStop = .background
+        let record = before.record(of: id, boot: "1")
+        var next = try KeptApplication(record, boot: "1", now: 2)
+        #expect(next.record(of: id, boot: "1") == record)
+        next.wasRunning = false
+        #expect(next.record(of: id, boot: "1")["running"] == nil)
+        // In another boot, the same record says that the application ended with the former.
+        let rebooted = try KeptApplication(record, boot: "2", now: 3)
+        #expect(rebooted.record(of: id, boot: "2")["running"] == nil)
+        #expect(rebooted.exits.map(\.reason) == [.rebooted])
+    }
+
     @Test(
         "what is saved is charged to its user, whose next save waits while another user's is done",
         .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))

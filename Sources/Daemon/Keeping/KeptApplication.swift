@@ -60,7 +60,8 @@ extension KeptApplication {
         record.add("id", id.rawValue)
         record.add("used", String(usedAt))
         record.add("has-run", hasRun.digit)
-        if runs > 0 {
+        // What ran with the previous daemon counts as running until it is known to have ended.
+        if runs > 0 || wasRunning {
             record.add("running", boot)
             if let stateAtStop { record.add("state", stateAtStop.rawValue) }
         }
