@@ -137,9 +137,12 @@ final class Listings {
             share.spend(end - start, of: listing.connection.user, at: end)
         }
         if listing.draft == nil {
-            guard bus.queuedMessages <= Self.mostQueued,
-                let isAdmitted = unread.admitsLongAnswer(to: listing.connection.user)
-            else { return rearm(after: Self.pause) }
+            guard bus.queuedMessages <= Self.mostQueued else { return rearm(after: Self.pause) }
+            guard let isAdmitted = unread.admitsLongAnswer(to: listing.connection.user) else {
+                // The user may keep calling, so that the bus must be asked again and again.
+                letOthersGoFirst(before: listing.connection.user)
+                return rearm(after: Self.pause)
+            }
             changes = [:]
             if isAdmitted { begin(listing) } else { refuse(listing) }
         }
@@ -172,7 +175,7 @@ final class Listings {
         return queue[0]
     }
 
-    /// A user who just had a turn waits for the other users.
+    /// A user who just had a turn, or cannot use it yet, waits for the other users.
     private func letOthersGoFirst(before user: UInt32) {
         guard let index = queue.firstIndex(where: { $0.connection.user != user }), index > 0 else { return }
         queue.insert(queue.remove(at: index), at: 0)
