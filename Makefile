@@ -288,5 +288,6 @@ help:
 	@echo 'make install     install below PREFIX ($(PREFIX)), in DESTDIR; uninstall takes it back'
 	@echo "make install-library  the sources of the library for applications in Swift"
 	@echo 'make install-gnome  the extension for GNOME Shell alone (GNOME=43 or 45; else by the one that is here)'
+	@echo 'make install-kwin  the script for KWin alone'
 	@echo 'make clean       remove what was built'
 	@echo 'WERROR=1         makes warnings errors, as CI does'
