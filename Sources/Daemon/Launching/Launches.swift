@@ -34,6 +34,8 @@ final class Launches {
         let again: (_ isGone: Bool) -> Void
     }
 
+    /// In microseconds; a D-Bus call fails by default after 25 s (sd_bus_call(3)).
+    private static let patienceWithEnd: UInt64 = 20_000_000
     /// The most launches of one user at once: each may keep a process waiting.
     private static let mostPerUser = 16
     /// Each call may hold 64 KiB.
@@ -101,9 +103,9 @@ final class Launches {
     }
 
     /// Calls `again` when an application that is ending has ended, or is not to end after all. It gets false if that
-    /// takes longer than a session agent may take.
+    /// takes longer than `patienceWithEnd`.
     func wait(untilGone number: ApplicationNumber, _ again: @escaping (_ isGone: Bool) -> Void) {
-        let end = Clock.monotonicMicroseconds + Agents.patience
+        let end = Clock.monotonicMicroseconds + Self.patienceWithEnd
         ending.append(Ending(number: number, end: end, again: again))
         arm()
     }
