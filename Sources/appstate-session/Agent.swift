@@ -491,10 +491,12 @@ final class Agent {
 
     /// Without information about windows, the agent must not be a reporter: while there is none, policy
     /// suspends nothing in this session. Closing the connection ends its role as a reporter. If there are
-    /// more windows than are watched, one of the others may have the focus.
+    /// more windows than are watched, one of the others may have the focus. A silent agent waits until there are
+    /// clearly fewer, because a window that comes and goes must not make it reconnect each time.
     private var isBlind: Bool {
-        options.launchesOnly || observer?.isBlind == true
-            || (observer?.windows.count ?? 0) >= ObservedWindow.mostWindows
+        let most = ObservedWindow.mostWindows
+        return options.launchesOnly || observer?.isBlind == true
+            || (observer?.windows.count ?? 0) >= (isSilent ? most - most / 8 : most)
     }
 
     private func settleConnection() {

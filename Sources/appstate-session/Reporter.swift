@@ -92,8 +92,7 @@ final class Reporter: DaemonSpeaker {
     }
 
     private func send(_ report: Report) throws {
-        var known = told ?? [:]
-        let former = report.number.flatMap { known[$0] }
+        let former = report.number.flatMap { told?[$0] }
         try line.call(
             report.method, { try report.write(to: $0) },
             refused: { [unowned self] error in
@@ -106,6 +105,9 @@ final class Reporter: DaemonSpeaker {
                 journal.log(.info, "all windows are reported to \(BusNames.service)")
             })
         log?(report)
+        var known = told ?? [:]
+        // With a second owner, the change would copy all windows, for each of many reports.
+        told = nil
         report.apply(to: &known)
         told = known
     }

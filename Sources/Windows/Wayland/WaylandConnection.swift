@@ -69,6 +69,8 @@ final class WaylandConnection {
     }
 
     private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {
+        // wl_registry.global_remove: name.
+        if event == 1 { globals = globals.filter { $0.value.name != arguments[0].u } }
         // wl_registry.global: name, interface, version.
         guard event == 0, let interface = arguments[1].s, globals.count < Self.mostGlobals else { return }
         let text = String(cString: interface)
