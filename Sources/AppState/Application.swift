@@ -114,9 +114,6 @@ public final class Application {
         return ApplicationNotifications(stream: stream)
     }
 
-    /// The number of observers.
-    var observerCount: Int { observers.count }
-
     func post(_ notification: ApplicationNotification) {
         for observer in observers.values { observer.yield(notification) }
     }

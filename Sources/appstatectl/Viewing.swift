@@ -65,8 +65,7 @@ struct Show: ParsableCommand {
         let order: [ApplicationProperty] = [
             .id, .state, .stateTimestamp, .pid, .uid, .session, .unit, .focused, .minimized, .suspension,
             .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .unsavedChanges, .unresponsive,
-            .memoryUsage,
-            .registeredTimestamp, .launchOptions,
+            .memoryUsage, .registeredTimestamp, .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
         for name in order {
