@@ -546,9 +546,9 @@ final class Resources {
         goOn(after: number)
     }
 
-    /// Tries again to record, and then to set, the values of some applications.
+    /// Tries again to record, and then to set, the values of some applications: others each time.
     private func recordAgain() {
-        for number in unrecorded.prefix(Self.mostRecovered) { settleLater(number) }
+        for number in unrecorded.shuffled().prefix(Self.mostRecovered) { settleLater(number) }
         if !unrecorded.isEmpty { recordTimer?.arm(at: now() + Self.recordPause) }
     }
 
