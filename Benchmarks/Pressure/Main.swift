@@ -26,6 +26,8 @@ enum Scene {
         case ("sleeper", 3):
             guard let size = Int(words[2]), size > 0 else { usage() }
             Sleeper.run(mebibytes: size)
+        case ("forget", 2):
+            Emulator.forget()
         case ("watch", 6...):
             guard let plan = Watch.Plan(words: Array(words.dropFirst(2))) else { usage() }
             Watch.run(plan)
@@ -38,6 +40,7 @@ enum Scene {
         fail(
             """
             appstate-scene front BOARD | leak BOARD | sleeper MIB | reader BOARD FILE | browser BOARD DIRECTORY
+                           forget
                            watch SCENE BOARD LINE NAME=PID...   (front, leak, or a sleeper's name)
             """)
     }
