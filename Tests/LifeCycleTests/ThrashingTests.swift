@@ -308,6 +308,43 @@ struct ThrashingTests {
         #expect(desk.reclaimed == [held[0]])
     }
 
+    @Test("an alarm that finds evictions with little left opens an episode before anything is read back")
+    func evicting() throws {
+        var (desk, _, held) = try thrashing { $0.churn?.refaulting = 0 }
+        desk.setAll(100 << 20)
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        desk.pass(Self.second)
+        #expect(!desk.machine.pressure.isEventOpen)
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .warning)
+        for number in held { #expect(desk.effects.contains(.pageOut(number, .files))) }
+        desk.pass(Self.second)
+        #expect(desk.reclaimed.isEmpty)
+    }
+
+    /// After pages in use were lost and an application was ended for them, memory falls by 100 MiB a second.
+    private static func fallingAgain(fromRoomOf room: Int) throws -> (PressureDesk, [ApplicationNumber]) {
+        var (desk, _, held) = try Self().thrashing()
+        desk.runShort(to: 60 << 20)
+        desk.pass(second)
+        #expect(desk.reclaimed == [held[0]])
+        // Evictions began with a room of -40 MiB; now there are none.
+        desk.churn?.evicting = 0
+        try desk.exit(held[0])
+        let start = desk.now
+        desk.setAll(UInt64(Int(desk.churn?.cached ?? 0) + room))
+        desk.pass(second / 5) { $0.setAll(UInt64(Int(100 << 20) + room) - ($0.now - start) * 105) }
+        return (desk, held)
+    }
+
+    @Test("once pages in use were lost, the next application is ended before the kernel evicts again")
+    func beforehand() throws {
+        let (soon, held) = try Self.fallingAgain(fromRoomOf: -20 << 20)
+        #expect(soon.reclaimed == Array(held.prefix(2)))
+        let (later, _) = try Self.fallingAgain(fromRoomOf: 5 << 20)
+        #expect(later.reclaimed == [held[0]])
+    }
+
     @Test("observe mode reports once which application it would end")
     func observe() throws {
         var (desk, _, held) = try thrashing { $0.configure { $0.mode = .observe } }

@@ -24,6 +24,8 @@ public struct PressureGauge: Equatable, Sendable {
     private struct Look: Equatable, Sendable {
         var sample: MemorySample
         var time: Microseconds
+        var churn: FileChurn
+        var evictionBegins: Int?
     }
 
     /// The least time between two changes of the level, and the least time of calm before it falls.
@@ -33,6 +35,8 @@ public struct PressureGauge: Equatable, Sendable {
     private static let relieved = 5
     /// Memory has not recovered if, at its present rate of decrease, it would be critical this soon.
     private static let foresight = 10.0
+    /// Seconds. An end takes about this long, from the decision until the memory is free.
+    private static let endTakes = 0.25
     /// Seconds. Before the first end in an event it is unknown how long an end takes on this machine, which
     /// may be slow.
     private static let firstHaste = 3.0
@@ -45,7 +49,7 @@ public struct PressureGauge: Equatable, Sendable {
     /// Nothing has happened for several times `rest`.
     private static let calmPause: Microseconds = 250_000
     /// Bytes a second. After memory has stopped falling, the average takes a while to become zero.
-    private static let noticeableFall = 1024.0
+    fileprivate static let noticeableFall = 1024.0
 
     /// Bytes above the critical amount.
     private static let leastMargin: UInt64 = 16 << 20
@@ -65,8 +69,14 @@ public struct PressureGauge: Equatable, Sendable {
         var sampledAt: Microseconds = 0
         /// Bytes a second; negative: available memory rises.
         var fall = 0.0
+        /// It has fallen since the sample before the last.
+        var isFallingNow = false
         /// How fast file pages are evicted and read back.
         var churn = FileChurn()
+        /// Pages in use were lost since the level is critical.
+        var hasThrashed = false
+        /// The room (`MemorySample.room`) at which the kernel last began to evict file pages.
+        var evictionBegins: Int?
         /// Since when the level has had no reason to be as high as it is,
         var lowSince: Microseconds?
         /// and the highest level that there was a reason for since then.
@@ -82,7 +92,7 @@ public struct PressureGauge: Equatable, Sendable {
 
     /// A trigger has fired.
     mutating func triggered(_ trigger: MemoryPressure, at now: Microseconds) {
-        var open = episode ?? Episode(triggeredAt: now)
+        var open = episode ?? opened(at: now)
         lastLook = nil
         open.triggeredAt = now
         open.owesAnswer = true
@@ -100,13 +110,18 @@ public struct PressureGauge: Equatable, Sendable {
         -> UInt64?
     {
         let critical = settings.criticalAvailable.bytes(of: sample.total)
-        let before = lastLook
-        lastLook = Look(sample: sample, time: now)
         var open = Episode(triggeredAt: now)
-        if let before { open.churn.take(before.sample, sample, span: Double(now - before.time) / 1_000_000) }
-        if sample.available < Self.near(critical, of: sample.total)
-            || ThrashingPolicy.isThrashing(
-                open.churn, sample, critical: critical, limit: settings.thrashingLimit)
+        var mayThrash = false
+        if let lastLook {
+            (open.churn, open.evictionBegins) = (lastLook.churn, lastLook.evictionBegins)
+            open.takeChurn(lastLook.sample, sample, span: Double(now - lastLook.time) / 1_000_000)
+            mayThrash =
+                settings.thrashingLimit != nil && ThrashingPolicy.leavesNoRoom(sample, critical)
+                && sample.hasEvicted(since: lastLook.sample)
+        }
+        lastLook = Look(sample: sample, time: now, churn: open.churn, evictionBegins: open.evictionBegins)
+        if sample.available < Self.near(critical, of: sample.total) || mayThrash
+            || open.isThrashing(sample, settings)
         {
             open.sample = sample
             open.sampledAt = now
@@ -120,6 +135,15 @@ public struct PressureGauge: Equatable, Sendable {
         // File pages are being evicted, and it soon shows which of them are read back.
         let isEvicting = open.churn.evicting > 0 && ThrashingPolicy.isShort(sample, critical)
         return max(isEvicting ? min(half, Self.leastMargin) : half, Self.leastMargin / 2)
+    }
+
+    /// An episode that a trigger opens. It continues what a check has just shown.
+    private func opened(at now: Microseconds) -> Episode {
+        var open = Episode(triggeredAt: now)
+        if let lastLook, now - lastLook.time < Self.rest {
+            (open.churn, open.evictionBegins) = (lastLook.churn, lastLook.evictionBegins)
+        }
+        return open
     }
 
     /// A sample is on its way.
@@ -141,6 +165,7 @@ public struct PressureGauge: Equatable, Sendable {
         guard var open = episode else { return }
         open.take(sample, at: now)
         let critical = settings.criticalAvailable.bytes(of: sample.total)
+        if open.isThrashing(sample, settings) { open.hasThrashed = true }
         let wanted = wanted(open, critical, at: now, settings)
         if wanted > level {
             open.lowSince = nil
@@ -156,6 +181,7 @@ public struct PressureGauge: Equatable, Sendable {
         } else {
             open.lowSince = nil
         }
+        if level < .critical { open.hasThrashed = false }
         if level == .normal, wanted == .normal {
             episode = nil
             nextSample = nil
@@ -201,7 +227,10 @@ public struct PressureGauge: Equatable, Sendable {
         let isAmple = left >= Self.ample(critical, of: sample.total)
         var counted = sample
         counted.available = left
-        if !hasCheaper, promised == 0, !isAmple, episode.isThrashing(counted, settings) { return true }
+        if !hasCheaper, promised == 0, !isAmple {
+            if episode.isThrashing(counted, settings) { return true }
+            if hasEnded, episode.willThrash(within: Self.endTakes) { return true }
+        }
         guard episode.owesRelief, let stalledAt = episode.stalledAt,
             now - stalledAt <= settings.critical.window
         else { return false }
@@ -269,6 +298,10 @@ public struct PressureGauge: Equatable, Sendable {
             return Self.pauseInNeed
         }
         let isFalling = episode.fall > Self.noticeableFall
+        if isFalling, let margin = episode.marginUntilThrashing {
+            let time = max(Double(margin), 0) / episode.fall / 2 * 1_000_000
+            return min(max(Microseconds(min(time, 1e9)), Self.shortestPause), Self.longestPause)
+        }
         if !isFalling, now - episode.triggeredAt > 5 * Self.rest { return Self.calmPause }
         guard sample.available > critical else {
             let isRunningOut = Double(sample.available) < episode.fall * Self.foresight
@@ -296,16 +329,35 @@ extension PressureGauge.Episode {
         return searchedAt.map { now - $0 <= window } ?? false
     }
 
+    /// Bytes that can be taken before the kernel evicts file pages, if pages in use were among these before.
+    fileprivate var marginUntilThrashing: Int? {
+        guard hasThrashed, let room = sample?.room, let evictionBegins else { return nil }
+        return room - evictionBegins
+    }
+
+    /// Whether pages in use will be lost again, at the present rate of decrease, within this many seconds.
+    fileprivate func willThrash(within span: Double) -> Bool {
+        isFallingNow && marginUntilThrashing.map { Double($0) < fall * span } == true
+    }
+
+    fileprivate mutating func takeChurn(_ before: MemorySample, _ sample: MemorySample, span: Double) {
+        if churn.evicting < ThrashingPolicy.leastChurn, sample.hasEvicted(since: before) {
+            evictionBegins = before.room
+        }
+        churn.take(before, sample, span: span)
+    }
+
     fileprivate mutating func take(_ sample: MemorySample, at now: Microseconds) {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
             let pace = (Double(before.available) - Double(sample.available)) / span
+            isFallingNow = pace > PressureGauge.noticeableFall
             // Memory is taken in bursts, so older values weigh less: half of them is forgotten in 500 ms.
             // Memory that an end has freed does not show the rate at which others allocate memory.
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
             // The pages that were evicted until then do not show it either.
             if !isOutOfDate {
-                churn.take(before, sample, span: span)
+                takeChurn(before, sample, span: span)
                 if let old = before.searches, let new = sample.searches, new > old { searchedAt = now }
             }
         }

@@ -60,6 +60,11 @@ public enum ThrashingPolicy {
         isLess(sample, than: roomToReadBack, critical)
     }
 
+    /// Whether so little is left that the pages that are evicted must be watched: they may be in use.
+    static func leavesNoRoom(_ sample: MemorySample, _ critical: UInt64) -> Bool {
+        isLess(sample, than: roomToSearch, critical)
+    }
+
     private static func isLess(_ sample: MemorySample, than times: UInt64, _ critical: UInt64) -> Bool {
         let (room, overflow) = critical.multipliedReportingOverflow(by: times)
         return overflow || sample.available < room
