@@ -298,18 +298,16 @@ public struct PressureGauge: Equatable, Sendable {
             return Self.pauseInNeed
         }
         let isFalling = episode.fall > Self.noticeableFall
-        if isFalling, let margin = episode.marginUntilThrashing {
-            let time = max(Double(margin), 0) / episode.fall / 2 * 1_000_000
-            return min(max(Microseconds(min(time, 1e9)), Self.shortestPause), Self.longestPause)
-        }
         if !isFalling, now - episode.triggeredAt > 5 * Self.rest { return Self.calmPause }
         guard sample.available > critical else {
             let isRunningOut = Double(sample.available) < episode.fall * Self.foresight
             return isRunningOut ? Self.pauseInNeed : Self.longestPause / 2
         }
         guard isFalling else { return Self.longestPause }
-        // Half of the distance to the line.
-        let time = Double(sample.available - critical) / episode.fall / 2 * 1_000_000
+        // Half of the distance to the line, or to the next eviction of pages in use.
+        let toLine = Double(sample.available - critical)
+        let distance = episode.marginUntilThrashing.map { min(toLine, max(Double($0), 0)) } ?? toLine
+        let time = distance / episode.fall / 2 * 1_000_000
         return min(max(Microseconds(min(time, 1e9)), Self.shortestPause), Self.longestPause)
     }
 }

@@ -173,8 +173,8 @@ public final class SwayObserver: WindowObserver {
     ///
     /// - Returns: false: the event reports another change, or that of a window that is not known.
     private func retitle(_ event: [UInt8]) -> Bool {
-        // The containers of i3 that hold no window have titles, too.
         guard let node = try? TreeNode.retitled(by: event) else { return false }
+        // The containers of i3 that hold no window have titles, too.
         if system == .i3, node.window == nil { return false }
         let number = number(of: node)
         guard let index = windows.firstIndex(where: { $0.number == number }) else { return false }
