@@ -537,7 +537,12 @@ final class Resources {
         if unrecorded.contains(number) { return }
         departing[number] = nil
         shortenRecord(of: application)
-        slices.protect(number, ledgers[number]?.protectedCgroup, recordSlices)
+        // Nothing of an application that has left is protected, even if its cgroup went before it was written.
+        let isOver = leaving[number] != nil || isEnding
+        guard slices.protect(number, isOver ? nil : ledgers[number]?.protectedCgroup, recordSlices) else {
+            if isEnding { owed.insert(number) } else { postpone(number) }
+            return
+        }
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
             ledgers[number] = nil

@@ -36,6 +36,10 @@ public enum Fact: Equatable, Sendable {
     /// applications in its cgroup.
     case memoryMeasured(
         [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:])
+    /// The source could not be read, but may be there.
+    case memoryUnreadable(PressureSource)
+    /// The processes of an application that was killed for its memory are being released; `isOver`: no longer.
+    case releasing(ApplicationNumber, isOver: Bool)
     /// `pageOut` has finished, and has freed this many bytes.
     case pagedOut(ApplicationNumber, bytes: UInt64 = 0)
     /// `reclaim` found that it must not be ended, for example because it runs again.

@@ -16,7 +16,10 @@ extension Machine {
         }
         let session = reporter.isRoot ? process.session : session(of: reporter)
         let key = WindowKey.process(session, process.process)
-        try checkRoom(for: key, of: process, reporter)
+        let owner = owner(of: process.lineage, reportedBy: reporter.user)
+        let hidden = windows[key] == nil ? owner.flatMap { hiddenWindow(ofFull: $0, reporter) } : nil
+        try checkRoom(for: key, of: process, reporter, replacing: hidden)
+        if let hidden { _ = remove(hidden) }
         var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
         window.visible = !hasReportedWindows(process.process, in: session)
         let touched = put(window, as: key)
@@ -60,9 +63,11 @@ extension Machine {
     mutating func updateWindows(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
-        try checkLimits(reports, replacing: replacing, reporter)
+        let hidden = replacing || reports.count != 1 ? nil : hiddenWindow(madeRoomBy: reports[0], reporter)
+        try checkLimits(reports, replacing: replacing, reporter, without: hidden)
         let sessions = sessions(of: reports, by: reporter)
         var touched = enlist(reporter, in: sessions)
+        if let hidden { touched.formUnion(remove(hidden)) }
         if replacing {
             let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
             for key in superseded(by: reporter, in: sessions).subtracting(named).sorted(by: WindowKey.inOrder)
@@ -240,9 +245,34 @@ extension Machine {
         return touched
     }
 
+    /// The window that a visible one replaces because its application has no room for more. Otherwise the
+    /// application would be suspended while a window that is not known can be seen.
+    private func hiddenWindow(madeRoomBy report: WindowReport, _ reporter: ReporterIdentity) -> WindowKey? {
+        let old = windows[.reported(reporter.connection, report.number)]
+        let owner = owner(of: lineage(of: report, by: reporter), reportedBy: reporter.user)
+        guard let owner, old?.owner != owner, report.visible ?? old?.visible ?? true,
+            !(report.minimized ?? old?.minimized ?? false), predecessors(of: report, by: reporter).isEmpty
+        else { return nil }
+        return hiddenWindow(ofFull: owner, reporter)
+    }
+
+    /// A window of this reporter's user that cannot be seen, if its application has no room for more; one without
+    /// unsaved changes, if there is one.
+    private func hiddenWindow(ofFull number: ApplicationNumber, _ reporter: ReporterIdentity) -> WindowKey? {
+        guard let application = applications[number],
+            application.windows.count >= settings.limits.windowsPerApplication
+        else { return nil }
+        let hidden = application.windows.filter { key in
+            guard let window = windows[key], window.reporterUser == reporter.user else { return false }
+            return (!window.visible || window.minimized) && sessions[window.session]?.focus != key
+        }.sorted(by: WindowKey.inOrder)
+        return hidden.first { windows[$0]?.isUnsaved == false } ?? hidden.first
+    }
+
     /// Whether one more report about a process as a whole is allowed: it counts as a window of its application.
     private func checkRoom(
-        for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity
+        for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity,
+        replacing hidden: WindowKey? = nil
     ) throws(Refusal) {
         if windows[key] != nil { return }
         guard windowCountByUser[reporter.user, default: 0] < Self.windowsPerUser else {
@@ -252,7 +282,7 @@ extension Machine {
         // Of processes that belong to no application, one in each session is kept: the one with the focus.
         if let owner, let application = applications[owner] {
             let limit = settings.limits.windowsPerApplication
-            guard application.windows.count < limit else {
+            guard application.windows.count - (hidden == nil ? 0 : 1) < limit else {
                 throw .limitExceeded("windows of application \(owner)", limit: limit)
             }
         }
@@ -277,12 +307,15 @@ extension Machine {
         }
     }
 
+    /// - Parameter hidden: a window that is removed to make room.
     private func checkLimits(
-        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
+        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity,
+        without hidden: WindowKey? = nil
     ) throws(Refusal) {
         var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
         var replaced =
             replacing ? superseded(by: reporter, in: sessions(of: reports, by: reporter)) : []
+        if let hidden { replaced.insert(hidden) }
         var names: [ProcessID: Int] = [:]
         for report in reports {
             let lineage = lineage(of: report, by: reporter)

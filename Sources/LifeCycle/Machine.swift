@@ -142,6 +142,10 @@ public struct Machine: Equatable, Sendable {
             sampled(source, sample)
         case .memoryMeasured(let sizes, let members):
             measured(sizes, members)
+        case .memoryUnreadable(let source):
+            failedToSample(source)
+        case .releasing(let number, let isOver):
+            releasing(number, isOver: isOver)
         case .pagedOut(let number, let bytes):
             pagedOut(number, bytes)
         case .spared(let number, let why):

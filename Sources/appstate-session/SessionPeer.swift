@@ -16,6 +16,8 @@ final class SessionPeer {
     private var end: String?
     private var watch: Slot?
 
+    private static let mostAtOnce = 256
+
     /// Connects, and finds the program.
     ///
     /// - Parameters:
@@ -64,12 +66,17 @@ final class SessionPeer {
         end = "the session bus does not report on \(subject): \(error)"
     }
 
-    /// Handles all messages that have arrived.
+    /// Handles the messages that have arrived: all, unless another program floods the connection.
     ///
     /// - Throws: `ended` if the bus or the program has ended, or the bus has refused a match rule for the program.
     func dispatch() throws(ObserverFailure) {
         do throws(BusFailure) {
-            while try bus.process() {}
+            var handled = 0
+            while try bus.process() {
+                handled += 1
+                // What is still in the socket makes the descriptor readable again. What was already read does not.
+                if handled >= Self.mostAtOnce, !bus.hasQueued { break }
+            }
         } catch {
             throw .ended("the session bus has ended: \(error)")
         }

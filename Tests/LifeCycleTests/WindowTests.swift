@@ -354,8 +354,7 @@ struct WindowTests {
         let mine = desk.process()
         try desk.register(mine)
         let children = (0..<4).map { _ in desk.process(below: mine) }
-        for child in children[..<2] { try desk.focus(child) }
-        try desk.minimize(children[2])
+        for child in children[..<3] { try desk.focus(child) }
         let before = desk.machine
         let refusal = Refusal.limitExceeded("windows of application 1", limit: 3)
         #expect(throws: refusal) { try desk.focus(children[3]) }
@@ -367,6 +366,40 @@ struct WindowTests {
         try desk.focus(children[0])
         try desk.minimize(children[1])
         #expect(desk.machine.applications[ApplicationNumber(1)]?.windows.count == 3)
+    }
+
+    @Test("a visible window replaces one that is not visible where an application has no room for more")
+    func visibleFirst() throws {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = 2
+        var desk = Desk(settings)
+        let mine = desk.process()
+        let other = desk.process()
+        let a = try desk.register(mine)
+        let b = try desk.register(other)
+        try desk.update(9, other, focused: true)
+        try desk.update(1, mine, minimized: true)
+        try desk.update(2, mine, visible: false)
+        #expect(desk.states(a, b) == [.background, .active])
+        let before = desk.machine
+        #expect(throws: Refusal.self) { try desk.update(3, mine, visible: false) }
+        #expect(throws: Refusal.self) { try desk.update(3, mine, minimized: true) }
+        let isUnchanged = desk.machine == before
+        #expect(isUnchanged)
+        try desk.update(3, mine)
+        #expect(desk.states(a, b) == [.inactive, .active])
+        #expect(desk.machine.applications[a]?.windows.count == 2)
+        #expect(desk.forgotten.isEmpty)
+        // The window that was replaced is new when it is reported again.
+        try desk.update(1, mine)
+        #expect(throws: Refusal.self) { try desk.update(4, mine) }
+        // The same for a process as a whole.
+        try desk.update(1, mine, minimized: true)
+        try desk.update(3, mine, minimized: true)
+        let child = desk.process(below: mine)
+        try desk.focus(child)
+        #expect(desk.states(a, b) == [.active, .inactive])
+        #expect(desk.machine.applications[a]?.windows.count == 2)
     }
 
     @Test("unregistered processes in reports are counted for each user, whatever call names them")

@@ -23,6 +23,8 @@ final class PressureSensor {
     private var watched: [PressureSource: Watched] = [:]
     private var settings: PressureSettings?
     private var users: Set<UInt32> = []
+    /// The sources that could not be read the last time.
+    private var unreadable: Set<PressureSource> = []
     private var alarm: FaultAlarm?
     private var alarmSources: [Source] = []
     /// The bytes that may be allocated before each of these sources is reported.
@@ -125,6 +127,11 @@ final class PressureSensor {
         // A pressure event is over, or begins.
         fronts.forget(source)
         guard alarms[source] != bytes else { return }
+        // The count begins again for all sources: what was taken since the last time is already used up.
+        if let armed, let left = available, left < armed.available {
+            let taken = armed.available - left
+            alarms = alarms.mapValues { $0 - min($0, taken) }
+        }
         alarms[source] = bytes
         arm()
     }
@@ -187,11 +194,17 @@ final class PressureSensor {
     /// Carries out `sampleMemory`.
     func sample(_ source: PressureSource) {
         guard let entry = watched[source] else { return }
-        do {
-            report(.memorySampled(source, try read(entry, source)))
+        do throws(KernelFailure) {
+            let sample = try read(entry, source)
+            unreadable.remove(source)
+            report(.memorySampled(source, sample))
         } catch {
-            // The cgroup is gone, and so are the processes that used its memory.
-            lose(source, "\(error)")
+            // If the cgroup is gone, so are the processes that used its memory.
+            if error.isNoSuchCgroup { return lose(source, "\(error)") }
+            if unreadable.insert(source).inserted {
+                journal.log(.notice, "the memory of \(source) cannot be read at present: \(error)")
+            }
+            report(.memoryUnreadable(source))
         }
     }
 
@@ -206,7 +219,9 @@ final class PressureSensor {
     /// What is left of the machine's memory, in bytes.
     var available: UInt64? { machine.figures?.available }
 
-    private func read(_ entry: Watched, _ source: PressureSource) throws -> MemorySample {
+    private func read(
+        _ entry: Watched, _ source: PressureSource
+    ) throws(KernelFailure) -> MemorySample {
         guard let figures = machine.figures else {
             throw KernelFailure(operation: "read", subject: "\(proc.root)/meminfo", errno: EIO)
         }
@@ -235,8 +250,11 @@ final class PressureSensor {
         guard settings.sources.isEmpty, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
             cgroup.has("memory.pressure")
         else { return false }
-        watch(PressureSource(path: cgroup.directory + "/memory.pressure", user: user), settings)
-        return true
+        let source = PressureSource(path: cgroup.directory + "/memory.pressure", user: user)
+        watch(source, settings)
+        // It is tried again at this user's next registration.
+        if watched[source] == nil { users.remove(user) }
+        return watched[source] != nil
     }
 
     private func watch(_ source: PressureSource, _ settings: PressureSettings) {
@@ -286,6 +304,7 @@ final class PressureSensor {
 
     private func lose(_ source: PressureSource, _ why: String) {
         watched[source] = nil
+        unreadable.remove(source)
         alarm(source, after: nil)
         if let user = source.user { users.remove(user) }
         journal.log(.notice, "\(source) is no longer watched for memory pressure: \(why)")

@@ -38,7 +38,7 @@ final class Reclaimer {
     private enum Job: Sendable {
         case measure
         case pageOut(ApplicationNumber)
-        case release
+        case release(ApplicationNumber)
     }
 
     private enum Outcome: Sendable {
@@ -204,11 +204,12 @@ final class Reclaimer {
         kills.kill(application, stands: stands) { [weak self] killed in
             let pids = killed.map(\.pid)
             guard let self else { return }
-            submit(.release, to: evictor) {
+            let isUnderWay = submit(.release(number), to: evictor) {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.
                 for pid in pids { try? PidFD(pid: pid).releaseMemory() }
                 return .released
             }
+            if isUnderWay { report(.releasing(number, isOver: false)) }
         }
     }
 
@@ -255,6 +256,7 @@ final class Reclaimer {
                 let text =
                     failure.map { "its memory was not paged out: \($0)" } ?? "paged out \(bytes >> 10) KiB"
                 journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])
+            case (.release(let number), .released): report(.releasing(number, isOver: true))
             case (_, .pagedOut), (_, .released): break
             }
         }

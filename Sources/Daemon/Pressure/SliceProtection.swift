@@ -38,17 +38,25 @@ final class SliceProtection {
     }
 
     /// Notes the cgroup of a protected application; nil: it is not protected, or no longer.
-    func protect(_ number: ApplicationNumber, _ directory: String?, _ record: Record) {
+    ///
+    /// - Returns: false if a slice could not be set back; it stays recorded.
+    @discardableResult
+    func protect(_ number: ApplicationNumber, _ directory: String?, _ record: Record) -> Bool {
         let before = protected[number]
         if before != directory {
             let isRecorded = record(number, entries(of: number, next: directory))
             let next = isRecorded ? directory : nil
             protected[number] = next
             let still = Set(protected.values.flatMap(slices))
-            for slice in Set(before.map(slices) ?? []).subtracting(still) { set(slice, 0) }
+            let dropped = Set(before.map(slices) ?? []).subtracting(still)
+            guard dropped.filter({ !set($0, 0) }).isEmpty else {
+                protected[number] = before
+                return false
+            }
             for slice in next.map(slices) ?? [] { set(slice, amount) }
         }
         _ = record(number, entries(of: number))
+        return true
     }
 
     // MARK: Values of an earlier daemon
@@ -90,17 +98,22 @@ final class SliceProtection {
         return names.indices.prefix(Self.mostSlices).map { top + "/" + names[...$0].joined(separator: "/") }
     }
 
-    private func set(_ slice: String, _ pages: Int32) { set(slice, pages, insteadOf: amount) }
+    @discardableResult
+    private func set(_ slice: String, _ pages: Int32) -> Bool { set(slice, pages, insteadOf: amount) }
 
-    private func set(_ slice: String, _ pages: Int32, insteadOf ours: Int32) {
+    /// False: it could not be set for lack of something, and may still have its former value.
+    @discardableResult
+    private func set(_ slice: String, _ pages: Int32, insteadOf ours: Int32) -> Bool {
         let cgroup = CgroupShares(directory: slice)
         do throws(KernelFailure) {
             let present = try cgroup.memoryLow()
-            guard present == 0 || present == ours, present != pages else { return }
+            guard present == 0 || present == ours, present != pages else { return true }
             try cgroup.set(memoryLow: pages)
         } catch {
             // The slice may be gone, with everything in it.
             if !error.isNoSuchFile { journal.log(.notice, "\(error)") }
+            return !error.isExhaustion
         }
+        return true
     }
 }

@@ -136,8 +136,25 @@ extension Machine {
         update(number, .pressure) { $0.termination = nil }
     }
 
+    /// Memory could not be read at present.
+    mutating func failedToSample(_ source: PressureSource) {
+        guard var gauge = pressure.gauges[source] else { return }
+        let bytes = gauge.failedToSample(at: step.now)
+        pressure.gauges[source] = gauge
+        if let bytes { step.effects.append(.alarmMemory(source, after: bytes)) }
+    }
+
+    /// The memory of a killed application's processes begins, or has ceased, to be released. The main process may be
+    /// gone long before the others.
+    mutating func releasing(_ number: ApplicationNumber, isOver: Bool) {
+        guard pressure.victim?.number == number else { return }
+        pressure.victim?.isBeingReleased = !isOver
+        if isOver, pressure.victim?.isGone == true { concludeEnd() }
+    }
+
     /// An application that was being ended keeps running.
     mutating func calledOff(_ number: ApplicationNumber) {
+        pressure.dying.remove(number)
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
             if let victim = pressure.victim, victim.number == number {
@@ -150,6 +167,7 @@ extension Machine {
     /// An earlier daemon has begun to end the application for its memory: no other is ended meanwhile.
     mutating func awaitReclaim(of number: ApplicationNumber, _ termination: Termination) {
         guard termination.verdict == .reclaimed else { return }
+        pressure.dying.insert(number)
         step.effects.append(.willReclaim(number))
         guard pressure.victim == nil else { return }
         let due = termination.dueKill ?? step.now
@@ -165,21 +183,31 @@ extension Machine {
             pressure.promised[number] = nil
             pressure.excluded.remove(number)
             // This also applies to a victim that was no longer awaited: its memory has become free only now.
-            forgetChurn()
+            if pressure.dying.remove(number) != nil { forgetChurn() }
         }
-        guard pressure.victim?.number == number else { return }
+        guard let victim = pressure.victim, victim.number == number else { return }
+        if applications[number] == nil, victim.isBeingReleased {
+            pressure.victim?.isGone = true
+        } else {
+            concludeEnd()
+        }
+    }
+
+    private mutating func concludeEnd() {
         pressure.victim = nil
+        forgetChurn()
         lookAgain()
     }
 
     mutating func expirePressure() {
         concludeLevel()
         if let victim = pressure.victim, victim.deadline <= step.now {
-            pressure.victim = nil
-            forgetChurn()
-            if pressure.isEventOpen { pressure.excluded.insert(victim.number) }
-            step.effects.append(.notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
-            lookAgain()
+            if !victim.isGone {
+                if pressure.isEventOpen { pressure.excluded.insert(victim.number) }
+                step.effects.append(
+                    .notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
+            }
+            concludeEnd()
         }
         if let due = pressure.measureAt, due <= step.now {
             pressure.measuredAt = step.now
@@ -217,7 +245,12 @@ extension Machine {
     private mutating func relax(_ source: PressureSource) {
         pressure.kills[source] = nil
         pressure.exhausted.remove(source)
-        let others = Set(applications.values.filter { !source.concerns($0) }.map(\.number))
+        // For other sources that are still critical, the event goes on.
+        let critical = pressure.gauges.filter { $0.key != source && $0.value.level == .critical }.keys
+        let others = Set(
+            applications.values.filter { application in
+                !source.concerns(application) || critical.contains { $0.concerns(application) }
+            }.map(\.number))
         pressure.excluded.formIntersection(others)
         pressure.promised = pressure.promised.filter { others.contains($0.key) }
     }

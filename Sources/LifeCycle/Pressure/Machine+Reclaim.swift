@@ -17,6 +17,7 @@ extension Machine {
         if withSwap.isEmpty, without.isEmpty { return }
         let suspended = applications.values.compactMap { application -> (Application, PageOutExtent)? in
             guard application.state == .suspended, !application.isTerminating,
+                application.stop.enforcement != .continuing, !application.stop.breath.isUnderWay,
                 pressure.pagedOut[application.number] != application.stateSince,
                 !pressure.beingPagedOut.contains(application.number)
             else { return nil }
@@ -125,6 +126,7 @@ extension Machine {
         }
         for source in counting { pressure.kills[source, default: 0] += 1 }
         if victim.isUnsaved { step.effects.append(.notice(number, .losesUnsaved)) }
+        pressure.dying.insert(number)
         let wait = settings.pressure.killWait
         switch victim.rank {
         case .held, .stopped:

@@ -9,6 +9,10 @@ struct Pressure: Equatable, Sendable {
         let counting: [PressureSource]
         /// If it is not gone by then, the next application is considered.
         let deadline: Microseconds
+        /// Its main process is gone.
+        var isGone = false
+        /// The memory of its processes is being released.
+        var isBeingReleased = false
     }
 
     var gauges: [PressureSource: PressureGauge] = [:]
@@ -21,6 +25,8 @@ struct Pressure: Equatable, Sendable {
     var members: [PressureSource: Set<ApplicationNumber>] = [:]
     /// No candidates for the rest of the event: they were spared, or killed without success.
     var excluded: Set<ApplicationNumber> = []
+    /// The applications that were ended for their memory and are not gone yet.
+    var dying: Set<ApplicationNumber> = []
     /// Applications whose memory was paged out, and the time since which they were suspended then.
     var pagedOut: [ApplicationNumber: Microseconds] = [:]
     /// Applications whose memory is being paged out.

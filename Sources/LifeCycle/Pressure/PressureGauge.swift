@@ -36,7 +36,7 @@ public struct PressureGauge: Equatable, Sendable {
     /// Memory has not recovered if, at its present rate of decrease, it would be critical this soon.
     private static let foresight = 10.0
     /// Seconds. An end takes about this long, from the decision until the memory is free.
-    private static let endTakes = 0.25
+    fileprivate static let endTakes = 0.25
     /// Seconds. Before the first end in an event it is unknown how long an end takes on this machine, which
     /// may be slow.
     private static let firstHaste = 3.0
@@ -112,12 +112,14 @@ public struct PressureGauge: Equatable, Sendable {
         let critical = settings.criticalAvailable.bytes(of: sample.total)
         var open = Episode(triggeredAt: now)
         var mayThrash = false
+        var hasEvicted = false
         if let lastLook {
             (open.churn, open.evictionBegins) = (lastLook.churn, lastLook.evictionBegins)
             open.takeChurn(lastLook.sample, sample, span: Double(now - lastLook.time) / 1_000_000)
+            hasEvicted = sample.hasEvicted(since: lastLook.sample)
             mayThrash =
                 settings.thrashingLimit != nil && ThrashingPolicy.leavesNoRoom(sample, critical)
-                && sample.hasEvicted(since: lastLook.sample)
+                && hasEvicted
         }
         lastLook = Look(sample: sample, time: now, churn: open.churn, evictionBegins: open.evictionBegins)
         if sample.available < Self.near(critical, of: sample.total) || mayThrash
@@ -133,7 +135,9 @@ public struct PressureGauge: Equatable, Sendable {
         // Half of the distance each time: a few checks while memory falls, none while it does not.
         let half = (sample.available - critical) / 2
         // File pages are being evicted, and it soon shows which of them are read back.
-        let isEvicting = open.churn.evicting > 0 && ThrashingPolicy.isShort(sample, critical)
+        let isEvicting =
+            (hasEvicted || open.churn.evicting >= ThrashingPolicy.leastChurn)
+            && ThrashingPolicy.isShort(sample, critical)
         return max(isEvicting ? min(half, Self.leastMargin) : half, Self.leastMargin / 2)
     }
 
@@ -148,6 +152,14 @@ public struct PressureGauge: Equatable, Sendable {
 
     /// A sample is on its way.
     mutating func willSample() { nextSample = nil }
+
+    /// Memory could not be read. Returns how many bytes may be allocated before the next attempt; nil: an episode
+    /// is open, and the attempt has a time.
+    mutating func failedToSample(at now: Microseconds) -> UInt64? {
+        guard episode != nil else { return Self.leastMargin }
+        nextSample = now + Self.longestPause
+        return nil
+    }
 
     /// The next sample need not wait.
     mutating func hasten(_ now: Microseconds) {
@@ -340,7 +352,8 @@ extension PressureGauge.Episode {
 
     fileprivate mutating func takeChurn(_ before: MemorySample, _ sample: MemorySample, span: Double) {
         if churn.evicting < ThrashingPolicy.leastChurn, sample.hasEvicted(since: before) {
-            evictionBegins = before.room
+            // An old sample does not show where it began, but the kernel keeps close to that.
+            evictionBegins = span <= PressureGauge.endTakes ? before.room : sample.room
         }
         churn.take(before, sample, span: span)
     }
