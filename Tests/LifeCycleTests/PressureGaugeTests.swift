@@ -406,6 +406,37 @@ struct PressureAlarmTests {
         }
     }
 
+    @Test("pages that were evicted once do not make the alarm ring more often for ever")
+    func evictedOnce() {
+        var gauge = PressureGauge()
+        let settings = PressureSettings()
+        let available = 3 * PressureDesk.line
+        func look(_ evicted: UInt64, at now: Microseconds) -> UInt64? {
+            let files = FileCache(cached: 60 << 20, evicted: evicted, reclaimed: evicted, refaulted: 0)
+            return gauge.looked(
+                at: MemorySample(available: available, total: PressureDesk.total, swapTotal: 0, files: files),
+                at: now, settings)
+        }
+        let looks = [look(0, at: 1), look(2 << 20, at: 60_000_000), look(2 << 20, at: 60_100_000)]
+        #expect(looks == [PressureDesk.line, 16 << 20, PressureDesk.line])
+    }
+
+    @Test("memory that cannot be read is read again, in an episode soon and otherwise when some was taken")
+    func unreadable() {
+        var desk = PressureDesk()
+        desk.isDeaf = true
+        desk.take(.memoryTaken(PressureDesk.everybody))
+        desk.forget()
+        desk.take(.memoryUnreadable(PressureDesk.everybody))
+        #expect(desk.effects == [.alarmMemory(PressureDesk.everybody, after: 16 << 20)])
+        desk.trigger()
+        desk.forget()
+        desk.take(.memoryUnreadable(PressureDesk.everybody))
+        #expect(desk.effects.isEmpty)
+        desk.pass(100_000)
+        #expect(desk.effects == [.sampleMemory(PressureDesk.everybody)])
+    }
+
     @Test("sources that are announced again are sampled again, since the new watch has lost its alarm")
     func armedAgain() {
         var desk = PressureDesk()

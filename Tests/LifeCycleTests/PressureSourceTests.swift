@@ -49,6 +49,20 @@ struct PressureSourceTests {
         }
     }
 
+    @Test("a spared application is not chosen again while another of its sources is critical")
+    func sparedByAll() throws {
+        let slice = PressureSource(path: "/slice/own", user: Desk.user)
+        var desk = PressureDesk(sources: [PressureDesk.everybody, slice])
+        let number = try desk.held()
+        desk.runShort()
+        #expect(desk.reclaimed == [number])
+        desk.take(.spared(number, "it runs again"))
+        desk.set(PressureDesk.ample)
+        desk.pass(10 * Self.second)
+        #expect(desk.machine.pressure.gauges[PressureDesk.everybody]?.level != .critical)
+        #expect(desk.reclaimed == [number])
+    }
+
     @Test("the ends in one user's slice do not count against other users and warn no other user")
     func oneSlice() throws {
         var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {

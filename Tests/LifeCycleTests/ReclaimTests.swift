@@ -164,6 +164,29 @@ struct ReclaimTests {
         #expect(desk.exitReason(first) == .reclaimed)
     }
 
+    @Test("the next end waits until the memory of all processes of the last is released, KillWaitSec at most")
+    func released() throws {
+        var desk = PressureDesk()
+        let held = try [60, 50, 40, 30].map { try desk.held($0 << 20) }
+        desk.runShort()
+        desk.take(.releasing(held[0], isOver: false))
+        // Its main process is gone, and the others are not.
+        try desk.exit(held[0])
+        desk.pass(100_000)
+        #expect(desk.reclaimed == [held[0]])
+        desk.take(.releasing(held[0], isOver: true))
+        #expect(desk.reclaimed == Array(held.prefix(2)))
+        desk.take(.releasing(held[1], isOver: false))
+        try desk.exit(held[1])
+        desk.pass(250_000)
+        #expect(desk.reclaimed == Array(held.prefix(3)) && desk.notices.isEmpty)
+        desk.take(.releasing(held[2], isOver: false))
+        desk.take(.releasing(held[2], isOver: true))
+        #expect(desk.reclaimed == Array(held.prefix(3)))
+        try desk.exit(held[2])
+        #expect(desk.reclaimed == held)
+    }
+
     @Test("a reclaim waits for the sizes, but not for long")
     func sizes() throws {
         var desk = PressureDesk()

@@ -345,6 +345,49 @@ struct ThrashingTests {
         #expect(later.reclaimed == [held[0]])
     }
 
+    @Test("a look of long ago does not show where the kernel begins to evict")
+    func oldLook() {
+        var gauge = PressureGauge()
+        let settings = PressureSettings()
+        func sample(_ available: UInt64, cached: UInt64, evicted: UInt64) -> MemorySample {
+            MemorySample(
+                available: available, total: 1 << 30, swapTotal: 0,
+                files: FileCache(cached: cached, evicted: evicted, reclaimed: evicted, refaulted: evicted))
+        }
+        var now: Microseconds = 1
+        _ = gauge.looked(at: sample(300 << 20, cached: 100 << 20, evicted: 0), at: now, settings)
+        now += 20 * Self.second
+        var evicted: UInt64 = 50 << 20
+        let bytes = gauge.looked(at: sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
+        #expect(bytes == nil)
+        for _ in 0..<50 {
+            now += 20_000
+            evicted += 1 << 20
+            gauge.sampled(sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
+        }
+        #expect(gauge.level == .critical)
+        gauge.relieved()
+        gauge.sampleNow(now)
+        for available: UInt64 in [100 << 20, (100 << 20) - (40 << 10)] {
+            now += 20_000
+            gauge.sampled(sample(available, cached: 60 << 20, evicted: evicted), at: now, settings)
+        }
+        let wantsMore = gauge.wantsRelief(at: now, promised: 0, hasEnded: true, settings)
+        #expect(!wantsMore)
+    }
+
+    @Test("applications that come and go do not make the count of lost pages begin again")
+    func passers() throws {
+        var (desk, _, held) = try thrashing()
+        desk.runShort(to: 100 << 20)
+        for _ in 0..<10 {
+            let other = try desk.background()
+            desk.pass(Self.second / 10)
+            try desk.exit(other, .exited)
+        }
+        #expect(desk.reclaimed == [held[0]])
+    }
+
     @Test("observe mode reports once which application it would end")
     func observe() throws {
         var (desk, _, held) = try thrashing { $0.configure { $0.mode = .observe } }
