@@ -148,8 +148,9 @@ bench: build
 # Each installed desktop, with the release builds of the programs.
 bench-windows: build
 	@scripts/setup test
-	@APPSTATED_FIGURES=1 APPSTATED_PROGRAMS=$(CURDIR)/$(products) scripts/test --filter WindowFigures \
-	    | sed -n '/^|/p;/^$$/p;/✘/p'
+	@said=$$(mktemp) && trap 'rm -f "$$said"' EXIT && \
+	{ APPSTATED_FIGURES=1 APPSTATED_PROGRAMS=$(CURDIR)/$(products) scripts/test --filter WindowFigures >"$$said" || \
+	    { tail -n 40 "$$said" >&2; exit 1; }; } && sed -n '/^|/p;/^$$/p' "$$said"
 
 # The library's documentation, in .build/docs; a warning is an error.
 docs:
@@ -172,26 +173,26 @@ install:
 	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
 	install -D -m 644 dbus/org.appstate1.policy $(DESTDIR)$(polkitdir)/org.appstate1.policy
-	sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
-	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
 	    >$(DESTDIR)$(unitdir)/appstated.service
-	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated-release.service \
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated-release.service \
 	    >$(DESTDIR)$(unitdir)/appstated-release.service
 	install -D -m 644 systemd/appstated.catalog $(DESTDIR)$(catalogdir)/appstated.catalog
 	install -D -m 644 systemd/appstated.sysusers $(DESTDIR)$(sysusersdir)/appstated.conf
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(presetdir)/90-appstated.preset
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset
 	install -D -m 644 apparmor/base.d/appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated
-	sed 's|/usr/libexec/|$(libexecdir)/|' apparmor/usr.libexec.appstated \
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' apparmor/usr.libexec.appstated \
 	    >$(DESTDIR)$(apparmordir)/usr.libexec.appstated
 	for page in man/*.[1-8]; do \
 	    install -D -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; \
 	done
 	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir) $(DESTDIR)$(datadir)/applications
-	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
 	    >$(DESTDIR)$(userunitdir)/appstate-session.service
-	sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
 	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
 	@# Keep what the administrator has written there.
@@ -204,11 +205,11 @@ install:
 	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
 	    $(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
-	$(products)/appstatectl --generate-completion-script bash \
+	umask 022; $(products)/appstatectl --generate-completion-script bash \
 	    >$(DESTDIR)$(datadir)/bash-completion/completions/appstatectl
-	$(products)/appstatectl --generate-completion-script zsh \
+	umask 022; $(products)/appstatectl --generate-completion-script zsh \
 	    >$(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl
-	$(products)/appstatectl --generate-completion-script fish \
+	umask 022; $(products)/appstatectl --generate-completion-script fish \
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
 	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemd-sysusers; systemctl daemon-reload;' \
 	    'systemctl reload dbus; journalctl --update-catalog;' \
@@ -217,7 +218,7 @@ install:
 install-gnome:
 	@version=$(GNOME); \
 	[ -n "$$version" ] || version=$$(gnome-shell --version 2>/dev/null | sed 's/[^0-9]*\([0-9]*\).*/\1/'); \
-	case $$version in 43 | 44) form=43 ;; *) form=45 ;; esac; set -x; \
+	case $$version in 43 | 44) form=43 ;; *) form=45 ;; esac; set -x; umask 022; \
 	install -D -m 644 gnome/$$form/metadata.json $(DESTDIR)$(extensiondir)/metadata.json && \
 	cat gnome/$$form/extension.js gnome/windows.js >$(DESTDIR)$(extensiondir)/extension.js
 

@@ -25,7 +25,7 @@ let package = Package(
         .executable(name: "appstate-session", targets: ["appstate-session"]),
     ],
     dependencies: [
-        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.5.0")
+        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2")
     ],
     targets: [
         .target(name: "AppStateContract", swiftSettings: settings),

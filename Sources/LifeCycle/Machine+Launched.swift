@@ -6,7 +6,7 @@ extension Machine {
     func launched(takenOverBy registration: Registration) -> Application? {
         guard registration.byItself, let number = numbers[registration.process],
             let application = applications[number], application.awaitsOwnRegistration,
-            application.id == registration.id
+            application.id == registration.id, application.user == registration.user
         else { return nil }
         return application
     }

@@ -163,6 +163,7 @@ extension Machine {
         parts[connection, default: []].insert(number)
         // It reads the current state, so missed events are not announced twice (§ 3).
         update(number, .request) {
+            if $0.delegate != connection { $0.owesNoAnswer = true }
             $0.delegate = connection
             $0.unresponsive = nil
             $0.backlog.forgetAllButDeliveries()
@@ -176,6 +177,7 @@ extension Machine {
                 application.tasks.removeAll { $0.owner == connection }
                 guard application.delegate == connection else { return }
                 application.delegate = nil
+                application.owesNoAnswer = true
                 application.unresponsive = nil
                 application.backlog.forgetAllButDeliveries()
                 // No delegate is left to acknowledge, so SIGTERM is sent now.
@@ -288,7 +290,8 @@ extension Machine {
             if application.isBeingReclaimed, application.killDeadline != nil {
                 update(number, .request) { $0.termination?.request() }
             }
-            return
+            // It has refused to end, or SIGTERM was lost with an earlier daemon: it is asked again.
+            guard application.termination?.isSpent == true else { return }
         }
         // A suspended application could not receive it (§ 3: no WillTerminate). A stop that only policy wants, and that
         // is not in effect yet, is given up.

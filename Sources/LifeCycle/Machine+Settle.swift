@@ -296,6 +296,7 @@ extension Application {
         }
         let least = leastGrace
         leastGrace = 0
+        owesNoAnswer = false
         grace = .running(
             serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
     }

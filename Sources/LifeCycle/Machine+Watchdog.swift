@@ -54,7 +54,9 @@ extension Machine {
 
     /// The same for the background. With a grace period of 0 no application can respond.
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
-        guard applications[number]?.ownGrace(settings.backgroundGrace) != 0 else { return false }
+        guard let application = applications[number], !application.owesNoAnswer,
+            application.ownGrace(settings.backgroundGrace) != 0
+        else { return false }
         return missed(.background, by: number)
     }
 

@@ -38,6 +38,9 @@ struct Termination: Equatable, Sendable {
 
     var isAtOnce: Bool { phase == .killedAtOnce }
 
+    /// SIGTERM was sent, and nothing follows.
+    var isSpent: Bool { phase == .exitRequested(kill: nil) }
+
     /// When SIGKILL is due; nil: it was already ordered, or never will be.
     var dueKill: Microseconds? {
         switch phase {

@@ -58,6 +58,14 @@ enum LocalSocket {
     }
 }
 
+/// The socket of a display server.
+public enum DisplaySocket {
+    /// Whether something accepts connections there.
+    public static func isListening(at path: String) -> Bool {
+        (try? LocalSocket.connect(to: path, patience: 100_000)) != nil
+    }
+}
+
 /// How long observers wait at their start.
 enum Patience {
     /// How long a server may take for its first answer, in microseconds. While a session starts, the machine

@@ -16,8 +16,9 @@ final class Agent {
     private var observer: (any WindowObserver)?
     private var source: Source?
     private var bus: Bus?
-    /// Nothing is reported on purpose, because the observer receives no windows.
+    /// Nothing is reported on purpose, because the observer receives no windows, or there are too many.
     private var isSilent = false
+    private var hasTooMany = false
     /// The observer receives no windows at present, but may recover in a moment: the last report remains
     /// valid until then.
     private var interruption: Timer?
@@ -103,6 +104,7 @@ final class Agent {
             try raise(window, token)
         }
         if !options.launchesOnly { try watch(DisplayServer.observer()) }
+        countWindows()
         isSilent = isBlind
         try connect()
         if !options.launchesOnly { watchProcesses() }
@@ -125,6 +127,7 @@ final class Agent {
 
     private func watch(_ found: any WindowObserver) throws {
         observer = found
+        found.learn(names: entries.mapValues(\.name))
         found.onStall { [unowned self] in unstall($0) }
         source = try loop.watch(found.descriptor) { [unowned self] _ in dispatch() }
         watchDisplay()
@@ -286,6 +289,8 @@ final class Agent {
             // A display server answers, so its windows still exist. It may have been restarted, and not be on the
             // session bus yet: the next agent tries again.
             end("the windows can no longer be watched: \(why)", code: 1)
+        } catch  where DisplayServer.mayReturn {
+            end("the windows can no longer be watched: \(error)", code: 1)
         } catch {
             report()
             end("nothing left to watch: \(error)")
@@ -493,13 +498,15 @@ final class Agent {
     /// suspends nothing in this session. Closing the connection ends its role as a reporter. If there are
     /// more windows than are watched, one of the others may have the focus. A silent agent waits until there are
     /// clearly fewer, because a window that comes and goes must not make it reconnect each time.
-    private var isBlind: Bool {
+    private var isBlind: Bool { options.launchesOnly || observer?.isBlind == true || hasTooMany }
+
+    private func countWindows() {
         let most = ObservedWindow.mostWindows
-        return options.launchesOnly || observer?.isBlind == true
-            || (observer?.windows.count ?? 0) >= (isSilent ? most - most / 8 : most)
+        hasTooMany = (observer?.windows.count ?? 0) >= (hasTooMany ? most - most / 8 : most)
     }
 
     private func settleConnection() {
+        countWindows()
         guard isBlind != isSilent else {
             interrupted = nil
             return

@@ -25,6 +25,18 @@ enum DisplayServer {
         throw isUnsupported ? .unsupported(all) : .unreachable(all)
     }
 
+    /// The desktop is KDE's, which starts KWin again when it has crashed (kwin_wayland_wrapper).
+    static var isKDE: Bool {
+        Environment["XDG_CURRENT_DESKTOP"]?.split(separator: ":").contains("KDE") == true
+    }
+
+    /// Whether the Wayland compositor may be starting again: its socket is open, although it does not answer.
+    static var mayReturn: Bool {
+        guard isKDE, let name = Environment["WAYLAND_DISPLAY"] else { return false }
+        let path = name.hasPrefix("/") ? name : Environment["XDG_RUNTIME_DIR"].map { "\($0)/\(name)" }
+        return path.map(DisplaySocket.isListening) ?? false
+    }
+
     /// The candidates, in the order in which they are tried. sway and i3 report all windows, including Xwayland's, and
     /// know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also reports
     /// desktops.

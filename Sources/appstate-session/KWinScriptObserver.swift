@@ -45,13 +45,17 @@ final class KWinScriptObserver: WindowObserver {
     ///   - display: the value of WAYLAND_DISPLAY; the KWin must be the one of this display.
     ///   - directories: the data directories in which to look for the script.
     ///   - runtime: the value of XDG_RUNTIME_DIR, where KWin finds the script with the values that it needs.
-    /// - Throws: `unreachable` if there is no bus, or KWin does not answer; `unsupported` if KWin is not on the bus,
-    ///   belongs to another display, or does not take the script.
+    /// - Throws: `unreachable` if there is no bus, KWin does not answer, or KWin is not on the bus of a KDE desktop;
+    ///   `unsupported` if it is not on the bus of another desktop, belongs to another display, or does not take the script.
     init(
         address: String, display: String, directories: [String] = KWinScriptObserver.directories,
         runtime: String? = Environment["XDG_RUNTIME_DIR"]
     ) throws(ObserverFailure) {
-        kwin = try SessionPeer("KWin", name: Self.name, address: address)
+        do throws(ObserverFailure) {
+            kwin = try SessionPeer("KWin", name: Self.name, address: address)
+        } catch .unsupported(let why) {
+            throw DisplayServer.isKDE ? .unreachable(why) : .unsupported(why)
+        }
         script = "appstate-session\(kwin.bus.uniqueName)"
         self.runtime = runtime ?? ""
         try checkDisplay(display)

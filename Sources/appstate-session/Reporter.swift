@@ -19,6 +19,11 @@ final class Reporter: DaemonSpeaker {
     private var isUntold = false
     /// The daemon had no room for a window, and does not know all changes since then.
     private var lacksRoom = false
+    /// How often the daemon had no room for each window that it does not know.
+    private var refusals: [UInt64: Int] = [:]
+
+    /// A window that was refused as often as this is left out until another window is gone.
+    private static let mostRefusals = 3
 
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -52,6 +57,10 @@ final class Reporter: DaemonSpeaker {
     /// Sets the current windows. They are sent as soon as the daemon can be called.
     func report(_ windows: [Report.Window]) {
         present = Report.withOneFocus(windows)
+        if !refusals.isEmpty {
+            let numbers = Set(present.map(\.number))
+            refusals = refusals.filter { numbers.contains($0.key) }
+        }
         line.proceed()
     }
 
@@ -66,15 +75,20 @@ final class Reporter: DaemonSpeaker {
         if let told {
             let changes = Report.changes(from: told, to: present, makingRoom: lacksRoom)
             if changes.isEmpty { lacksRoom = false }
-            for report in changes.prefix(Self.mostCalls) { try send(report) }
+            // What was refused must not keep other windows waiting.
+            let others = changes.filter { !wasRefused($0) }
+            for report in (others + changes.filter(wasRefused)).prefix(Self.mostCalls) { try send(report) }
         } else {
             try sendSession()
             try send(.replace(present))
         }
     }
 
+    private func wasRefused(_ report: Report) -> Bool { report.number.map { refusals[$0] != nil } ?? false }
+
     func forget() {
         told = nil
+        refusals = [:]
         isUntold = true
         lacksRoom = false
         if line.isAbsent {
@@ -93,13 +107,15 @@ final class Reporter: DaemonSpeaker {
 
     private func send(_ report: Report) throws {
         let former = report.number.flatMap { told?[$0] }
+        let focused = told?.values.first(where: \.observed.focused)?.number
         try line.call(
             report.method, { try report.write(to: $0) },
             refused: { [unowned self] error in
-                if !isTriedAgain(report, after: error, former) { refused(report, error) }
+                if !isTriedAgain(report, after: error, former, focused: focused) { refused(report, error) }
             },
             answered: { [unowned self] _ in
                 line.haveRoom()
+                accepted(report)
                 guard isUntold else { return }
                 isUntold = false
                 journal.log(.info, "all windows are reported to \(BusNames.service)")
@@ -114,11 +130,34 @@ final class Reporter: DaemonSpeaker {
 
     // MARK: Refusals
 
-    private func isTriedAgain(_ report: Report, after error: MethodError, _ former: Report.Window?) -> Bool {
+    private func accepted(_ report: Report) {
+        if let number = report.number { refusals[number] = nil }
+        guard case .remove = report else { return }
+        // There may be room for windows that were left out. They are tried once.
+        for (number, count) in refusals where count >= Self.mostRefusals { told?[number] = nil }
+    }
+
+    /// - Parameters:
+    ///   - former: the window of the report, as the daemon knew it before.
+    ///   - focused: the window that had the focus before.
+    private func isTriedAgain(
+        _ report: Report, after error: MethodError, _ former: Report.Window?, focused: UInt64?
+    ) -> Bool {
+        if let number = report.number, ErrorName(rawValue: error.name) == .limitsExceeded {
+            guard refusals[number, default: 0] < Self.mostRefusals else { return false }
+            refusals[number, default: 0] += 1
+        }
         guard line.tryAgainForRoom("does not accept a report", error) else { return false }
         lacksRoom = true
         // The daemon still knows what it knew before.
-        if let number = report.number { told?[number] = former } else { told = nil }
+        guard let number = report.number else {
+            told = nil
+            return true
+        }
+        told?[number] = former
+        if case .update(let window) = report, window.observed.focused, let focused {
+            told?[focused]?.observed.focused = true
+        }
         return true
     }
 

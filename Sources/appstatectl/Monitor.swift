@@ -97,6 +97,10 @@ final class Watcher {
     private func takeManager(_ member: String, _ message: borrowing Message) throws {
         // The application's own object announces the same state change.
         guard let signal = ManagerSignal(rawValue: member), signal != .stateChanged else { return }
+        if signal == .resync {
+            // Registrations may have been missed. What is removed keeps its name until that is shown.
+            for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+        }
         guard signal.arguments.first?.type == "o" else {
             return show(member, nil, try values(of: signal.arguments, in: message))
         }

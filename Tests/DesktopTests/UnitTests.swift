@@ -110,7 +110,9 @@ struct UnitTests {
         let change = try stage.bus.newCall(
             destination: "org.freedesktop.systemd1", path: "/org/freedesktop/systemd1",
             interface: "org.freedesktop.systemd1.Manager", member: "SetEnvironment")
-        try change.append(strings: ["CHANGED=new", "DISPLAY=:88", "NIRI_SOCKET=/other"])
+        try change.append(strings: [
+            "CHANGED=new", "DISPLAY=:88", "NIRI_SOCKET=/other", "GNOME_SETUP_DISPLAY=:99",
+        ])
         _ = try stage.bus.call(change, timeout: 300_000_000)
         let child = try Child(
             try #require(StartTests.actor), ["--proceed", "a", "sh", "-c", "env > \(out)"],
@@ -129,7 +131,7 @@ struct UnitTests {
         #expect(lines.contains("DBUS_SESSION_BUS_ADDRESS=\(stage.manager.address)"))
         #expect(lines.contains("MINE=a b $x") && lines.contains("XDG_ACTIVATION_TOKEN=a $token"))
         #expect(lines.filter { $0.hasPrefix("DESKTOP_STARTUP_ID=") } == ["DESKTOP_STARTUP_ID=an id"])
-        for name in ["NOTIFY_SOCKET=/x", "BASH_FUNC", "BAD="] {
+        for name in ["NOTIFY_SOCKET=/x", "BASH_FUNC", "BAD=", "GNOME_SETUP_DISPLAY="] {
             #expect(!lines.contains { $0.hasPrefix(name) })
         }
     }

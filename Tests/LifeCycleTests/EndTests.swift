@@ -155,6 +155,13 @@ struct EndTests {
         stage.pass(3_600 * Self.second)
         #expect(stage.effects.contains(.requestExit(stage.number)))
         #expect(!stage.effects.contains(.kill(stage.number)))
+        // It has asked its user, who wants to go on. Another request asks it again.
+        stage.forget()
+        try stage.perform(.terminate(stage.number, force: false))
+        #expect(stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: 0)])
+        try stage.perform(
+            .acknowledge(stage.number, serial: stage.application.lastSerial, by: Stage.delegate))
+        #expect(stage.effects.contains(.requestExit(stage.number)))
     }
 
     @Test("without a deadline, an acknowledgement that nobody can give any more is not awaited")

@@ -142,6 +142,17 @@ struct WatchdogTests {
         #expect(stage.effects.contains(.removed(stage.number, .unresponsive)))
     }
 
+    @Test("a delegate need not answer what its predecessor was told")
+    func successor() throws {
+        var stage = try Stage.launched(suspension: .automatic, terminating())
+        try stage.focus()
+        try stage.minimize()
+        try stage.perform(.becomeDelegate(stage.number, ":1.77"))
+        stage.forget()
+        stage.pass(5 * Self.second)
+        #expect(told(stage) == [] && !isKilled(stage) && stage.holds == [.policy])
+    }
+
     @Test("whoever was told a later deadline, or none, owes no answer when the grace period is over")
     func exempt() throws {
         var settings = terminating()

@@ -149,8 +149,12 @@ struct PlaybackTests {
             var part = TagStruct(damaged[...])
             while part.next() != nil {}
         }
-        var nested = TagStruct([UInt8](repeating: 0x50, count: 1 << 20)[...])
-        #expect(nested.next() == nil)
+        // Lists in place of a key, and in place of a length.
+        for unit: [UInt8] in [[0x50], [0x50, 0x74, 0]] {
+            let bytes = [[UInt8]](repeating: unit, count: 1 << 20).flatMap(\.self)
+            var nested = TagStruct(bytes[...])
+            #expect(nested.next() == nil)
+        }
     }
 
     @Test(

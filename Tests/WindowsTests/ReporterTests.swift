@@ -22,6 +22,23 @@ struct ReporterTests {
         }
     }
 
+    @Test("windows without room do not keep others waiting, and are reported when a window has gone")
+    func leftOut() throws {
+        let daemon = try NarrowDaemon(room: 100)
+        let reporter = try daemon.reporter()
+        let windows = try (1...150).map { try Self.window($0) }
+        // A whole set is not refused here: the others come one by one.
+        reporter.report(Array(windows.prefix(1)))
+        try daemon.run { daemon.windows == [1] }
+        reporter.report(windows)
+        try daemon.run { daemon.windows.count == 100 && daemon.refusals >= 3 * 50 }
+        // 50 were left out. Room for one of them appears.
+        let left = windows.map(\.number).filter { !daemon.windows.contains($0) }
+        reporter.report(windows.filter { $0.number != 1 })
+        try daemon.run { !daemon.windows.contains(1) && daemon.windows.count == 100 }
+        #expect(left.contains { daemon.windows.contains($0) })
+    }
+
     private static func window(_ number: UInt64) throws -> Report.Window {
         try #require(Report.Window(ObservedWindow(number: number, process: 7), of: .x11))
     }
@@ -31,6 +48,7 @@ struct ReporterTests {
 private final class NarrowDaemon {
     /// The windows that it knows, by their numbers.
     private(set) var windows: Set<UInt64> = []
+    private(set) var refusals = 0
     private let room: Int
     private let bus: PrivateBus
     private let loop: EventLoop
@@ -75,6 +93,7 @@ private final class NarrowDaemon {
 
     private func add(_ number: UInt64) throws {
         guard windows.contains(number) || windows.count < room else {
+            refusals += 1
             throw MethodError(ErrorName.limitsExceeded.rawValue, "no room for window \(number)")
         }
         windows.insert(number)

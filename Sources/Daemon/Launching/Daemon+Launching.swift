@@ -24,7 +24,11 @@ extension Daemon {
                 launch(id, of: user, in: session, wish, answer)
             }
             if isUnderWay { return }
-            if let running = running(id, of: user, in: session) { return present(running, wish, answer) }
+            if let running = running(id, of: user, in: session) {
+                return present(running, wish, answer) { [unowned self] in
+                    launch(id, of: user, in: session, wish, answer)
+                }
+            }
             guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
             if let former = ending(id, of: user) {
                 return wait(untilGone: former, answer) { [unowned self] in
@@ -244,9 +248,18 @@ extension Daemon {
     // MARK: Bringing to the front
 
     /// Brings a running application to the front, and delivers the items for which this was requested.
-    func present(_ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer) {
+    ///
+    /// - Parameter orElse: called instead of the answer if it is being launched, and ends before it has launched.
+    func present(
+        _ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer,
+        orElse: (() -> Void)? = nil
+    ) {
         let number = application.number
         do throws(MethodError) {
+            // Its program would pass URLs to the process that is ending.
+            if isEnding(application) {
+                throw MethodError(.noSuchApplication, "Application \(number) is ending")
+            }
             if application.delegate == nil, !wish.urls.isEmpty { try checkIsNotHeld(application) }
             // A confined wish: otherwise its program would be started once more, by an id that the caller has chosen,
             // outside of the sandbox.
@@ -258,8 +271,8 @@ extension Daemon {
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
             if application.isBeingLaunched, !wish.deliveries.isEmpty {
-                return wait(untilLaunched: application, wish, answer) { [unowned self] in
-                    present($0, wish, answer)
+                return wait(untilLaunched: application, wish, answer, orElse: orElse) { [unowned self] in
+                    present($0, wish, answer, orElse: orElse)
                 }
             }
             let hasDelegate = application.delegate != nil
@@ -305,12 +318,13 @@ extension Daemon {
     /// another application than its own.
     private func wait(
         untilLaunched application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer,
-        _ proceed: @escaping (Application) -> Void
+        orElse: (() -> Void)? = nil, _ proceed: @escaping (Application) -> Void
     ) {
         let number = application.number
         launches.wait(untilLaunched: number) { [unowned self] in
             let next = wish.isConfined ? machine.applications[number] : launched(as: application)
-            if let next { return proceed(next) }
+            if let next, orElse == nil || !isEnding(next) { return proceed(next) }
+            if let orElse { return orElse() }
             answer(.failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
         }
     }

@@ -172,12 +172,15 @@ final class Turn {
     /// A tenth of the 5 ms that no caller may be made to wait. The other costs of the event come on top, and a call
     /// that waits for a few such events takes some times as long as on a quiet daemon, not a hundred times.
     static let length: Microseconds = 500
-    /// This many steps are free, so that small work is done at once even on a busy machine.
+    /// This many steps are free, so that small work is done at once even on a busy machine,
     private static let least = 64
+    /// unless they take this much processor time: a user can make each step long.
+    private static let longest: Microseconds = 4_000
 
     private let loop: EventLoop
     private let now: () -> Microseconds
     private var begin: Microseconds = 0
+    private var processorBegin: Microseconds = 0
     private var steps = 0
 
     init(_ loop: EventLoop, _ now: @escaping () -> Microseconds) {
@@ -189,8 +192,9 @@ final class Turn {
     var budget: Budget { Budget { [self] in isOver() } }
 
     private func isOver() -> Bool {
-        if loop.now != begin { (begin, steps) = (loop.now, 0) }
+        if loop.now != begin { (begin, processorBegin, steps) = (loop.now, Clock.threadMicroseconds, 0) }
         steps += 1
-        return steps > Self.least && now() >= begin + Self.length
+        if steps <= Self.least { return Clock.threadMicroseconds >= processorBegin + Self.longest }
+        return now() >= begin + Self.length
     }
 }

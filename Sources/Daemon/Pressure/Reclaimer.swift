@@ -174,7 +174,11 @@ final class Reclaimer {
         var isWhole = walk.proceed(proc, budget, isForeign: table.isForeign)
         var bytes: UInt64 = 0
         for process in walk.found {
-            bytes &+= (try? proc.memory(of: process.pid))?.releasable ?? 0
+            do throws(KernelFailure) {
+                bytes &+= try proc.memory(of: process.pid, evenIfLong: false).releasable
+            } catch {
+                if !error.isNoSuchProcess { isWhole = false }
+            }
             if budget.spend(), process != walk.found.last {
                 isWhole = false
                 break

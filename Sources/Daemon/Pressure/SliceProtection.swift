@@ -30,7 +30,8 @@ final class SliceProtection {
     func configure(_ share: UInt32?, _ record: Record) {
         let amount = share.map(CgroupShares.pages) ?? 0
         if amount == self.amount { return }
-        for slice in Set(protected.values.flatMap(slices)) { set(slice, 0) }
+        // A slice that still has the former amount would count as another program's.
+        guard Set(protected.values.flatMap(slices)).filter({ !set($0, 0) }).isEmpty else { return }
         self.amount = amount
         // What cannot be recorded is not set.
         protected = protected.filter { record($0.key, entries(for: $0.value)) }

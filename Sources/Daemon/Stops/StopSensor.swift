@@ -253,11 +253,11 @@ final class StopSensor {
     private func drain() {
         guard let trace else { return }
         counts.drains += 1
-        var burst = Burst()
         var isWhole = true
         let descriptors = trace.descriptors
         var now = now()
         let end = now + Self.slice
+        var burst = Burst(end: end)
         if unreadRings == 0 { unreadRings = descriptors.count }
         while unreadRings > 0, now < end {
             let drained = trace.drain(descriptors[descriptors.count - unreadRings]) { collect($0, &burst) }
@@ -295,6 +295,8 @@ final class StopSensor {
         var targets: [Int32: ApplicationNumber?] = [:]
         var lookups: [Int32: Int] = [:]
         var lookupCount = 0
+        /// No thread is looked up after this time: a user can make each look long.
+        let end: Microseconds
         /// There were more threads than may be looked up.
         var isIncomplete = false
     }
@@ -316,7 +318,7 @@ final class StopSensor {
         var found: ApplicationNumber?
         // A thread that leads its process is not a thread of a registered process.
         if !StopTrace.leadsProcess(thread) {
-            guard burst.lookupCount < Self.mostLookups,
+            guard burst.lookupCount < Self.mostLookups, now() < burst.end,
                 burst.lookups[sender, default: 0] < Self.mostLookupsOfSender
             else {
                 burst.isIncomplete = true

@@ -41,8 +41,9 @@ final class Stops {
     /// Stops by others that are being lifted, piece by piece.
     private var continuing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
 
-    /// A cgroup that is not frozen by then is thawed and tried again later (§ 5).
-    private static let longestFreeze: Microseconds = 500_000
+    /// A cgroup that is not frozen by then is thawed and tried again later (§ 5). It is a little less than the 500 ms
+    /// that a call waits (`Daemon.longestWait`), because the failure must be the answer of that call.
+    private static let longestFreeze: Microseconds = 450_000
 
     /// The delay before a verification: examining two hundred processes takes milliseconds of a processor for
     /// which others wait.

@@ -32,6 +32,18 @@ enum ProgramEnvironment {
         merged(ours.filter { !known.contains($0.name) || session.contains($0.name) }, more).filter(isTaken)
     }
 
+    /// The variables of the service manager that a unit must not have: those of another session, and used tokens. A
+    /// program would open its window in the session that began last.
+    ///
+    /// - Parameters: as for `ofUnit`.
+    static func notOfUnit(_ more: [(name: String, value: String)], known: Set<String>) -> [String] {
+        let given = Set(ours.map(\.name)).union(more.map(\.name))
+        guard !given.isDisjoint(with: ["DISPLAY", "WAYLAND_DISPLAY"]) else { return [] }
+        return session.subtracting(["DBUS_SESSION_BUS_ADDRESS"])
+            .union(["DESKTOP_STARTUP_ID", "XDG_ACTIVATION_TOKEN"])
+            .filter { known.contains($0) && !given.contains($0) }.sorted()
+    }
+
     /// Whether systemd accepts the variable: the name consists of letters, digits and underscores, and the value has no
     /// control character.
     private static func isTaken(_ variable: String) -> Bool {

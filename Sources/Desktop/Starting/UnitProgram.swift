@@ -221,6 +221,8 @@ final class UnitProgram {
             ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),
             ("Environment", .strings(ProgramEnvironment.ofUnit(request.environment, known: known))),
         ]
+        let foreign = ProgramEnvironment.notOfUnit(request.environment, known: known)
+        if !foreign.isEmpty { values.append(("UnsetEnvironment", .strings(foreign))) }
         if let name = request.invocation.program.split(separator: "/").last {
             values.append(("SyslogIdentifier", .string(String(name))))
         }

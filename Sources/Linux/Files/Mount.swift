@@ -13,7 +13,8 @@ struct Mount {
     /// A line such as `41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw`; nil for text
     /// that is no such line.
     init?(mountinfo line: String) {
-        let fields = line.split(separator: " ")
+        // Not by characters: a blank and a combining mark are one.
+        let fields = line.utf8.split(separator: UInt8(ascii: " ")).map { Substring($0) }
         guard fields.count > 6, let dash = fields[6...].firstIndex(of: "-"), dash + 1 < fields.count else {
             return nil
         }

@@ -18,9 +18,11 @@ extension Proc {
     ///
     /// The kernel counts in batches of some dozens of pages for each thread or CPU, and the figures are inexact by that
     /// (proc_pid_status(5)). Throws `ESRCH` if there is no such process.
-    public func memory(of pid: Int32) throws(KernelFailure) -> Memory {
+    ///
+    /// - Parameter evenIfLong: as for `status`.
+    public func memory(of pid: Int32, evenIfLong: Bool = true) throws(KernelFailure) -> Memory {
         var memory = Memory()
-        try forEachLine(pid, "status") { line in
+        try forEachStatusLine(pid, evenIfLong: evenIfLong) { line in
             if line.take("RssAnon:") {
                 memory.anonymous = line.kibibytes() ?? 0
             } else if line.take("RssFile:") {

@@ -23,9 +23,16 @@ final class HeldProcess {
     var owner: Proc.Owner? { pidfd.owner }
 
     /// Throws `EPERM` unless all four user ids are `uid` now.
-    func checkOwner(_ uid: UInt32, proc: Proc) throws(KernelFailure) {
-        let status = try proc.status(identity.pid)
-        guard status.owner.isWholly(uid) else {
+    ///
+    /// - Parameter evenIfLong: as for `Proc.status`.
+    func checkOwner(_ uid: UInt32, proc: Proc, evenIfLong: Bool = false) throws(KernelFailure) {
+        let present: Proc.Owner
+        if let owner {
+            present = owner
+        } else {
+            present = try proc.status(identity.pid, evenIfLong: evenIfLong).owner
+        }
+        guard present.isWholly(uid) else {
             throw KernelFailure(
                 operation: "check before a signal that user \(uid) alone owns",
                 subject: "process \(identity)",
@@ -37,7 +44,7 @@ final class HeldProcess {
     ///
     /// The check uses the id. If the id belongs to another process meanwhile, the signal finds ours gone.
     func signal(_ signal: Int32, owner uid: UInt32, proc: Proc) throws(KernelFailure) {
-        try checkOwner(uid, proc: proc)
+        try checkOwner(uid, proc: proc, evenIfLong: signal == SIGKILL)
         try pidfd.send(signal)
     }
 

@@ -52,7 +52,8 @@ extension ResourceLedger {
                 try write(change)
             } catch {
                 isAsPlanned = false
-                if !change.before.hasFailed { note(.failed(error)) }
+                // Another program's value is noted by the next plan.
+                if !change.before.hasFailed, error.errno != EBUSY { note(.failed(error)) }
                 noteShortage(error)
                 if weights[change.knob]?.directory != change.before.directory {
                     guard error.isExhaustion else { continue }
@@ -141,6 +142,13 @@ extension ResourceLedger {
 
     private func write(_ change: WeightChange) throws(KernelFailure) {
         let cgroup = CgroupShares(directory: change.before.directory)
+        // The plan may have waited, and the cgroup may be another by now, or have another program's value.
+        guard try cgroup.inode() == change.before.inode else {
+            throw KernelFailure(operation: "write", subject: cgroup.directory, errno: ENOENT)
+        }
+        guard try read(change.knob, cgroup) == change.before.written else {
+            throw KernelFailure(operation: "write", subject: cgroup.directory, errno: EBUSY)
+        }
         switch change.knob {
         case .cpuWeight: try cgroup.set(cpu: change.value)
         case .cpuQuota: try cgroup.set(cpuQuota: change.value)

@@ -10,7 +10,8 @@ enum DetachedThread {
         pthread_attr_init(&attributes)
         defer { pthread_attr_destroy(&attributes) }
         pthread_attr_setdetachstate(&attributes, Int32(PTHREAD_CREATE_DETACHED))
-        pthread_attr_setstacksize(&attributes, stackSize)
+        // The least size is larger on some machines: 128 KiB on 64-bit ARM.
+        pthread_attr_setstacksize(&attributes, max(stackSize, sysconf(Int32(_SC_THREAD_STACK_MIN))))
         var all = sigset_t()
         var before = sigset_t()
         sigfillset(&all)

@@ -116,13 +116,14 @@ struct TagStruct {
     /// list.
     private mutating func takeProperties() -> [String: String]? {
         var properties: [String: String] = [:]
-        // A list in place of a key is invalid. Lists within lists would exhaust the stack.
+        // A list in place of a key or of a length is invalid. Lists within lists would exhaust the stack.
         while bytes.first != Tag.properties.rawValue, let key = next() {
             switch key {
             case .text(nil): return properties
             case .text(let key?):
-                guard let length = nextNumber(), bytes.popFirst() == Tag.bytes.rawValue,
-                    takeNumber() == length, bytes.count >= Int(length)
+                guard bytes.popFirst() == Tag.number.rawValue, let length = takeNumber(),
+                    bytes.popFirst() == Tag.bytes.rawValue, takeNumber() == length,
+                    bytes.count >= Int(length)
                 else { return nil }
                 // A text includes its NUL; other values may be anything.
                 let data = bytes.prefix(Int(length))

@@ -1,3 +1,5 @@
+import Linux
+
 /// Watches the windows of sway or i3 over their IPC socket. After an event it reads the whole tree again, once for all
 /// events that came in the meantime: a switch of the workspace, for example, is not announced window by window. Only a
 /// new title is taken from the event itself.
@@ -19,6 +21,8 @@ public final class SwayObserver: WindowObserver {
     /// The processes of panels for which i3 has a place.
     private var fixtures: Set<Int32> = []
     private var isReading = false
+    /// When the tree was last asked for, microseconds.
+    private var readAt: UInt64 = 0
     private var isStale = true
     private var isKnown = false
     /// Why the last connection has ended.
@@ -122,6 +126,7 @@ public final class SwayObserver: WindowObserver {
     private func askForTree(_ connection: IPCConnection) throws(ObserverFailure) {
         try connection.send(.getTree)
         (isReading, isStale) = (true, false)
+        readAt = Clock.monotonicMicroseconds
     }
 
     private func read() throws(ObserverFailure) {
@@ -151,7 +156,12 @@ public final class SwayObserver: WindowObserver {
     private func take(_ message: IPCConnection.Message) throws(ObserverFailure) {
         switch message {
         case .event(let kind, let payload):
-            if kind != Self.windowEvent || !retitle(payload) { isStale = true }
+            // A change of the layout over IPC has no event of its own. It is noticed with the next title.
+            if kind != Self.windowEvent || !retitle(payload)
+                || Clock.monotonicMicroseconds >= readAt + Self.longestAge
+            {
+                isStale = true
+            }
         case .answer(IPCConnection.Kind.getTree.rawValue, let payload):
             // It includes everything that was announced before.
             (isReading, isStale) = (false, false)
@@ -165,6 +175,8 @@ public final class SwayObserver: WindowObserver {
         }
     }
 
+    /// Microseconds. A new title causes the tree to be read if the last one is older than this.
+    private static let longestAge: UInt64 = 5_000_000
     /// "window" (sway-ipc(7), "EVENTS").
     private static let windowEvent: UInt32 = 3
 

@@ -20,6 +20,8 @@ public final class ForeignToplevelObserver: WindowObserver {
     private var changes = Changes()
     private var notices: [String] = []
     private var doubted: Set<String> = []
+    /// The last search for the owners of windows has failed.
+    private var isUnattributed = false
 
     /// The changes of windows since their owners were determined.
     private struct Changes {
@@ -96,6 +98,12 @@ public final class ForeignToplevelObserver: WindowObserver {
         windows = Array(inOrder.picture.prefix(ObservedWindow.mostWindows))
     }
 
+    /// Windows whose owners could not be looked for would count as hidden.
+    public var isBlind: Bool {
+        isUnattributed && toplevels.values.contains { $0.state != nil && $0.owners.isEmpty }
+    }
+    public var isInterrupted: Bool { isBlind }
+
     private var isInDoubt: Bool { toplevels.values.contains { $0.owners.count > 1 } }
 
     public func learn(names: [Int32: String]) {
@@ -163,9 +171,11 @@ public final class ForeignToplevelObserver: WindowObserver {
             try owners.refresh()
         } catch {
             // The kernel is asked again with the next window.
+            isUnattributed = true
             say("the owners of windows cannot be found: \(error)", about: "")
             return
         }
+        isUnattributed = false
         let named = changes.named
         changes = Changes()
         var known: [Question: [ProcessIdentity]] = [:]

@@ -19,8 +19,9 @@ final class WaylandConnection {
     /// The socket on which the compositor says that it listens.
     let service: String
     let descriptor: Int32
-    /// The first global of each interface.
-    private(set) var globals: [String: Global] = [:]
+    /// The globals of each interface, the first one first.
+    private var globals: [String: [Global]] = [:]
+    private var globalCount = 0
     private let display: OpaquePointer
     private let patience: UInt64
     private var registry: OpaquePointer?
@@ -29,7 +30,7 @@ final class WaylandConnection {
     /// The most that one `receive()` reads, in reads of 4 KiB each, because a compositor that never stops
     /// sending must not block us.
     private static let mostReads = 1_024
-    /// The most interfaces that are remembered; compositors have some fifty.
+    /// The most globals that are remembered; compositors have some fifty.
     private static let mostGlobals = 1_024
 
     /// Connects, and reads the globals.
@@ -70,11 +71,15 @@ final class WaylandConnection {
 
     private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {
         // wl_registry.global_remove: name.
-        if event == 1 { globals = globals.filter { $0.value.name != arguments[0].u } }
+        if event == 1 {
+            globals = globals.mapValues { all in all.filter { $0.name != arguments[0].u } }
+            globalCount = globals.values.reduce(0) { $0 + $1.count }
+        }
         // wl_registry.global: name, interface, version.
-        guard event == 0, let interface = arguments[1].s, globals.count < Self.mostGlobals else { return }
-        let text = String(cString: interface)
-        if globals[text] == nil { globals[text] = Global(name: arguments[0].u, version: arguments[2].u) }
+        guard event == 0, let interface = arguments[1].s, globalCount < Self.mostGlobals else { return }
+        globals[String(cString: interface), default: []].append(
+            Global(name: arguments[0].u, version: arguments[2].u))
+        globalCount += 1
     }
 
     /// The compositor's process.
@@ -88,7 +93,8 @@ final class WaylandConnection {
     func bind(
         _ interface: UnsafePointer<wl_interface>, version choose: (UInt32) -> UInt32 = { $0 }
     ) -> OpaquePointer? {
-        guard let registry, let global = globals[String(cString: interface.pointee.name)] else { return nil }
+        guard let registry, let global = globals[String(cString: interface.pointee.name)]?.first
+        else { return nil }
         let version = choose(min(global.version, UInt32(clamping: interface.pointee.version)))
         return wl_registry_bind(registry, global.name, interface, version).map { OpaquePointer($0) }
     }
