@@ -1,5 +1,3 @@
-import Glibc
-
 /// Whose `/proc/PID/status` is so long that it is not read again for a while.
 ///
 /// A process may have 65,536 supplementary groups (NGROUPS_MAX; in a user namespace, every user with subordinate ids may
@@ -35,34 +33,5 @@ final class LongFiles: @unchecked Sendable {
             if ends.count >= Self.mostSubjects { ends = [:] }
             ends[subject] = now + Self.span
         }
-    }
-}
-
-extension Proc {
-    /// Calls `body` with the lines of `/proc/PID/status`, as `forEachLine` does.
-    ///
-    /// Throws `EFBIG` if the file is long, or was long a short while ago, for this process or another one of its user.
-    ///
-    /// - Parameter evenIfLong: it is read all the same.
-    func forEachStatusLine(
-        _ pid: Int32, evenIfLong: Bool = false, _ body: (inout Bytes) -> Bool
-    ) throws(KernelFailure) {
-        if evenIfLong {
-            try forEachLine(pid, "status", body)
-            return
-        }
-        guard !longFiles.contains({ subject(pid) }) else { throw tooLong(pid) }
-        guard try forEachLine(pid, "status", body) > LongFiles.most else { return }
-        longFiles.insert(subject(pid))
-        throw tooLong(pid)
-    }
-
-    private func subject(_ pid: Int32) -> LongFiles.Subject {
-        guard let owner = directoryOwner(of: pid), owner != 0 else { return .process(pid) }
-        return .user(owner)
-    }
-
-    private func tooLong(_ pid: Int32) -> KernelFailure {
-        KernelFailure(operation: "read", subject: path(pid, "status"), errno: EFBIG)
     }
 }
