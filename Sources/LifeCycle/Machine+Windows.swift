@@ -16,10 +16,7 @@ extension Machine {
         }
         let session = reporter.isRoot ? process.session : session(of: reporter)
         let key = WindowKey.process(session, process.process)
-        let owner = owner(of: process.lineage, reportedBy: reporter.user)
-        let hidden = windows[key] == nil ? owner.flatMap { hiddenWindow(ofFull: $0, reporter) } : nil
-        try checkRoom(for: key, of: process, reporter, replacing: hidden)
-        if let hidden { _ = remove(hidden) }
+        if let hidden = try checkRoom(for: key, of: process, reporter, isShown: true) { _ = remove(hidden) }
         var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
         window.visible = !hasReportedWindows(process.process, in: session)
         let touched = put(window, as: key)
@@ -41,7 +38,7 @@ extension Machine {
         if keys.isEmpty {
             let key = WindowKey.process(session, process.process)
             if windows[key] == nil {
-                try checkRoom(for: key, of: process, reporter)
+                _ = try checkRoom(for: key, of: process, reporter, isShown: false)
                 put(Window(session: session, lineage: process.lineage, reporterUser: reporter.user), as: key)
             }
             keys = [key]
@@ -270,23 +267,27 @@ extension Machine {
     }
 
     /// Whether one more report about a process as a whole is allowed: it counts as a window of its application.
+    ///
+    /// - Returns: the window that it replaces; only what is shown replaces one.
     private func checkRoom(
-        for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity,
-        replacing hidden: WindowKey? = nil
-    ) throws(Refusal) {
-        if windows[key] != nil { return }
+        for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity, isShown: Bool
+    ) throws(Refusal) -> WindowKey? {
+        if windows[key] != nil { return nil }
         guard windowCountByUser[reporter.user, default: 0] < Self.windowsPerUser else {
             throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
         }
         let owner = owner(of: process.lineage, reportedBy: reporter.user)
+        var hidden: WindowKey?
         // Of processes that belong to no application, one in each session is kept: the one with the focus.
         if let owner, let application = applications[owner] {
+            if isShown { hidden = hiddenWindow(ofFull: owner, reporter) }
             let limit = settings.limits.windowsPerApplication
             guard application.windows.count - (hidden == nil ? 0 : 1) < limit else {
                 throw .limitExceeded("windows of application \(owner)", limit: limit)
             }
         }
         try checkNames([process.process: 1], of: reporter.user)
+        return hidden
     }
 
     /// Whether a user's reporters may name these processes. The values are how many windows of each are added or

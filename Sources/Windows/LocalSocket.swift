@@ -58,11 +58,17 @@ enum LocalSocket {
     }
 }
 
-/// The socket of a display server.
+/// The socket of a Wayland compositor.
 public enum DisplaySocket {
-    /// Whether something accepts connections there.
-    public static func isListening(at path: String) -> Bool {
-        (try? LocalSocket.connect(to: path, patience: 100_000)) != nil
+    /// The path of a display: as in WAYLAND_DISPLAY, a path, or a name in XDG_RUNTIME_DIR. nil: that is not set.
+    static func path(ofDisplay name: String) -> String? {
+        name.hasPrefix("/") ? name : Environment["XDG_RUNTIME_DIR"].map { "\($0)/\(name)" }
+    }
+
+    /// Whether something accepts connections for a display, named as in WAYLAND_DISPLAY.
+    public static func isListening(forDisplay name: String) -> Bool {
+        guard let path = path(ofDisplay: name) else { return false }
+        return (try? LocalSocket.connect(to: path, patience: 100_000)) != nil
     }
 }
 

@@ -32,9 +32,7 @@ enum DisplayServer {
 
     /// Whether the Wayland compositor may be starting again: its socket is open, although it does not answer.
     static var mayReturn: Bool {
-        guard isKDE, let name = Environment["WAYLAND_DISPLAY"] else { return false }
-        let path = name.hasPrefix("/") ? name : Environment["XDG_RUNTIME_DIR"].map { "\($0)/\(name)" }
-        return path.map(DisplaySocket.isListening) ?? false
+        isKDE && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
     }
 
     /// The candidates, in the order in which they are tried. sway and i3 report all windows, including Xwayland's, and

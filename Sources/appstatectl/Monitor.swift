@@ -65,7 +65,7 @@ final class Watcher {
     func run() throws -> Int32 {
         try subscription.run { [unowned self] again in
             names = [:]
-            for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+            try learnNames()
             // Whoever reads the next line may interrupt us.
             try subscription.watchInterrupts()
             if again {
@@ -76,6 +76,10 @@ final class Watcher {
         } heard: { [unowned self] message in
             take(message)
         }
+    }
+
+    private func learnNames() throws {
+        for row in try client.applications() { names[row.path] = (row.id, row.pid) }
     }
 
     private func take(_ message: borrowing Message) {
@@ -99,7 +103,7 @@ final class Watcher {
         guard let signal = ManagerSignal(rawValue: member), signal != .stateChanged else { return }
         if signal == .resync {
             // Registrations may have been missed. What is removed keeps its name until that is shown.
-            for row in try client.applications() { names[row.path] = (row.id, row.pid) }
+            try learnNames()
         }
         guard signal.arguments.first?.type == "o" else {
             return show(member, nil, try values(of: signal.arguments, in: message))

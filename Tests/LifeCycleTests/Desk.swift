@@ -14,6 +14,12 @@ struct Desk: Scene {
 
     init(_ settings: Settings = Settings()) { machine = Machine(settings: settings) }
 
+    init(windowsPerApplication limit: Int) {
+        var settings = Settings()
+        settings.limits.windowsPerApplication = limit
+        self.init(settings)
+    }
+
     /// A process, which is its own leader or a child of another process.
     mutating func process(
         below parent: ReportedProcess? = nil, user: UInt32 = Desk.user, in session: SessionKey? = nil

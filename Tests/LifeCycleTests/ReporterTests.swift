@@ -26,9 +26,7 @@ struct ReporterTests {
 
     @Test("a new reporter that reports a window with the same number takes it over")
     func takeover() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 1
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 1)
         let mine = desk.process()
         let a = try desk.register(mine)
         try desk.update(1, mine)

@@ -317,9 +317,7 @@ struct WindowTests {
 
     @Test("windows beyond the limit are refused and change nothing, whatever call reports them")
     func limits() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 2
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 2)
         let mine = desk.process()
         let other = desk.process()
         try desk.register(mine)
@@ -348,9 +346,7 @@ struct WindowTests {
         "reports for whole processes count as windows of their application, and are refused beyond the limit"
     )
     func wholeProcesses() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 3
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 3)
         let mine = desk.process()
         try desk.register(mine)
         let children = (0..<4).map { _ in desk.process(below: mine) }
@@ -370,9 +366,7 @@ struct WindowTests {
 
     @Test("a visible window replaces one that is not visible where an application has no room for more")
     func visibleFirst() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 2
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 2)
         let mine = desk.process()
         let other = desk.process()
         let a = try desk.register(mine)
@@ -404,9 +398,7 @@ struct WindowTests {
 
     @Test("unregistered processes in reports are counted for each user, whatever call names them")
     func namedProcesses() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 10_000
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 10_000)
         let mine = desk.process()
         try desk.register(mine)
         let limit = Machine.namedProcessesPerUser
@@ -439,9 +431,7 @@ struct WindowTests {
 
     @Test("a reporter's windows are limited, and its own whole set may replace them")
     func windowsOfReporter() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 10_000
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 10_000)
         let mine = desk.process()
         try desk.register(mine)
         let limit = UInt64(Machine.windowsPerReporter)
@@ -498,9 +488,7 @@ struct WindowTests {
 
     @Test("another user's windows count for no application, and take the focus from ours")
     func foreignWindows() throws {
-        var settings = Settings()
-        settings.limits.windowsPerApplication = 1
-        var desk = Desk(settings)
+        var desk = Desk(windowsPerApplication: 1)
         let mine = desk.process()
         let foreign = desk.process(user: 1001)
         let a = try desk.register(mine)

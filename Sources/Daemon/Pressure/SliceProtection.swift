@@ -31,7 +31,7 @@ final class SliceProtection {
         let amount = share.map(CgroupShares.pages) ?? 0
         if amount == self.amount { return }
         // A slice that still has the former amount would count as another program's.
-        guard Set(protected.values.flatMap(slices)).filter({ !set($0, 0) }).isEmpty else { return }
+        guard reset(Set(protected.values.flatMap(slices))) else { return }
         self.amount = amount
         // What cannot be recorded is not set.
         protected = protected.filter { record($0.key, entries(for: $0.value)) }
@@ -49,8 +49,7 @@ final class SliceProtection {
             let next = isRecorded ? directory : nil
             protected[number] = next
             let still = Set(protected.values.flatMap(slices))
-            let dropped = Set(before.map(slices) ?? []).subtracting(still)
-            guard dropped.filter({ !set($0, 0) }).isEmpty else {
+            guard reset(Set(before.map(slices) ?? []).subtracting(still)) else {
                 protected[number] = before
                 return false
             }
@@ -97,6 +96,11 @@ final class SliceProtection {
         let names = directory.dropFirst(top.count).split(separator: "/").dropLast()
         // A session has four slices and services above an application. A user may nest cgroups as deep as a path is long.
         return names.indices.prefix(Self.mostSlices).map { top + "/" + names[...$0].joined(separator: "/") }
+    }
+
+    /// Sets all of them back. False: some may still have their former value.
+    private func reset(_ slices: Set<String>) -> Bool {
+        slices.filter { !set($0, 0) }.isEmpty
     }
 
     @discardableResult

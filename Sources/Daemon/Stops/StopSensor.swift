@@ -256,10 +256,9 @@ final class StopSensor {
         var isWhole = true
         let descriptors = trace.descriptors
         var now = now()
-        let end = now + Self.slice
-        var burst = Burst(end: end)
+        var burst = Burst(end: now + Self.slice)
         if unreadRings == 0 { unreadRings = descriptors.count }
-        while unreadRings > 0, now < end {
+        while unreadRings > 0, now < burst.end {
             let drained = trace.drain(descriptors[descriptors.count - unreadRings]) { collect($0, &burst) }
             if drained == .lost { isWhole = false }
             counts.rings += 1

@@ -28,21 +28,22 @@ enum ProgramEnvironment {
     /// the service manager refuse the whole unit.
     ///
     /// - Parameter known: the names of the service manager's variables.
-    static func ofUnit(_ more: [(name: String, value: String)], known: Set<String>) -> [String] {
-        merged(ours.filter { !known.contains($0.name) || session.contains($0.name) }, more).filter(isTaken)
+    /// - Returns: `unset`: the names of the service manager's variables that the unit must not have: those of another
+    ///   session, and used tokens. A program would open its window in the session that began last.
+    static func ofUnit(
+        _ more: [(name: String, value: String)], known: Set<String>
+    ) -> (set: [String], unset: [String]) {
+        let ours = ours
+        let set = merged(ours.filter { !known.contains($0.name) || session.contains($0.name) }, more)
+        let given = Set((ours + more).map(\.name))
+        let hasDisplay = !given.isDisjoint(with: ["DISPLAY", "WAYLAND_DISPLAY"])
+        let foreign = hasDisplay ? known.intersection(ofOneStart).subtracting(given) : []
+        return (set.filter(isTaken), foreign.sorted())
     }
 
-    /// The variables of the service manager that a unit must not have: those of another session, and used tokens. A
-    /// program would open its window in the session that began last.
-    ///
-    /// - Parameters: as for `ofUnit`.
-    static func notOfUnit(_ more: [(name: String, value: String)], known: Set<String>) -> [String] {
-        let given = Set(ours.map(\.name)).union(more.map(\.name))
-        guard !given.isDisjoint(with: ["DISPLAY", "WAYLAND_DISPLAY"]) else { return [] }
-        return session.subtracting(["DBUS_SESSION_BUS_ADDRESS"])
-            .union(["DESKTOP_STARTUP_ID", "XDG_ACTIVATION_TOKEN"])
-            .filter { known.contains($0) && !given.contains($0) }.sorted()
-    }
+    /// Variables of the service manager that concern another session, or a program that was started before.
+    private static let ofOneStart = session.subtracting(["DBUS_SESSION_BUS_ADDRESS"])
+        .union(["DESKTOP_STARTUP_ID", "XDG_ACTIVATION_TOKEN"])
 
     /// Whether systemd accepts the variable: the name consists of letters, digits and underscores, and the value has no
     /// control character.

@@ -212,6 +212,7 @@ final class UnitProgram {
     }
 
     private static func values(_ request: ProgramRequest, _ known: Set<String>) -> [(String, Variant)] {
+        let environment = ProgramEnvironment.ofUnit(request.environment, known: known)
         var values: [(String, Variant)] = [
             ("Description", .string(request.name)), ("Slice", .string("app.slice")),
             ("Type", .string("exec")),
@@ -219,10 +220,9 @@ final class UnitProgram {
             // must keep running.
             ("OOMPolicy", .string("continue")), ("IgnoreSIGPIPE", .bool(false)),
             ("CollectMode", .string("inactive-or-failed")), ("AddRef", .bool(true)),
-            ("Environment", .strings(ProgramEnvironment.ofUnit(request.environment, known: known))),
+            ("Environment", .strings(environment.set)),
         ]
-        let foreign = ProgramEnvironment.notOfUnit(request.environment, known: known)
-        if !foreign.isEmpty { values.append(("UnsetEnvironment", .strings(foreign))) }
+        if !environment.unset.isEmpty { values.append(("UnsetEnvironment", .strings(environment.unset))) }
         if let name = request.invocation.program.split(separator: "/").last {
             values.append(("SyslogIdentifier", .string(String(name))))
         }

@@ -10,6 +10,7 @@ final class WaylandConnection {
 
     /// An object of the compositor that every client can bind.
     struct Global {
+        let interface: String
         let name: UInt32
         let version: UInt32
     }
@@ -19,9 +20,8 @@ final class WaylandConnection {
     /// The socket on which the compositor says that it listens.
     let service: String
     let descriptor: Int32
-    /// The globals of each interface, the first one first.
-    private var globals: [String: [Global]] = [:]
-    private var globalCount = 0
+    /// In the order in which they were announced.
+    private var globals: [Global] = []
     private let display: OpaquePointer
     private let patience: UInt64
     private var registry: OpaquePointer?
@@ -42,8 +42,7 @@ final class WaylandConnection {
         guard let name = name ?? Environment["WAYLAND_DISPLAY"], !name.isEmpty else {
             throw .unreachable("WAYLAND_DISPLAY is not set")
         }
-        let directory = Environment["XDG_RUNTIME_DIR"]
-        guard let path = name.hasPrefix("/") ? name : directory.map({ "\($0)/\(name)" }) else {
+        guard let path = DisplaySocket.path(ofDisplay: name) else {
             throw .unreachable("WAYLAND_DISPLAY=\(name) is relative to XDG_RUNTIME_DIR, which is not set")
         }
         let socket = try LocalSocket.connect(to: path, patience: patience).release()
@@ -71,15 +70,11 @@ final class WaylandConnection {
 
     private func take(_ event: UInt32, _ arguments: UnsafeMutablePointer<wl_argument>) {
         // wl_registry.global_remove: name.
-        if event == 1 {
-            globals = globals.mapValues { all in all.filter { $0.name != arguments[0].u } }
-            globalCount = globals.values.reduce(0) { $0 + $1.count }
-        }
+        if event == 1 { globals.removeAll { $0.name == arguments[0].u } }
         // wl_registry.global: name, interface, version.
-        guard event == 0, let interface = arguments[1].s, globalCount < Self.mostGlobals else { return }
-        globals[String(cString: interface), default: []].append(
-            Global(name: arguments[0].u, version: arguments[2].u))
-        globalCount += 1
+        guard event == 0, let interface = arguments[1].s, globals.count < Self.mostGlobals else { return }
+        globals.append(
+            Global(interface: String(cString: interface), name: arguments[0].u, version: arguments[2].u))
     }
 
     /// The compositor's process.
@@ -93,8 +88,8 @@ final class WaylandConnection {
     func bind(
         _ interface: UnsafePointer<wl_interface>, version choose: (UInt32) -> UInt32 = { $0 }
     ) -> OpaquePointer? {
-        guard let registry, let global = globals[String(cString: interface.pointee.name)]?.first
-        else { return nil }
+        let name = String(cString: interface.pointee.name)
+        guard let registry, let global = globals.first(where: { $0.interface == name }) else { return nil }
         let version = choose(min(global.version, UInt32(clamping: interface.pointee.version)))
         return wl_registry_bind(registry, global.name, interface, version).map { OpaquePointer($0) }
     }
