@@ -60,6 +60,8 @@ public final class Daemon {
     private var isStepping = false
     /// Calls that are answered when their application has settled.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
+    /// The current step follows from a client's request.
+    private var isAsked = false
     /// The number of each user's calls that wait until processes have been examined.
     var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
@@ -529,15 +531,20 @@ public final class Daemon {
             throw MethodError(error)
         }
         isStepping = true
+        // The caller of Register has its answer before the effects.
+        if case .register = request { isAsked = false } else { isAsked = true }
+        resources.isAwaited = isAsked || !waiting.isEmpty
         enroll(answer)
         executor.carryOut(effects, isLazy: request.isOfWindows) { answered(answer) }
         isStepping = false
         step()
+        isAsked = false
     }
 
     func step() {
         precondition(!isStepping, "a step within a step")
         isStepping = true
+        resources.isAwaited = isAsked || !waiting.isEmpty
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
             executor.carryOut(core.machine.handle(fact, at: Self.now))

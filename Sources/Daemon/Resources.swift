@@ -48,6 +48,8 @@ final class Resources {
     private var worker: Worker<Job, Planned>?
     private var source: Source?
     private var writer: LedgerWriter?
+    /// A client waits for the answer to a call. It finds the values of the new state when it has the answer.
+    var isAwaited = false
     private var lastJob: UInt64 = 0
     /// The writes that come after all others.
     private var waiting: [ApplicationNumber: ResourceLedger.Changes] = [:]
@@ -501,7 +503,7 @@ final class Resources {
         guard attempt() == .settled else {
             return retries.work(on: number, of: application.user, attempt)
         }
-        // This ensures that a caller finds the values of the new state.
+        guard isAwaited else { return }
         writer?.wait {
             if case .handedOver? = underWay[number] { false } else { true }
         }
