@@ -99,6 +99,8 @@ class Desktop:
             "XDG_CURRENT_DESKTOP": "XFCE",
             "DBUS_SYSTEM_BUS_ADDRESS": os.environ["DBUS_SYSTEM_BUS_ADDRESS"],
             "DBUS_SESSION_BUS_ADDRESS": f"unix:path={self.bus}",
+            # After several kills in a row, Firefox and Thunderbird ask whether to start in a safe mode.
+            "MOZ_DISABLE_AUTO_SAFE_MODE": "1",
         }
 
     def rule(self, suspension):

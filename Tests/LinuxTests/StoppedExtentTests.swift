@@ -46,6 +46,49 @@ extension SignalTests {
         }
 
         @Test(
+            "a process that leaves the extent runs, unless another process has stopped it as well",
+            .enabled(if: python, "needs python3"), arguments: [false, true])
+        func handedOver(isStoppedByOthers: Bool) throws {
+            let tree = try StoppedTree()
+            let leaving = try #require(tree.extent.members.dropFirst().first)
+            if isStoppedByOthers { kill(leaving.pid, SIGSTOP) }
+            let other = StoppedExtent(proc: proc, main: leaving, owner: getuid())
+            #expect(tree.extent.handOver(leaving, to: other))
+            #expect(!tree.extent.holds(leaving))
+            #expect(!other.holds(leaving))
+            tree.extent.release()
+            other.release()
+            #expect(try eventually { try !proc.isStopped(tree.main) })
+            if isStoppedByOthers {
+                #expect(try proc.isStopped(leaving))
+                kill(leaving.pid, SIGCONT)
+            }
+            #expect(try eventually { try !proc.isStopped(leaving) })
+        }
+
+        @Test(
+            "a stop is out of reach if only its main process must not be stopped",
+            .enabled(if: python, "needs python3"))
+        func mainOutOfReach() throws {
+            let child = try Child(python: treeScript)
+            _ = try child.numbers()
+            let main = try proc.identity(of: child.pid)
+            let below = Extent.members(of: main, proc: proc) { _ in false }[1]
+            kill(below.pid, SIGSTOP)
+            #expect(try eventually { try proc.isStopped(below) })
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid() + 1)
+            extent.adopt([below])
+            #expect(extent.holds(below))
+            #expect(!extent.isMainOutOfReach)
+            #expect(extent.stop { _ in false } != .complete)
+            #expect(extent.isMainOutOfReach)
+            #expect(extent.failures.map(\.errno) == [EPERM])
+            extent.release()
+            // It is another user's by now, as it seems, and so it is left as it is.
+            kill(below.pid, SIGCONT)
+        }
+
+        @Test(
             "a whole tree is stopped except for foreign processes; a release continues it",
             .enabled(if: python, "needs python3"))
         func tree() throws {

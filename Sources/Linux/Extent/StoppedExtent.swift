@@ -154,10 +154,20 @@ public final class StoppedExtent {
     /// stopped process takes no signal but SIGCONT and SIGKILL, so that SIGSTOP is still pending. If this value may have
     /// sent more than the one that stopped it, the pending one may be its own.
     var hasOthersStop: Bool {
-        guard let member = held.first(where: { $0.process.identity == main }), member.isHeldByUs,
-            member.signals == 1, (try? proc.isStopped(main)) == true
-        else { return false }
-        return (try? proc.hasPendingStop(main.pid)) == true
+        held.first { $0.process.identity == main }.map(hasOthersStop) ?? false
+    }
+
+    private func hasOthersStop(_ member: Member) -> Bool {
+        let identity = member.process.identity
+        guard member.isHeldByUs, member.signals == 1, (try? proc.isStopped(identity)) == true else {
+            return false
+        }
+        return (try? proc.hasPendingStop(identity.pid)) == true
+    }
+
+    /// Whether the main process is alive and must not be stopped: no further call of `proceed` changes that.
+    var isMainOutOfReach: Bool {
+        known.contains(main) && !held.contains { $0.process.identity == main && !$0.hasLeft }
     }
 
     /// The main process is stopped by this value or an earlier one. If no SIGSTOP is pending, only one was needed.
@@ -249,8 +259,9 @@ public final class StoppedExtent {
         return true
     }
 
-    /// Removes a member that is an application of its own from now on. It gets SIGCONT if this value stopped it. The
-    /// members below it are handed to the other extent, which continues them later.
+    /// Removes a member that is an application of its own from now on. It gets SIGCONT if this value stopped it, unless
+    /// another process has stopped it since. The members below it are handed to the other extent, which continues them
+    /// later.
     ///
     /// False: it was not a member.
     public func handOver(_ process: ProcessIdentity, to other: StoppedExtent) -> Bool {
@@ -268,7 +279,11 @@ public final class StoppedExtent {
             line.insert(identity.pid)
             known.remove(identity)
             if member.isHeldByUs {
-                if identity == process { takeBack(member) } else { other.take(member) }
+                if identity != process {
+                    other.take(member)
+                } else if !hasOthersStop(member) {
+                    takeBack(member)
+                }
             }
             member.hasLeft = true
         }

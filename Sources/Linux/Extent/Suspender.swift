@@ -156,9 +156,9 @@ public final class Suspender {
     /// How many SIGSTOPs were sent. After a change, `stoppedByUs` may have changed, too.
     public var signalsSent: Int { extent.signalsSent }
 
-    /// Whether there is no process that a stop could affect.
+    /// Whether the stop cannot become complete, because the main process must not be stopped.
     public var isOutOfReach: Bool {
-        if case .signals = means { return extent.members.isEmpty }
+        if case .signals = means { return extent.isMainOutOfReach }
         return false
     }
 
