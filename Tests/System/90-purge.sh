@@ -1,13 +1,16 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-if [ -z "$(list)" ]; then
-    start org.example.Last 'exec sleep infinity'
-    register org.example.Last "$pid" suspension s manual
-    ask "$app" Suspend
-fi
+start org.example.Last 'exec sleep infinity'
+register org.example.Last "$pid" suspension s manual
+ask "$app" Suspend
+last=$pid
+held=$cgroup/cgroup.events
+same 'an application is suspended before the purge' 'frozen 1' "$(grep frozen "$held")"
 check 'apt purges the package' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated
-same 'suspended applications run again' '' \
+same 'the suspended application runs again' 'frozen 0' "$(grep frozen "$held")"
+check 'it has not been ended' kill -0 "$last"
+same 'no other application is suspended' '' \
     "$(find /sys/fs/cgroup/user.slice -name cgroup.events -exec grep -l 'frozen 1' {} +)"
 same 'the user is gone' '' "$(getent passwd appstated)$(getent group appstated)"
 same 'no files are left' '' "$(find / -xdev \( -name '*appstat*' -o -name '*org.appstate1*' \) -not -path '/proc/*' \
