@@ -8,6 +8,9 @@ register org.example.Walker "$walker" suspension s automatic
 same 'its user registers an application' background "$(state "$app")"
 report SetFocus u "$walker"
 same 'with the focus it is active' active "$(state "$app")"
+check 'another user may list applications' runuser -u bob -- appstatectl list
+same 'another user does not see it' '' "$(runuser -u bob -- appstatectl list 2>/dev/null | grep -F org.example)"
+same 'its own user does' 1 "$(alice appstatectl list | grep -cF org.example.Walker)"
 # lows: prints the distinct values of memory.low in the cgroup and the slices above it.
 lows() {
     local place=$cgroup
@@ -136,6 +139,7 @@ kill "$caller"
 sleep 5
 switches=$(status_of "$pid" voluntary_ctxt_switches)
 sleep 8
+check 'it has not ended' test -n "$switches"
 same 'it does not run while nothing waits' "$switches" "$(status_of "$pid" voluntary_ctxt_switches)"
 ask "$app" Terminate b true
 
@@ -155,5 +159,4 @@ same 'without these cgroups, the user may terminate the application' '' "$(
     ask "$app" Terminate b true 2>&1
 )"
 
-same 'another user sees none of these applications' '' "$(runuser -u bob -- appstatectl list 2>/dev/null | grep -F org.example)"
 kill "$watcher"
