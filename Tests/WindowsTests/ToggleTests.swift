@@ -77,6 +77,11 @@ struct ToggleTests {
     func forged() throws {
         let front = try Front(#require(WindowManager.present.first))
         let (display, station, window, path) = (front.display, front.station, front.window, front.path)
+        let app = try display.app()
+        let other = try station.register("org.example.Beta", app.pid)
+        let itsWindow = try app.open("Beta")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(itsWindow)"])
+        try station.wait(for: other, toBe: "active")
         let forger = try Bus.open(address: station.bus.address)
         let names = try forger.call(
             forger.newCall(
@@ -92,12 +97,14 @@ struct ToggleTests {
         }
         _ = try forger.owner(of: BusNames.service)
         // The daemon's next request to the agent comes after that.
-        let other = try front.app.open("Beta")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(other)"])
-        try station.wait("the second window's focus") {
-            try station.property("Focused", of: path) == .bool(true)
+        #expect(
+            try toggle(station, ["--minimize"]).output == "\(other) is suspended until it gets the focus\n")
+        try station.wait("the other application is minimized") {
+            try station.property("Minimized", of: other) == .bool(true)
         }
+        try station.wait(for: other, toBe: "suspended")
         #expect(try station.property("Minimized", of: path) == .bool(false))
-        #expect(station.walk(of: path).last == "inactive→active")
+        #expect(!station.walk(of: path).contains("inactive→background"))
+        withExtendedLifetime((front, app)) {}
     }
 }
