@@ -20,8 +20,10 @@ struct NoThreadTests {
         let path = try client.register("org.example.Large", family.pid)
         try client.wait(for: path, toBe: "background")
         try daemon.process.waitForLine(containing: "pthread_create")
-        // Attempts without pauses would fail many times in this period.
-        for _ in 0..<500 { try client.settle() }
+        // Attempts without pauses would take a whole processor. That is observed over two seconds.
+        let before = ProcessorTime(of: [daemon.process.pid])
+        #expect(poll(nil, 0, 2_000) == 0)
+        #expect(ProcessorTime(of: [daemon.process.pid]).processors(since: before) < 0.2)
         _ = daemon.process.advance()
         let lines = daemon.process.errors.split(separator: "\n")
         #expect(lines.count { $0.contains("pthread_create") } == 1)
