@@ -163,12 +163,17 @@ struct FreezeTests {
         #expect(try client.holds(path) == ["signal cgroup \(later.cgroup.name)"])
         try later.cgroup.thaw()
         try client.wait(for: path, toBe: "background")
+        let events = try CgroupEvents(former.cgroup)
         try former.cgroup.freeze()
-        try client.wait("the freeze") { try former.cgroup.isFrozen() }
+        // The kernel wakes all that watch the file at once: if the daemon did, it would now know.
+        var change = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
+        let isReported = poll(&change, 1, 300_000) == 1
+        #expect(try isReported && events.read().isFrozen)
         try client.settle()
         #expect(try client.state(path) == "background" && client.holds(path) == [])
         try later.cgroup.freeze()
         try client.wait(for: path, toBe: "suspended")
+        #expect(try client.holds(path) == ["signal cgroup \(later.cgroup.name)"])
     }
 
     @Test("Resume lifts another's freeze; a Suspend during such a freeze outlasts its thaw")
