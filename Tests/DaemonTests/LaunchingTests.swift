@@ -858,9 +858,16 @@ struct LaunchingTests {
 
     @Test(
         "the agent of a launch is remembered on the same bus, if the connection is the user's",
-        arguments: ["nothing", "the bus", "the user", "the connection"])
-    func remembered(_ change: String) throws {
-        if change == "the user", !App.canBeOthers { return }
+        arguments: ["nothing", "the bus", "the connection"])
+    func remembered(_ change: String) throws { try restart(changing: change) }
+
+    @Test(
+        "the agent of a launch is not remembered if its connection is another user's",
+        .enabled(if: App.canBeOthers, App.whatOthersNeed))
+    func anothersConnection() throws { try restart(changing: "the user") }
+
+    /// Changes something between two daemons, and expects the agent to be remembered only if nothing has changed.
+    private func restart(changing change: String) throws {
         let scene = try Scene()
         let path = try scene.agent.launch(Self.id)
         let name = try #require(try Self.agent(in: scene.daemon, path).first)

@@ -8,7 +8,7 @@ import Testing
 /// and runs once all users have resumed it.
 @Suite(
     "Stops in every order", .enabled(if: App.canBeOthers, App.whatOthersNeed),
-    .enabled(if: TestCgroup.isAvailable))
+    .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct StopOrderTests {
     private enum Step: String, CaseIterable {
         case freeze

@@ -154,11 +154,15 @@ struct AdoptionOwnerTests {
         for pid in [1, 0, -1, Int32.max] { #expect(candidate(pid, "Alpha", nowhere) == nil, "\(pid)") }
         #expect(candidate(sleeper, "", nowhere) == nil)
         #expect(candidate(sleeper, String(repeating: "x", count: 256), nowhere) == nil)
-        if getuid() == 0, Programs.inPath("setpriv") != nil {
-            let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: TestDesktop.nobody)
-            try other.waitForLine(containing: "here")
-            #expect(candidate(other.pid, "Alpha", nowhere) == nil)
-        }
+    }
+
+    @Test(
+        "another user's process may not be adopted",
+        .enabled(if: getuid() == 0 && Programs.inPath("setpriv") != nil, "needs root and setpriv"))
+    func stranger() throws {
+        let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: TestDesktop.nobody)
+        try other.waitForLine(containing: "here")
+        #expect(Candidate(windowOf: other.pid, appID: "Alpha", on: DesktopProcesses([])) == nil)
     }
 
     /// A dialogue that the window manager opens is no application. The same program, started by another process, is.
