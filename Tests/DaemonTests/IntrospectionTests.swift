@@ -7,6 +7,11 @@ import Testing
 /// The files in dbus/ are the contract. They are compared with the introspection data of the live objects.
 @Suite("Introspection", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct IntrospectionTests {
+    private static let all = [
+        BusNames.application, BusNames.manager, BusNames.reporter, BusNames.agent, BusNames.shell,
+        BusNames.windows,
+    ]
+
     private func live(_ client: Client, _ path: String) throws -> [String: [String]] {
         let reply = try client.call(path, "org.freedesktop.DBus.Introspectable", "Introspect")
         return try Description.interfaces(in: try reply.readString())
@@ -60,17 +65,33 @@ struct IntrospectionTests {
         }
         #expect(try signals(BusNames.application) == Set(ApplicationSignal.allCases.map(\.rawValue)))
         #expect(try signals(BusNames.manager) == Set(ManagerSignal.allCases.map(\.rawValue)))
-        let files = try [BusNames.application, BusNames.manager, BusNames.reporter].map {
+        let files = try Self.all.map {
             try String(contentsOfFile: "\(TestDaemon.root)/dbus/\($0).xml", encoding: .utf8)
         }
         for name in ErrorName.allCases {
             #expect(files.contains { $0.contains(name.rawValue) }, "\(name.rawValue)")
         }
+        let prefix = "\(BusNames.service).Error."
+        let named = files.flatMap { $0.components(separatedBy: prefix).dropFirst() }
+            .map { "\(prefix)\($0.prefix(while: \.isLetter))" }
+        #expect(Set(named).subtracting(ErrorName.allCases.map(\.rawValue)) == [])
+    }
+
+    @Test("GNOME Shell's extension exports what its file describes")
+    func shell() throws {
+        let script = try String(contentsOfFile: "\(TestDaemon.root)/gnome/windows.js", encoding: .utf8)
+        let begin = try #require(script.range(of: "<node>"))
+        let end = try #require(script.range(of: "</node>"))
+        let text = script[begin.lowerBound..<end.upperBound]
+            .replacingOccurrences(of: "${NAME}", with: BusNames.shell)
+        let described = try Description.documented(BusNames.shell)
+        #expect(described.count == 4)
+        #expect(try Description.interfaces(in: text) == [BusNames.shell: described])
     }
 
     @Test("every method's documentation has its callers and its errors, and explains every argument")
     func documentation() throws {
-        for name in [BusNames.application, BusNames.manager, BusNames.reporter] {
+        for name in Self.all {
             let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(name).xml", encoding: .utf8)
             for line in try Description.documented(name) {
                 let words = line.split(whereSeparator: { " (,)".contains($0) }).map(String.init)
@@ -80,7 +101,10 @@ struct IntrospectionTests {
                 let comment = try #require(Self.comment(on: words[1], words[0], in: text), "\(line)")
                 if words[0] == "method" {
                     #expect(comment.contains("Errors:"), "\(line)")
-                    if name != BusNames.reporter { #expect(comment.contains("Who:"), "\(line)") }
+                    // These two say it once for all their methods.
+                    if name != BusNames.reporter, name != BusNames.agent {
+                        #expect(comment.contains("Who:"), "\(line)")
+                    }
                 }
                 for argument in words where argument.hasPrefix("@") {
                     #expect(comment.contains("\(argument):"), "\(line)")
