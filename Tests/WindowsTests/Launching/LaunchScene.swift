@@ -39,7 +39,13 @@ final class LaunchScene {
     ///
     /// - Parameter display: the environment of an observable display.
     init(on display: [String: String?], arguments: [String] = []) throws {
-        system = try PrivateBus.forDaemon()
+        // The project's policy lets nobody ask the agent what it exports.
+        system = try PrivateBus.forDaemon(
+            policy: """
+                <policy context="default">
+                <allow send_interface="org.freedesktop.DBus.Introspectable"/>
+                </policy>
+                """)
         let services = system.directory + "/services"
         mkdir(services, 0o755)
         session = try PrivateBus(
@@ -194,6 +200,15 @@ final class LaunchScene {
             destination: agent, path: BusNames.agentPath, interface: BusNames.agent, member: method.rawValue)
         try body(message)
         return try bus.call(message, timeout: 300_000_000)
+    }
+
+    /// What the agent exports, as XML.
+    func introspection() throws -> String {
+        guard let daemon, let registration else { throw TestFailure("the daemon or the agent is missing") }
+        let message = try daemon.newCall(
+            destination: registration.connection, path: BusNames.agentPath,
+            interface: "org.freedesktop.DBus.Introspectable", member: "Introspect")
+        return try daemon.call(message, timeout: 300_000_000).readString()
     }
 
     func start(_ id: String, _ options: [(String, Variant)] = []) throws -> Started {

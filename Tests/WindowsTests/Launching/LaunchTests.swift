@@ -30,6 +30,31 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
+    @Test("the agent's methods match their file, including argument names")
+    func contract() throws {
+        let (scene, display) = try Self.scene()
+        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent()
+        let file = root.appendingPathComponent("dbus/\(BusNames.agent).xml")
+        let documented = Self.methods(in: try String(contentsOf: file, encoding: .utf8))
+        #expect(documented.count == 5)
+        let exported = Self.methods(in: try scene.introspection())
+        #expect(exported == documented)
+        withExtendedLifetime(display) {}
+    }
+
+    /// The methods of the agent's interface: of each, the words of its elements. Attributes have any order.
+    private static func methods(in text: String) -> Set<[String]> {
+        let begin = text.components(separatedBy: "<interface name=\"\(BusNames.agent)\">").last ?? ""
+        let interface = begin.components(separatedBy: "</interface>").first ?? ""
+        let methods = interface.components(separatedBy: "</method>").map { method -> [String] in
+            method.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
+                .filter { $0.hasPrefix("<method ") || $0.hasPrefix("<arg ") }
+                .map { $0.split(whereSeparator: { " />".contains($0) }).sorted().joined(separator: " ") }
+        }
+        return Set(methods.filter { !$0.isEmpty })
+    }
+
     @Test(
         "the program starts only when it is allowed to, as the same process, with all its arguments"
     )
