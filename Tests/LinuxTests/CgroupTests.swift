@@ -181,11 +181,12 @@ struct CgroupTests {
         let child = try Child.idle()
         try own.take(child.pid)
         let directory = own.cgroup.directory
-        let isOver = Flag()
+        let (hasBegun, isOver) = (Flag(), Flag())
         let churn = Thread {
             while !isOver.isSet {
                 for index in 0..<20 { mkdir("\(directory)/\(index)", 0o755) }
                 for index in 0..<20 { rmdir("\(directory)/\(index)") }
+                hasBegun.set()
             }
             isOver.setDone()
         }
@@ -195,6 +196,7 @@ struct CgroupTests {
             _ = eventually { isOver.isDone }
             for index in 0..<20 { rmdir("\(directory)/\(index)") }
         }
+        #expect(eventually { hasBegun.isSet })
         for _ in 0..<200 { #expect(try own.cgroup.processes() == [child.pid]) }
     }
 
