@@ -74,7 +74,7 @@ struct ReadmeTests {
                 ["suspended", "inactive"],
             ])
         #expect(shell.output.contains("\"signal\" \"pid "))
-        #expect(shell.output.contains("\"has a visible window\"") || shell.output.contains("visible"))
+        #expect(shell.output.contains("\"has a visible window\""))
         #expect(shell.output.contains("\"suspend-holds\"") || shell.output.contains("\"holds\""))
     }
 
