@@ -187,7 +187,8 @@ struct HouseTests {
         let words = line.split(separator: " ")
         guard let index = words.firstIndex(of: "import"), index + 1 < words.count,
             words[..<index].allSatisfy({
-                $0.hasPrefix("@") || ["public", "internal", "private"].contains($0)
+                $0.hasPrefix("@")
+                    || ["public", "package", "internal", "fileprivate", "private"].contains($0)
             })
         else { return nil }
         // `import struct Module.Name`
