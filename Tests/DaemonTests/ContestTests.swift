@@ -33,6 +33,7 @@ struct ContestTests {
                     for i in range(\(times)):
                         os.waitpid(child, os.WUNTRACED)
                         os.kill(child, signal.SIGCONT)
+                    print('done', flush=True)
                     while True: signal.pause()
                     """,
                 ])
@@ -43,6 +44,9 @@ struct ContestTests {
             self.pid = pid
             extent = Extent.members(of: try Proc().identity(of: pid), proc: Proc()) { _ in false }
         }
+
+        /// Waits until it has continued its child for the last time.
+        func waitForLast() throws { try process.waitForLine(containing: "done") }
 
         deinit {
             for process in extent { signal(SIGKILL, to: process) }
@@ -57,6 +61,7 @@ struct ContestTests {
         #expect(multiplexer.extent.count == 2)
         let path = try client.register("org.example.Shell", multiplexer.pid)
         try client.application(path, "Suspend")
+        try multiplexer.waitForLast()
         try client.wait("the last stop") {
             try client.state(path) == "suspended" && multiplexer.extent.allSatisfy { try isStopped($0.pid) }
         }
