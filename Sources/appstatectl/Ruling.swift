@@ -99,9 +99,10 @@ struct RuleCommand: ParsableCommand {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex,
             !text.contains(where: \.isNewline)
         else { throw ValidationError("\"\(text)\" is not KEY=VALUE.") }
+        let value = String(text[text.index(after: equals)...]).trimmed
         // A backslash would continue the value in the next line.
-        guard text.last != "\\" else { throw ValidationError("\"\(text)\" ends with a backslash.") }
-        return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
+        guard value.last != "\\" else { throw ValidationError("\"\(text)\" ends with a backslash.") }
+        return (String(text[..<equals]).trimmed, value)
     }
 
     /// The key that was meant, if only the case is wrong.

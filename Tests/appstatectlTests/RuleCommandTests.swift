@@ -151,6 +151,18 @@ struct RuleCommandTests {
         #expect(!removed.errors.contains("the rule is not applied"))
     }
 
+    @Test("a value that ends with a backslash is refused, even before a blank, as it would go on")
+    func backslash() throws {
+        let home = try Home()
+        let text = "[Application a*]\nSuspension=never\n[Application b*]\nSuspension=never\n"
+        try home.write(text)
+        for value in [#"ExecSuspend=sync\"#, #"ExecSuspend=sync\ "#] {
+            let ended = try home.run("rule", "a*", value)
+            #expect(ended.status == .exited(64) && ended.errors.contains("ends with a backslash"))
+        }
+        #expect(home.text == text)
+    }
+
     @Test("a rule of which no line is valid is shown as such, with what is wrong")
     func invalid() throws {
         let home = try Home()
