@@ -422,6 +422,9 @@ struct CommandTests {
         let malformed = try stage.run("show", "pid:abc")
         #expect(malformed.status == .exited(64) && malformed.errors.contains("\"pid:abc\" is not"))
         #expect(try stage.run("show", "pid:99999999").status == .exited(3))
+        for name in ["77", "/org/appstate1/application/77"] {
+            #expect(try stage.run("monitor", name).status == .exited(3), "\(name)")
+        }
         let refused = try stage.run("register", "org/example", "\(getpid())")
         #expect(refused.status == .exited(64) && refused.errors.contains("\"org/example\" is no app"))
         #expect(try stage.run("history", "bad id").status == .exited(64))
