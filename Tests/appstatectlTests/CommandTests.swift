@@ -301,6 +301,26 @@ struct CommandTests {
         #expect(try stage.run("wait", "--state", "asleep", "1").status == .exited(64))
     }
 
+    @Test("wait fails if the application is unregistered, because its process keeps running")
+    func waitForUnregistered() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        let monitor = try Child(
+            "stdbuf", ["-oL", "dbus-monitor", "--address", stage.bus.address, "member=GetAll"])
+        try monitor.waitForLine(containing: "NameLost")
+        let waiting = try stage.start("wait", "org.example.Editor")
+        // It looks before it subscribes, and again after that.
+        let hasLooked = eventually {
+            _ = monitor.advance()
+            return monitor.output.components(separatedBy: "member=GetAll").count >= 3
+        }
+        #expect(hasLooked)
+        #expect(try stage.run("unregister", "1").status == .exited(0))
+        #expect(try waiting.waitForExit() == .exited(3))
+        #expect(waiting.errors == "appstatectl: org.example.Editor is no longer registered\n")
+    }
+
     @Test("the effects of memory pressure are printed in readable units")
     func pressure() {
         let reclaimed = Watcher.words(
