@@ -76,9 +76,12 @@ struct RuleCommand: ParsableCommand {
         }
         let pairs = try assignments.map(Self.pair)
         for (key, value) in pairs {
+            guard Rule.keys.contains(key) else {
+                throw ValidationError("\(key)=: no such key in [\(rule.section)]\(Self.hint(at: key))")
+            }
             let text = "[\(rule.section)]\n\(key)=\(value)\n"
             if let complaint = Configuration(text: text, name: "").complaints.first {
-                throw ValidationError("\(key)=: \(complaint.problem)\(Self.hint(at: key))")
+                throw ValidationError("\(key)=: \(complaint.problem)")
             }
         }
         var file = RuleFile(try UserFile.text(of: path))

@@ -142,6 +142,11 @@ struct RuleCommandTests {
         #expect(home.text == "[Application firefox*]\nSuspension=manual\n")
         let key = try home.run("rule", "gimp", "suspension=never")
         #expect(key.status == .exited(64) && key.errors.contains("did you mean Suspension?"))
+        // They would be a comment and a section.
+        for odd in ["#Suspension=never", "[Application x]=y]"] {
+            let ended = try home.run("rule", "gimp", odd)
+            #expect(ended.status == .exited(64) && ended.errors.contains("no such key"), "\(odd)")
+        }
         let bracket = try home.run("rule", "[ab", "Suspension=never")
         #expect(bracket.status == .exited(64) && bracket.errors.contains("a bracket is not closed"))
         #expect(try home.run("rule", #"\[ab"#, "Suspension=never").status == .exited(0))
