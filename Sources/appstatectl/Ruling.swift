@@ -181,10 +181,10 @@ struct Rules: ParsableCommand {
 }
 
 extension Configuration {
-    /// The rules in the files; a failure if one of them cannot be read.
+    /// The rules in the files; a failure if one of them cannot be read. A link to /dev/null masks a file.
     fileprivate static func readable() throws -> Configuration {
         if case .layers(let paths) = Source.system {
-            for path in paths { _ = try UserFile.bytes(of: path) }
+            for path in paths where !TextFile.isNull(path) { _ = try UserFile.bytes(of: path) }
         }
         return Configuration(reading: .system)
     }

@@ -76,6 +76,18 @@ struct RuleCommandTests {
         #expect(home.text == long)
     }
 
+    @Test("a file that is masked by a link to /dev/null has no rules, and cannot be changed")
+    func masked() throws {
+        let home = try Home()
+        symlink("/dev/null", home.file)
+        let shown = try home.run("rule", "gimp")
+        #expect(shown.errors == "appstatectl: there is no rule [Application gimp]\n")
+        let all = try home.run("rules")
+        #expect(all.status == .exited(0) && all.errors.contains("There are no rules"), "\(all.errors)")
+        let changed = try home.run("rule", "gimp", "Suspension=never")
+        #expect(changed.status == .exited(1) && changed.errors.contains("it is not a regular file"))
+    }
+
     @Test("the file keeps its mode, and a link that leads to no file yet stays a link")
     func modeAndLink() throws {
         let home = try Home()
