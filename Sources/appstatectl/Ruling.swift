@@ -87,6 +87,9 @@ struct RuleCommand: ParsableCommand {
         var file = RuleFile(try UserFile.text(of: path))
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
+        guard file.text.utf8.count <= TextFile.limit else {
+            throw Failure("\(path) would be longer than \(TextFile.limit >> 20) MiB")
+        }
         try UserFile.write(file.text, to: path)
         for changed in Configuration(text: file.text, name: path).rules where changed.matchesAs(rule) {
             changed.warnOfReasons()

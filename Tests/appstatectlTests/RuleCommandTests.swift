@@ -76,6 +76,18 @@ struct RuleCommandTests {
         #expect(home.text == long)
     }
 
+    @Test("a file does not become longer than what is read of it")
+    func tooLong() throws {
+        let home = try Home()
+        let comment = String(repeating: "#", count: (1 << 20) - 60)
+        let long = "[Application gimp]\nSuspension=never\n\(comment)\n"
+        try home.write(long)
+        let ended = try home.run("rule", "vlc", "Suspension=never")
+        #expect(ended.status == .exited(1))
+        #expect(ended.errors == "appstatectl: \(home.file) would be longer than 1 MiB\n")
+        #expect(home.text == long)
+    }
+
     @Test("a file that is masked by a link to /dev/null has no rules, and cannot be changed")
     func masked() throws {
         let home = try Home()
