@@ -460,6 +460,8 @@ struct CommandTests {
             #expect(wrong.status == .exited(64) && wrong.errors.contains(value[1]), "\(value): \(wrong)")
         }
         #expect(try stage.run("register", "org.example.A", "0").status == .exited(64))
+        let nothing = try stage.run("focus", "0")
+        #expect(nothing.status == .exited(64) && nothing.errors.contains("must be above 0"))
         let first = try Child("sleep", ["1000"])
         let second = try Child("sleep", ["1000"])
         try stage.run("register", "org.example.Twice", "\(first.pid)")
