@@ -167,6 +167,10 @@ struct CommandTests {
         let shown = try #require(try stage.json("show", "--json", "1") as? [String: Any])
         #expect(shown["State"] as? String == "background")
         documented(shown)
+        // Without --json it has the same properties.
+        let text = try stage.run("show", "1").output
+        for key in shown.keys where key != "path" { #expect(text.contains(" \(key): "), "\(key)") }
+        #expect(text.contains(" UserActivity: –\n"))
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")
         // It is "manual": in the background it must not be ended.
