@@ -8,7 +8,9 @@ public struct RuleFile: Sendable {
     /// - Parameter text: the text of the file; empty if there is none.
     public init(_ text: String) {
         // A carriage return and a line feed are one Character.
-        lines = text.split(omittingEmptySubsequences: false) { $0 == "\n" || $0 == "\r\n" }.map(String.init)
+        lines = text.withoutByteOrderMark.split(omittingEmptySubsequences: false) {
+            $0 == "\n" || $0 == "\r\n"
+        }.map(String.init)
         if lines.last == "" { lines.removeLast() }
         lineEnd = text.contains("\r\n" as Character) ? "\r\n" : "\n"
     }

@@ -175,6 +175,8 @@ final class Client {
     /// The process that a user means: a PID, or an application's main process.
     func process(of name: String) throws -> UInt32 {
         if let pid = UInt32(name) {
+            // The daemon takes 0 for no process.
+            guard pid > 0 else { throw Failure("the number of a process must be above 0", .usage) }
             let others = try applications().filter { $0.id == name && $0.pid != pid }
             try refuse(name, as: "process \(pid) (pid:\(pid))", or: others)
             return pid

@@ -23,7 +23,8 @@ struct AppStateCtl: ParsableCommand {
             to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
-            Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, or the \
+            Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, a \
+            file, a rule or an application for a file does not exist, a file cannot be read or written, or the \
             output cannot be written; 2 a name that may mean several applications: an id that they share, or \
             digits that are both a number and an id; 3 no such application or \
             process; 4 appstated is not running, or the bus has gone; 64 wrong usage, including a value that \

@@ -32,7 +32,10 @@ final class Watcher {
         init(_ names: [String], _ client: Client) throws {
             for name in names {
                 guard ApplicationID(name) != nil, UInt32(name) == nil else {
-                    paths.insert(try client.path(of: name))
+                    let path = try client.path(of: name)
+                    // A number or a path may be one of no application.
+                    _ = try client.properties(of: path)
+                    paths.insert(path)
                     continue
                 }
                 ids.insert(name)

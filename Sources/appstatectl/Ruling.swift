@@ -76,14 +76,20 @@ struct RuleCommand: ParsableCommand {
         }
         let pairs = try assignments.map(Self.pair)
         for (key, value) in pairs {
+            guard Rule.keys.contains(key) else {
+                throw ValidationError("\(key)=: no such key in [\(rule.section)]\(Self.hint(at: key))")
+            }
             let text = "[\(rule.section)]\n\(key)=\(value)\n"
             if let complaint = Configuration(text: text, name: "").complaints.first {
-                throw ValidationError("\(key)=: \(complaint.problem)\(Self.hint(at: key))")
+                throw ValidationError("\(key)=: \(complaint.problem)")
             }
         }
         var file = RuleFile(try UserFile.text(of: path))
         if delete, !file.remove(rule) { throw Failure("there is no rule [\(rule.section)] in \(path)") }
         file.set(pairs, in: rule)
+        guard file.text.utf8.count <= TextFile.limit else {
+            throw Failure("\(path) would be longer than \(TextFile.limit >> 20) MiB")
+        }
         try UserFile.write(file.text, to: path)
         for changed in Configuration(text: file.text, name: path).rules where changed.matchesAs(rule) {
             changed.warnOfReasons()
@@ -99,9 +105,10 @@ struct RuleCommand: ParsableCommand {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex,
             !text.contains(where: \.isNewline)
         else { throw ValidationError("\"\(text)\" is not KEY=VALUE.") }
+        let value = String(text[text.index(after: equals)...]).trimmed
         // A backslash would continue the value in the next line.
-        guard text.last != "\\" else { throw ValidationError("\"\(text)\" ends with a backslash.") }
-        return (String(text[..<equals]).trimmed, String(text[text.index(after: equals)...]).trimmed)
+        guard value.last != "\\" else { throw ValidationError("\"\(text)\" ends with a backslash.") }
+        return (String(text[..<equals]).trimmed, value)
     }
 
     /// The key that was meant, if only the case is wrong.
@@ -177,10 +184,10 @@ struct Rules: ParsableCommand {
 }
 
 extension Configuration {
-    /// The rules in the files; a failure if one of them cannot be read.
+    /// The rules in the files; a failure if one of them cannot be read. A link to /dev/null masks a file.
     fileprivate static func readable() throws -> Configuration {
         if case .layers(let paths) = Source.system {
-            for path in paths { _ = try UserFile.bytes(of: path) }
+            for path in paths where !TextFile.isNull(path) { _ = try UserFile.bytes(of: path) }
         }
         return Configuration(reading: .system)
     }

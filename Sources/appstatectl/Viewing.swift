@@ -65,7 +65,7 @@ struct Show: ParsableCommand {
         let order: [ApplicationProperty] = [
             .id, .state, .stateTimestamp, .pid, .uid, .session, .unit, .focused, .minimized, .suspension,
             .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .unsavedChanges, .unresponsive,
-            .memoryUsage, .registeredTimestamp, .launchOptions,
+            .memoryUsage, .registeredTimestamp, .userActivity, .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
         for name in order {
@@ -81,6 +81,7 @@ struct Show: ParsableCommand {
         case (.memoryUsage, .uint64(let bytes)): Line(memory(bytes))
         case (.stateTimestamp, .uint64(let time)), (.registeredTimestamp, .uint64(let time)):
             Line("\(duration(since: time)) ago")
+        case (.userActivity, .structure(let values)) where values.first == .string(""): Line("–")
         default: Line(value.words)
         }
     }

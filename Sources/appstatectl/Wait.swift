@@ -80,7 +80,13 @@ private final class Waiter {
         if signal == .resync { return try look() }
         guard signal == .applicationRemoved else { return }
         let removed = try message.readObjectPath()
-        if removed == path { ended() }
+        _ = try message.readString()
+        _ = try message.readUInt32()
+        let reason = try message.readString()
+        guard removed == path else { return }
+        // Its process keeps running.
+        guard reason == ExitReason.unregistered.rawValue else { return ended() }
+        subscription.leave("\(name) is no longer registered", .noSuchApplication)
     }
 
     private func reached(_ state: String) {

@@ -1,9 +1,10 @@
 import AppStateBus
-import Desktop
 import Foundation
 import Glibc
 import TestSupport
 import Testing
+
+@testable import Desktop
 
 /// What happens to a start if the service manager is an old one, or cannot be asked.
 @Suite(
@@ -100,6 +101,30 @@ struct ServiceManagerTests {
         try stage.takeName(withoutProperty: "ExecStartEx")
         let why = try stage.refusal(over: try Bus.open(address: stage.session.address))
         #expect(why.contains("Cannot set property ExecStartEx") && stage.asked.count == 2)
+    }
+
+    @Test("a start that is given up before it is answered stops no unit: it may be that of an earlier agent")
+    func unanswered() throws {
+        let stage = try Stage()
+        let manager = try Bus.open(address: stage.session.address)
+        var calls: [String] = []
+        let filter = try manager.addFilter { message in
+            guard let member = message.member else { return false }
+            calls.append(member)
+            return ["StartTransientUnit", "StopUnit", "UnrefUnit"].contains(member)
+        }
+        try manager.attach(to: stage.loop)
+        try manager.requestName("org.freedesktop.systemd1")
+        let bus = try Bus.open(address: stage.session.address)
+        try bus.attach(to: stage.loop)
+        let request = ProgramRequest(
+            id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+        let call = try UnitProgram.start(request, ("/bin/true", []), number: 1, bus: bus) { _ in }
+        while calls.last != "StartTransientUnit" { _ = try stage.loop.runOnce(timeout: 50_000) }
+        call.abandon()
+        while calls.last != "UnrefUnit" { _ = try stage.loop.runOnce(timeout: 50_000) }
+        #expect(calls.suffix(2) == ["StartTransientUnit", "UnrefUnit"])
+        withExtendedLifetime((manager, filter, call)) {}
     }
 
     @Test("if the service manager runs but cannot be asked, no program is started as a child with our limits")

@@ -49,7 +49,7 @@ struct TimeSpanTests {
             "", " ", "s", "five", "-1", "-1s", "+1", "5 fortnights", "5S", "1.", "1.s", ".", "1,5s", "0x10",
             "1e3",
             "infinity 5", "5 infinity", "Infinity", "99999999999999999999", "18446744073709551616us",
-            "18446744073709551615us 1us", "999999999999years", "٣", "1½", "5s;", "5;6",
+            "18446744073709.9", "18446744073709551615us 1us", "999999999999years", "٣", "1½", "5s;", "5;6",
         ])
     func nonsense(_ text: String) {
         #expect(TimeSpan.parse(text) == nil, "\(text)")

@@ -252,4 +252,13 @@ struct SessionConfigurationTests {
         empty.set([("Suspension", "automatic")], in: Rule("x y"))
         #expect(empty.text == "[Application x y]\nSuspension=automatic\n")
     }
+
+    @Test("a byte order mark does not hide the rule behind it from a change")
+    func byteOrderMark() {
+        var file = RuleFile("\u{FEFF}[Application a]\nSuspension=never\nUnsavedMark=no\n")
+        file.set([("Suspension", "")], in: Rule("a"))
+        #expect(file.text == "[Application a]\nUnsavedMark=no\n")
+        let isRemoved = file.remove(Rule("a"))
+        #expect(isRemoved && file.text == "")
+    }
 }

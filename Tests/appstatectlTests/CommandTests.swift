@@ -167,6 +167,10 @@ struct CommandTests {
         let shown = try #require(try stage.json("show", "--json", "1") as? [String: Any])
         #expect(shown["State"] as? String == "background")
         documented(shown)
+        // Without --json it has the same properties.
+        let text = try stage.run("show", "1").output
+        for key in shown.keys where key != "path" { #expect(text.contains(" \(key): "), "\(key)") }
+        #expect(text.contains(" UserActivity: –\n"))
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")
         // It is "manual": in the background it must not be ended.
@@ -301,6 +305,26 @@ struct CommandTests {
         #expect(try stage.run("wait", "--state", "asleep", "1").status == .exited(64))
     }
 
+    @Test("wait fails if the application is unregistered, because its process keeps running")
+    func waitForUnregistered() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        let monitor = try Child(
+            "stdbuf", ["-oL", "dbus-monitor", "--address", stage.bus.address, "member=GetAll"])
+        try monitor.waitForLine(containing: "NameLost")
+        let waiting = try stage.start("wait", "org.example.Editor")
+        // It looks before it subscribes, and again after that.
+        let hasLooked = eventually {
+            _ = monitor.advance()
+            return monitor.output.components(separatedBy: "member=GetAll").count >= 3
+        }
+        #expect(hasLooked)
+        #expect(try stage.run("unregister", "1").status == .exited(0))
+        #expect(try waiting.waitForExit() == .exited(3))
+        #expect(waiting.errors == "appstatectl: org.example.Editor is no longer registered\n")
+    }
+
     @Test("the effects of memory pressure are printed in readable units")
     func pressure() {
         let reclaimed = Watcher.words(
@@ -422,6 +446,9 @@ struct CommandTests {
         let malformed = try stage.run("show", "pid:abc")
         #expect(malformed.status == .exited(64) && malformed.errors.contains("\"pid:abc\" is not"))
         #expect(try stage.run("show", "pid:99999999").status == .exited(3))
+        for name in ["77", "/org/appstate1/application/77"] {
+            #expect(try stage.run("monitor", name).status == .exited(3), "\(name)")
+        }
         let refused = try stage.run("register", "org/example", "\(getpid())")
         #expect(refused.status == .exited(64) && refused.errors.contains("\"org/example\" is no app"))
         #expect(try stage.run("history", "bad id").status == .exited(64))
@@ -437,6 +464,8 @@ struct CommandTests {
             #expect(wrong.status == .exited(64) && wrong.errors.contains(value[1]), "\(value): \(wrong)")
         }
         #expect(try stage.run("register", "org.example.A", "0").status == .exited(64))
+        let nothing = try stage.run("focus", "0")
+        #expect(nothing.status == .exited(64) && nothing.errors.contains("must be above 0"))
         let first = try Child("sleep", ["1000"])
         let second = try Child("sleep", ["1000"])
         try stage.run("register", "org.example.Twice", "\(first.pid)")

@@ -76,6 +76,30 @@ struct RuleCommandTests {
         #expect(home.text == long)
     }
 
+    @Test("a file does not become longer than what is read of it")
+    func tooLong() throws {
+        let home = try Home()
+        let comment = String(repeating: "#", count: (1 << 20) - 60)
+        let long = "[Application gimp]\nSuspension=never\n\(comment)\n"
+        try home.write(long)
+        let ended = try home.run("rule", "vlc", "Suspension=never")
+        #expect(ended.status == .exited(1))
+        #expect(ended.errors == "appstatectl: \(home.file) would be longer than 1 MiB\n")
+        #expect(home.text == long)
+    }
+
+    @Test("a file that is masked by a link to /dev/null has no rules, and cannot be changed")
+    func masked() throws {
+        let home = try Home()
+        symlink("/dev/null", home.file)
+        let shown = try home.run("rule", "gimp")
+        #expect(shown.errors == "appstatectl: there is no rule [Application gimp]\n")
+        let all = try home.run("rules")
+        #expect(all.status == .exited(0) && all.errors.contains("There are no rules"), "\(all.errors)")
+        let changed = try home.run("rule", "gimp", "Suspension=never")
+        #expect(changed.status == .exited(1) && changed.errors.contains("it is not a regular file"))
+    }
+
     @Test("the file keeps its mode, and a link that leads to no file yet stays a link")
     func modeAndLink() throws {
         let home = try Home()
@@ -142,6 +166,11 @@ struct RuleCommandTests {
         #expect(home.text == "[Application firefox*]\nSuspension=manual\n")
         let key = try home.run("rule", "gimp", "suspension=never")
         #expect(key.status == .exited(64) && key.errors.contains("did you mean Suspension?"))
+        // They would be a comment and a section.
+        for odd in ["#Suspension=never", "[Application x]=y]"] {
+            let ended = try home.run("rule", "gimp", odd)
+            #expect(ended.status == .exited(64) && ended.errors.contains("no such key"), "\(odd)")
+        }
         let bracket = try home.run("rule", "[ab", "Suspension=never")
         #expect(bracket.status == .exited(64) && bracket.errors.contains("a bracket is not closed"))
         #expect(try home.run("rule", #"\[ab"#, "Suspension=never").status == .exited(0))
@@ -149,6 +178,18 @@ struct RuleCommandTests {
         let removed = try home.run("rule", "--delete", "FIREFOX*")
         #expect(removed.status == .exited(0) && home.text == "")
         #expect(!removed.errors.contains("the rule is not applied"))
+    }
+
+    @Test("a value that ends with a backslash is refused, even before a blank, as it would go on")
+    func backslash() throws {
+        let home = try Home()
+        let text = "[Application a*]\nSuspension=never\n[Application b*]\nSuspension=never\n"
+        try home.write(text)
+        for value in [#"ExecSuspend=sync\"#, #"ExecSuspend=sync\ "#] {
+            let ended = try home.run("rule", "a*", value)
+            #expect(ended.status == .exited(64) && ended.errors.contains("ends with a backslash"))
+        }
+        #expect(home.text == text)
     }
 
     @Test("a rule of which no line is valid is shown as such, with what is wrong")

@@ -116,11 +116,11 @@ final class UnitProgram {
             }
         }
 
-        /// Stops the unit if one is started nevertheless. The service manager gets the stop after the start, in this
-        /// order.
+        /// Lets the unit be collected if one is started nevertheless: its process ends by itself, because its gate is
+        /// closed. The unit is not stopped, because a unit with this name may be one that an earlier agent has left.
         func abandon() {
             done = nil
-            program?.stop()
+            program?.release()
         }
 
         private func answered(_ reply: borrowing Message, _ program: UnitProgram) {

@@ -151,7 +151,7 @@ extension String {
     }
 
     /// Editors of other systems put a byte order mark at the beginning, where it means nothing.
-    fileprivate var withoutByteOrderMark: Substring {
+    public var withoutByteOrderMark: Substring {
         unicodeScalars.first == "\u{FEFF}" ? Substring(unicodeScalars.dropFirst()) : self[...]
     }
 }

@@ -71,7 +71,9 @@ public enum TimeSpan {
         var scale = unit
         for digit in fraction {
             scale /= 10
-            part &+= UInt64(digit.wholeNumberValue ?? 0) * scale
+            let (sum, overflow) = part.addingReportingOverflow(UInt64(digit.wholeNumberValue ?? 0) * scale)
+            if overflow { return nil }
+            part = sum
         }
         return part
     }

@@ -14,7 +14,7 @@ public enum TextFile {
     }
 
     /// Whether a path leads to the null device: 1:3 of the kernel's devices.txt.
-    static func isNull(_ path: String) -> Bool {
+    public static func isNull(_ path: String) -> Bool {
         var status = stat()
         guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFCHR else { return false }
         // makedev(3) is a macro: the minor number is in the lowest byte, the major number in the next.
