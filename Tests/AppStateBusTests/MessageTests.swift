@@ -188,6 +188,23 @@ import Testing
         }
     }
 
+    @Test func aDictionaryWithAValueOfATypeThatIsNotWantedIsNotRead() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Options", in: [("options", "a{sv}")]) { call in
+                _ = try call.message.readDictionary(of: ["b", "s"])
+                try call.reply()
+            })
+        let taken = try peers.refusal("Options") { call in
+            try call.appendDictionary([("a", .bool(true)), ("b", .string("x"))])
+        }
+        #expect(taken == nil)
+        let refused = try peers.refusal("Options") { call in
+            try call.appendDictionary([("a", .bool(true)), ("numbers", .array("n", [.int16(1)]))])
+        }
+        #expect(refused?.message == "Options: numbers is of type an, not b or s")
+    }
+
     @Test func descriptorsArriveAsDuplicates() throws {
         let peers = try Peers()
         let pipe = try PipeEnds()

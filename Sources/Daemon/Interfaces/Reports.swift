@@ -187,7 +187,7 @@ final class WindowSet {
             _ = try message.enter(.struct, "tua{sv}")
             let row: Row = (
                 try message.readUInt64(), try message.readUInt32(),
-                try message.readDictionary(atMost: WindowReport.mostEntries)
+                try message.readDictionary(atMost: WindowReport.mostEntries, of: WindowReport.types)
             )
             try message.exit()
             guard seen.insert(row.window).inserted else {
