@@ -39,6 +39,23 @@ struct ObserveTests {
         #expect(polkit.questions.map(\.isInteractive) == [false])
     }
 
+    @Test("polkit is not asked about calls that concern the caller's own applications alone")
+    func ownAlone() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let path = try app.register()
+        #expect(try app.manager("GetApplicationByID s:org.example.Actor") == path)
+        // Whatever the answers are, they come although polkit does not answer.
+        for words in [
+            "Launch s:org.example.Missing {}", "GetHistory s:org.example.Actor", "RegisterAgent s:none",
+            "ForgetApplication s:org.example.Missing", "ToggleFocused {}",
+        ] {
+            try scene.call(app, Words.manager(words))
+        }
+        try scene.settle()
+        #expect(scene.polkit.questions.count == 0)
+    }
+
     @Test("polkit is not asked about root, whatever there is to see")
     func root() throws {
         let scene = try PolkitScene()
