@@ -173,6 +173,22 @@ struct ObserveTests {
         #expect(scene.polkit.questions.count == 2)
     }
 
+    @Test("a client that has read everything about an object is told that it may see others again, or not")
+    func revokedFromReaders() throws {
+        let scene = try PolkitScene()
+        scene.polkit.rule = { _ in .yes }
+        let app = try scene.app()
+        let all = "\(scene.path) \(BusNames.properties) GetAll s:"
+        #expect(try scene.call(app, all).hasPrefix("ok"))
+        scene.polkit.rule = { _ in .no }
+        try scene.polkit.change()
+        try scene.question(2)
+        try app.process.waitForLine(containing: "\(BusNames.manager) Resync")
+        scene.polkit.rule = { _ in .yes }
+        try scene.polkit.change()
+        try scene.question(3)
+    }
+
     @Test("after a change in polkit, a client without a subscription is checked again at its next call")
     func changed() throws {
         let scene = try PolkitScene()

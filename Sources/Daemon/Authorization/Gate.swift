@@ -171,9 +171,9 @@ final class Gate {
         }
         let isNew = connection.mayObserve != (verdict == .yes)
         connection.mayObserve = verdict == .yes
-        if isNew, connection.isFollower { sightChanged(connection) }
+        if isNew, connection.isSubscriber { sightChanged(connection) }
         for held in lines[connection.name] ?? [] { dispatchAgain(held) }
-        if isStale, connection.isFollower { askSight(of: [connection], isInteractive: false) }
+        if isStale, connection.isSubscriber { askSight(of: [connection], isInteractive: false) }
     }
 
     /// polkit's answers may no longer be valid, so polkit is asked again before the next call. A connection
@@ -187,7 +187,7 @@ final class Gate {
                 continue
             }
             connection.sight = .open
-            if connection.mayObserve || connection.isFollower && connection.hasRightsByPolkit {
+            if connection.mayObserve || connection.isSubscriber && connection.hasRightsByPolkit {
                 asked.append(connection)
             }
         }
