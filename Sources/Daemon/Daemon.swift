@@ -226,6 +226,7 @@ public final class Daemon {
         sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
+        delivery.timer = try loop.timer { [unowned self] in delivery.resyncReachable() }
         listings.timer = try loop.timer { [unowned self] in
             background.run(listings) { [unowned self] in listings.turn() }
         }
