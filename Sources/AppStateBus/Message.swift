@@ -96,7 +96,7 @@ public struct Message: ~Copyable {
     /// Throws `EBADF` for a message that names a descriptor and carries none, another error for one that cannot be
     /// traversed.
     ///
-    /// - Parameter values: the most values, with each container and everything in it; an array of numbers is one, unless
+    /// - Parameter values: the most values, with each container and everything in it; an array of bytes is one, unless
     ///   the message is in the other byte order. They take time, however few bytes they have.
     public borrowing func size(atMost limit: Int, values: Int = .max) throws(BusFailure) -> Int? {
         var left = limit

@@ -57,12 +57,13 @@ static inline uint64_t csystemd_property_invalidation(void) {
 }
 
 // Measures the content of a message, and stops as soon as it exceeds *left bytes or *values values. A string
-// counts by its length, everything else as eight bytes. Each container, and each value in it, is one value;
-// so is an array of numbers as a whole, unless the message is in the other byte order: its numbers are read one
-// by one. An empty array takes four bytes in a message, and as much time as a long string. libsystemd does not
-// report a size, and a message from an untrusted sender should not be read in full just to measure it; nothing
-// is created from what is traversed. 1: more; 0: not more; -EBADF: a descriptor is named that the message does
-// not carry; another negative number: the message is broken.
+// counts by its length, everything else as eight bytes, in an array of numbers as many as it takes. Each container,
+// and each value in it, is one value, because readers decode them one by one. An array of bytes is read in one piece
+// and is one value as a whole, unless the message is in the other byte order. An empty array takes four bytes in a
+// message, and as much time as a long string. libsystemd does not report a size, and a message from an untrusted
+// sender should not be read in full just to measure it; nothing is created from what is traversed. 1: more; 0: not
+// more; -EBADF: a descriptor is named that the message does not carry; another negative number: the message is
+// broken.
 static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left, size_t *values) {
     for (;;) {
         char type;
@@ -80,8 +81,14 @@ static inline int csystemd_message_weigh(sd_bus_message *message, size_t *left, 
         switch (type) {
         case 'a':
             if (contents && contents[0] && !contents[1] && strchr("ynqiuxtd", contents[0])) {
-                result = sd_bus_message_read_array(message, contents[0], &data, &size);
+                char element = contents[0];
+                result = sd_bus_message_read_array(message, element, &data, &size);
                 if (result >= 0) {
+                    size_t width = strchr("nq", element) ? 2 : strchr("iu", element) ? 4 : 8;
+                    size_t numbers = element == 'y' ? 0 : size / width;
+                    if (numbers > *values)
+                        return 1;
+                    *values -= numbers;
                     size += 8;
                     break;
                 }

@@ -81,9 +81,11 @@ public final class Daemon {
 
     var machine: Machine { core.machine }
 
-    /// Until then no connection's session is remembered: logind sends its signal before it has written all its files.
+    /// Until then a connection's session is remembered only briefly: logind sends its signal before it has written all
+    /// its files.
     private var sessionsSettled: Microseconds = 0
     private static let settlingOfSessions: Microseconds = 1_000_000
+    private static let memoryOfUnsettledSessions: Microseconds = 100_000
 
     /// The pause between two lines about an event that delayed others.
     private static let leastPauseOfComplaints: Microseconds = 1_000_000
@@ -224,6 +226,7 @@ public final class Daemon {
         sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
+        delivery.timer = try loop.timer { [unowned self] in delivery.resyncReachable() }
         listings.timer = try loop.timer { [unowned self] in
             background.run(listings) { [unowned self] in listings.turn() }
         }
@@ -643,9 +646,14 @@ public final class Daemon {
 
     /// Each subscriber's is needed whenever the focus changes.
     private func ownSession(of connection: Connection) -> SessionKey {
-        if let session = connection.session { return session }
+        let now = Self.now
+        if let known = connection.session,
+            known.readAt >= sessionsSettled || now < known.readAt + Self.memoryOfUnsettledSessions
+        {
+            return known.key
+        }
         let session = session(ofProcess: connection.pid, user: connection.user)
-        if Self.now >= sessionsSettled { connection.session = session }
+        connection.session = (session, now)
         return session
     }
 

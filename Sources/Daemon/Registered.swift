@@ -74,8 +74,14 @@ extension Registered {
     struct UserActivity {
         let type: String
         let info: [String: Variant]
+        /// The approximate memory that it takes.
+        let bytes: Int
 
-        var bytes: Int { 64 + type.utf8.count + LaunchOptions.keptBytes(of: info.map { ($0.key, $0.value) }) }
+        init(type: String, info: [String: Variant]) {
+            self.type = type
+            self.info = info
+            bytes = 64 + type.utf8.count + LaunchOptions.keptBytes(of: info.map { ($0.key, $0.value) })
+        }
     }
 
     /// The bytes that it makes the daemon keep, besides those of the life cycle.

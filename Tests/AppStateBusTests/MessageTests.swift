@@ -154,8 +154,8 @@ import Testing
         try peers.serve(
             Method("Measure", in: [("arrays", "aas"), ("numbers", "at")], out: [("sizes", "at")]) { call in
                 let sizes = try [
-                    call.message.size(atMost: 1_000), call.message.size(atMost: 1_000, values: 102),
-                    call.message.size(atMost: 1_000, values: 101), call.message.size(atMost: 800),
+                    call.message.size(atMost: 1_000), call.message.size(atMost: 1_000, values: 105),
+                    call.message.size(atMost: 1_000, values: 104), call.message.size(atMost: 800),
                 ]
                 let numbers = sizes.map { UInt64($0 ?? 0) }
                 try call.reply { reply in
@@ -168,7 +168,7 @@ import Testing
             try call.withContainer(.array, "as") { for _ in 0..<100 { try call.append(strings: []) } }
             try call.withContainer(.array, "t") { for number: UInt64 in 0..<3 { try call.append(number) } }
         }
-        // One array around them, and one of numbers.
+        // One array around them, and one of three numbers.
         #expect(try reply.readUInt64s() == [840, 840, 0, 0])
     }
 
@@ -186,6 +186,23 @@ import Testing
             let name = reply.error?.name
             #expect(name == (isTaken ? nil : "org.freedesktop.DBus.Error.InvalidArgs"))
         }
+    }
+
+    @Test func aDictionaryWithAValueOfATypeThatIsNotWantedIsNotRead() throws {
+        let peers = try Peers()
+        try peers.serve(
+            Method("Options", in: [("options", "a{sv}")]) { call in
+                _ = try call.message.readDictionary(of: ["b", "s"])
+                try call.reply()
+            })
+        let taken = try peers.refusal("Options") { call in
+            try call.appendDictionary([("a", .bool(true)), ("b", .string("x"))])
+        }
+        #expect(taken == nil)
+        let refused = try peers.refusal("Options") { call in
+            try call.appendDictionary([("a", .bool(true)), ("numbers", .array("n", [.int16(1)]))])
+        }
+        #expect(refused?.message == "Options: numbers is of type an, not b or s")
     }
 
     @Test func descriptorsArriveAsDuplicates() throws {

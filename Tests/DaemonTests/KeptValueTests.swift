@@ -204,6 +204,7 @@ struct KeptValueTests {
             { try client.register("org.example.App", process.pid, [(long, .bool(true))]) },
             { try client.register("org.example.App", process.pid, [("suspension", .string(long))]) },
             { try client.updateWindow(1, process.pid, [(long, .bool(true))]) },
+            { try client.updateWindow(1, process.pid, [(long, .int16(1))]) },
         ]
         for call in calls {
             do {

@@ -138,6 +138,8 @@ struct LimitTests {
         try stage.refuses(.invalidArgs, "17 keys") { try replace(1, many) }
         let empty = Variant.array("as", Array(repeating: .strings([]), count: 60_000))
         try stage.refuses(.limitsExceeded, "60,000 arrays") { try replace(1, [("title", empty)]) }
+        let numbers = Variant.array("n", Array(repeating: .int16(0), count: 60_000))
+        try stage.refuses(.limitsExceeded, "60,000 numbers") { try replace(1, [("title", numbers)]) }
     }
 
     @Test(

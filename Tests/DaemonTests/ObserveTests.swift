@@ -39,6 +39,23 @@ struct ObserveTests {
         #expect(polkit.questions.map(\.isInteractive) == [false])
     }
 
+    @Test("polkit is not asked about calls that concern the caller's own applications alone")
+    func ownAlone() throws {
+        let scene = try PolkitScene()
+        let app = try scene.app()
+        let path = try app.register()
+        #expect(try app.manager("GetApplicationByID s:org.example.Actor") == path)
+        // Whatever the answers are, they come although polkit does not answer.
+        for words in [
+            "Launch s:org.example.Missing {}", "GetHistory s:org.example.Actor", "RegisterAgent s:none",
+            "ForgetApplication s:org.example.Missing", "ToggleFocused {}",
+        ] {
+            try scene.call(app, Words.manager(words))
+        }
+        try scene.settle()
+        #expect(scene.polkit.questions.count == 0)
+    }
+
     @Test("polkit is not asked about root, whatever there is to see")
     func root() throws {
         let scene = try PolkitScene()
@@ -154,6 +171,22 @@ struct ObserveTests {
         #expect(app.story(of: scene.path) == ["background→suspended"])
         #expect(try scene.call(app, Words.list) == "ok")
         #expect(scene.polkit.questions.count == 2)
+    }
+
+    @Test("a client that has read everything about an object is told that it may see others again, or not")
+    func revokedFromReaders() throws {
+        let scene = try PolkitScene()
+        scene.polkit.rule = { _ in .yes }
+        let app = try scene.app()
+        let all = "\(scene.path) \(BusNames.properties) GetAll s:"
+        #expect(try scene.call(app, all).hasPrefix("ok"))
+        scene.polkit.rule = { _ in .no }
+        try scene.polkit.change()
+        try scene.question(2)
+        try app.process.waitForLine(containing: "\(BusNames.manager) Resync")
+        scene.polkit.rule = { _ in .yes }
+        try scene.polkit.change()
+        try scene.question(3)
     }
 
     @Test("after a change in polkit, a client without a subscription is checked again at its next call")

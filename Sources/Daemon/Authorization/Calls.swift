@@ -232,7 +232,10 @@ extension Daemon {
             case .reloadConfig?:
                 return .management(
                     .configuration, details: [("method", member), ("target", "the configuration")])
-            case .unsubscribe?:
+            case .unsubscribe?, .launch?, .getApplicationByID?, .getHistory?, .forgetApplication?,
+                .registerAgent?:
+                return .turn
+            case .toggleFocused? where isNoOtherInFocus(of: connection):
                 return .turn
             default:
                 break
@@ -252,6 +255,12 @@ extension Daemon {
         }
         guard Self.subscribing.contains(member) || isForOthers(connection.user) else { return .turn }
         return .sight
+    }
+
+    /// Whether no other user's application has the focus in the caller's session.
+    private func isNoOtherInFocus(of connection: Connection) -> Bool {
+        let number = machine.focusedApplication(in: session(of: connection))
+        return number.flatMap { machine.applications[$0] }.map { $0.user == connection.user } ?? true
     }
 
     /// Whether any application of another user is registered.

@@ -111,7 +111,7 @@ final class Gate {
             let asksAgain = connection.sight == .challenge && message.allowsInteraction
             let hasWaited = held?.awaitsAnswer == true
             if !isBehind, connection.sight == .open && !hasWaited || asksAgain {
-                askSight(of: connection, isInteractive: message.allowsInteraction)
+                askSight(of: [connection], isInteractive: message.allowsInteraction)
             }
             guard connection.sight == .asked || isBehind else { return true }
         case .management(let target, let details):
@@ -142,14 +142,20 @@ final class Gate {
 
     // MARK: Sight
 
-    private func askSight(of connection: Connection, isInteractive: Bool) {
-        guard !polkit.isAway else { return settle(connection, .no, wasInteractive: isInteractive) }
-        connection.sight = .asked
-        let question = Polkit.Question(
-            action: .observe, connection: connection, details: [], isInteractive: isInteractive)
-        questions.ask(question) { [weak self] in
-            self?.settle(connection, $0, wasInteractive: isInteractive)
+    private func askSight(of connections: [Connection], isInteractive: Bool) {
+        if polkit.isAway {
+            for connection in connections { settle(connection, .no, wasInteractive: isInteractive) }
+            return
         }
+        var asked: [(Polkit.Question, (Polkit.Verdict) -> Void)] = []
+        for connection in connections {
+            connection.sight = .asked
+            let question = Polkit.Question(
+                action: .observe, connection: connection, details: [], isInteractive: isInteractive)
+            asked.append(
+                (question, { [weak self] in self?.settle(connection, $0, wasInteractive: isInteractive) }))
+        }
+        questions.ask(asked)
     }
 
     private func settle(_ connection: Connection, _ verdict: Polkit.Verdict, wasInteractive: Bool) {
@@ -165,25 +171,27 @@ final class Gate {
         }
         let isNew = connection.mayObserve != (verdict == .yes)
         connection.mayObserve = verdict == .yes
-        if isNew, connection.isFollower { sightChanged(connection) }
+        if isNew, connection.isSubscriber { sightChanged(connection) }
         for held in lines[connection.name] ?? [] { dispatchAgain(held) }
-        if isStale, connection.isFollower { askSight(of: connection, isInteractive: false) }
+        if isStale, connection.isSubscriber { askSight(of: [connection], isInteractive: false) }
     }
 
     /// polkit's answers may no longer be valid, so polkit is asked again before the next call. A connection
     /// that is notified of applications without calling is asked about at once, and is notified of other
     /// users' until polkit says otherwise.
     private func lookAgain() {
+        var asked: [Connection] = []
         for connection in connections.all {
             if connection.sight == .asked {
                 connection.isSightStale = true
                 continue
             }
             connection.sight = .open
-            if connection.mayObserve || connection.isFollower && connection.hasRightsByPolkit {
-                askSight(of: connection, isInteractive: false)
+            if connection.mayObserve || connection.isSubscriber && connection.hasRightsByPolkit {
+                asked.append(connection)
             }
         }
+        askSight(of: asked, isInteractive: false)
     }
 
     private func lineUp(_ message: borrowing Message, _ connection: Connection) throws(MethodError) {

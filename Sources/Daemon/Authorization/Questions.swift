@@ -61,9 +61,16 @@ final class Questions {
     ///
     /// - Parameter answered: called once, unless the connection leaves first; never from within this method.
     func ask(_ question: Polkit.Question, answered: @escaping (Polkit.Verdict) -> Void) {
-        last += 1
-        let patience = question.isInteractive ? Self.patienceWithPeople : Self.patience
-        pending.append(Pending(last, question, until: now() + patience, answered))
+        ask([(question, answered)])
+    }
+
+    /// The same for several questions, each with what is called with its answer.
+    func ask(_ questions: [(Polkit.Question, (Polkit.Verdict) -> Void)]) {
+        for (question, answered) in questions {
+            last += 1
+            let patience = question.isInteractive ? Self.patienceWithPeople : Self.patience
+            pending.append(Pending(last, question, until: now() + patience, answered))
+        }
         fill()
     }
 
@@ -81,8 +88,14 @@ final class Questions {
         entry.slot = nil
     }
 
+    /// Many may wait: they are counted once.
     private func fill() {
-        for entry in pending where entry.slot == nil && hasPlace(for: entry.user) {
+        let asked = pending.filter { $0.slot != nil }
+        var all = asked.count
+        var ofUser = Dictionary(asked.map { ($0.user, 1) }, uniquingKeysWith: +)
+        for entry in pending where entry.slot == nil {
+            if all >= Self.most { break }
+            if ofUser[entry.user, default: 0] >= Self.mostOfUser { continue }
             // A question that cannot be asked stays, and is answered when its time is up: `ask` never calls back from
             // within.
             journal.attempt(.warning, "cannot ask polkit") {
@@ -95,6 +108,9 @@ final class Questions {
                     fill()
                 }
             }
+            guard entry.slot != nil else { continue }
+            all += 1
+            ofUser[entry.user, default: 0] += 1
         }
         arm()
     }

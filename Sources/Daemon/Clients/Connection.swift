@@ -17,7 +17,7 @@ final class Connection {
     var application: ApplicationNumber?
 
     /// The session of its process, until logind reports that sessions have changed.
-    var session: SessionKey?
+    var session: (key: SessionKey, readAt: Microseconds)?
 
     /// The sandbox of its process. The same uid does not mean the same trust: a sandboxed process may use the
     /// delegate's methods for applications in the same sandbox, and nothing else.

@@ -35,13 +35,17 @@ final class NamedProcesses {
     /// a process that it cannot examine may exist all the same.
     func resolveNext(for reporter: ReporterIdentity) throws(MethodError) {
         guard let pid = open.popLast(), let process = try examine(pid, for: reporter),
-            let id = process.lineage.first
+            let id = process.lineage.first, try holds(id)
         else { return }
-        if !daemon.processes.isTracked(id) {
-            guard try daemon.isHeld(id) else { return }
-            new.append(id)
-        }
         known[pid] = process
+    }
+
+    /// Holds a process, also if it has been released since it was examined; false: it has ended.
+    func holds(_ id: ProcessID) throws(MethodError) -> Bool {
+        if daemon.processes.isTracked(id) { return true }
+        guard try daemon.isHeld(id) else { return false }
+        new.append(id)
+        return true
     }
 
     private func examine(_ pid: UInt32, for reporter: ReporterIdentity) throws(MethodError)
@@ -187,7 +191,7 @@ final class WindowSet {
             _ = try message.enter(.struct, "tua{sv}")
             let row: Row = (
                 try message.readUInt64(), try message.readUInt32(),
-                try message.readDictionary(atMost: WindowReport.mostEntries)
+                try message.readDictionary(atMost: WindowReport.mostEntries, of: WindowReport.types)
             )
             try message.exit()
             guard seen.insert(row.window).inserted else {
@@ -219,7 +223,6 @@ final class ExemptionSet {
     private let reporter: ReporterIdentity
     private let rows: [Row]
     private let processes: NamedProcesses
-    private var reports: [ExemptionReport]?
 
     private static let few = 12
     private static let atOnce = 4
@@ -268,7 +271,7 @@ final class ExemptionSet {
         else { return false }
         try processes.resolveFew(for: reporter)
         guard processes.left == 0 else { return false }
-        let present = present()
+        let present = try present()
         try daemon.perform(.replaceExemptions(present, reporter))
         return true
     }
@@ -281,9 +284,8 @@ final class ExemptionSet {
                 try processes.resolveNext(for: reporter)
                 return false
             }
-            let reports = reports ?? present()
-            self.reports = reports
-            try daemon.perform(.replaceExemptions(reports, reporter, atMost: Self.atOnce)) {
+            let present = try present()
+            try daemon.perform(.replaceExemptions(present, reporter, atMost: Self.atOnce)) {
                 isMore = $0 == .more
             }
         } catch {
@@ -295,12 +297,13 @@ final class ExemptionSet {
     }
 
     /// The exemptions, without those of processes that have ended meanwhile.
-    private func present() -> [ExemptionReport] {
-        rows.compactMap { row in
-            guard let process = processes[row.pid], let id = process.lineage.first,
-                daemon.processes.isTracked(id)
-            else { return nil }
-            return ExemptionReport(process: process, reason: row.reason)
+    private func present() throws(MethodError) -> [ExemptionReport] {
+        var reports: [ExemptionReport] = []
+        for row in rows {
+            guard let process = processes[row.pid], let id = process.lineage.first, try processes.holds(id)
+            else { continue }
+            reports.append(ExemptionReport(process: process, reason: row.reason))
         }
+        return reports
     }
 }

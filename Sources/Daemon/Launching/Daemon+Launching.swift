@@ -190,7 +190,7 @@ extension Daemon {
     /// rest cannot be read, it is closed.
     private func startedProcess(
         _ reply: borrowing Message
-    ) throws(BusFailure) -> (launch: UInt64, descriptor: Int32, isHeld: Bool) {
+    ) throws -> (launch: UInt64, descriptor: Int32, isHeld: Bool) {
         let launch = try reply.readUInt64()
         let descriptor = Descriptor(owning: try reply.readForeignDescriptor())
         let isHeld = try reply.readBool()
