@@ -72,6 +72,26 @@ struct ReturnTests {
         #expect(try player.ask("managed") == "true")
     }
 
+    @Test(
+        "a process whose own PID means nothing to the daemon finds its application by id after a restart",
+        arguments: [ErrorName.noSuchApplication, .noSuchProcess])
+    func foreignAgain(error: ErrorName) throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        try daemon.leave()
+        daemon.refusals["GetApplicationByPID"] = [Self.refusal(error)]
+        try daemon.comeBack()
+        try daemon.wait("the delegate") { daemon.order.contains("BecomeDelegate") }
+        #expect(
+            daemon.order.suffix(4) == [
+                "Register", "GetApplicationByPID", "ListApplications", "BecomeDelegate",
+            ])
+        try daemon.tell(.significantTimeChange) { try $0.append("resume") }
+        try player.wait(for: "significantTimeChange")
+        #expect(try player.ask("managed") == "true")
+    }
+
     @Test("a signal that arrives before the application is a delegate again is delivered afterwards")
     func deliveries() throws {
         let daemon = try StandIn()

@@ -251,7 +251,11 @@ final class Life {
             }
             self?.becomeDelegate(of: path)
         } failed: { [weak self] error in
-            self?.stayUnknown(error)
+            // A sandbox may have its own pids even if its calls come from the process itself.
+            switch error.name {
+            case ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue: self?.joinByID()
+            default: self?.stayUnknown(error)
+            }
         }
     }
 

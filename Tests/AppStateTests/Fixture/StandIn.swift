@@ -93,7 +93,20 @@ final class StandIn {
         let find = method("GetApplicationByPID", in: [("pid", "u")], out: [("application", "o")]) { call in
             try call.reply { try $0.append(objectPath: Self.path) }
         }
-        return Interface(BusNames.manager, methods: [register, process, find])
+        let list = method("ListApplications", out: [("applications", "a(osuus)")]) { [unowned self] call in
+            let state = state
+            try call.reply { message in
+                try message.withContainer(.array, "(osuus)") {
+                    try message.withContainer(.struct, "osuus") {
+                        try message.append(objectPath: Self.path)
+                        try message.append("org.example.LibraryActor")
+                        for number in [UInt32(7), getuid()] { try message.append(number) }
+                        try message.append(state)
+                    }
+                }
+            }
+        }
+        return Interface(BusNames.manager, methods: [register, process, find, list])
     }
 
     private var object: Interface {
