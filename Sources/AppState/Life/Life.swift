@@ -54,8 +54,9 @@ final class Life {
     private var solitude: Timer?
     private var again: Timer?
     var lastMoment: Timer?
-    /// The number of consecutive failed attempts of `retryLater`.
+    /// How many retries were scheduled since something last succeeded.
     private var failures: UInt64 = 0
+    private var isRetryScheduled = false
 
     /// Failed operations are retried after this time, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
@@ -109,7 +110,7 @@ final class Life {
             isRegistering = false
             isBusLost = true
             isUnregistered = false
-            failures = 0
+            forgetFailures()
             // The daemon ends the tasks of a connection together with the connection.
             for task in application.tasks.values { task.number = nil }
             retryLater()
@@ -138,15 +139,25 @@ final class Life {
         solitude?.disarm()
     }
 
-    /// Schedules another attempt at everything that is left undone, after a pause that grows.
+    /// Schedules another attempt at everything that is left undone, after a pause that grows. What fails at the same
+    /// time is retried together.
     func retryLater() {
+        guard !isRetryScheduled else { return }
+        isRetryScheduled = true
         let span = min(Self.firstRetry << min(failures, 6), Self.lastRetry)
         failures += 1
         again?.arm(at: EventLoop.clock + span)
         connection.arm()
     }
 
+    /// Something has succeeded, so the next failure is retried soon, even if an earlier one waits for longer.
+    func forgetFailures() {
+        failures = 0
+        isRetryScheduled = false
+    }
+
     private func retry() {
+        isRetryScheduled = false
         if isBusLost { return reconnect() }
         guard path != nil else {
             if !isRegistering, !isUnregistered { register() }
@@ -324,7 +335,7 @@ final class Life {
         self.path = path
         isRegistering = false
         isAlone = false
-        failures = 0
+        forgetFailures()
         endPatience()
         for task in application.tasks.values where task.number == nil { beginTask(task) }
         if application.hasUnsavedChanges || hasToldChanges { tellUnsavedChanges() }
@@ -341,6 +352,7 @@ final class Life {
         for task in application.tasks.values { task.number = nil }
         forgetDebts()
         again?.disarm()
+        forgetFailures()
         goAlone("it was unregistered")
     }
 
@@ -363,6 +375,7 @@ final class Life {
         property(.state) { [weak self] value in
             guard let self, isCatchingUp else { return }
             guard case .string(let name) = value else { return retryLater() }
+            forgetFailures()
             isCatchingUp = false
             // It runs, so it is no longer suspended.
             let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
