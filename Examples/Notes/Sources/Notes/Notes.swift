@@ -84,7 +84,8 @@ final class Notes: ApplicationDelegate {
     }
 
     func application(_ application: Application, didDecodeRestorableState state: RestorableState) {
-        window.text = state.text
+        // If appstated was started after this application, the user may have typed already.
+        window.text = window.text.isEmpty ? state.text : state.text + "\n" + window.text
         log("restored \(state.text)")
     }
 }
