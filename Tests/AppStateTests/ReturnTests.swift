@@ -377,6 +377,18 @@ struct ReturnTests {
         #expect(try player.ask("managed") == "false")
     }
 
+    @Test("an application that may not open its URLs because it is ending does not take itself for gone")
+    func refusedDelivery() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.refusals["Open"] = [Self.refusal(.noSuchApplication)]
+        player.tell("open org.example.LibraryActor")
+        try daemon.wait("the refusal") { daemon.order.contains("Open") }
+        try player.wait(forLine: "answer \(ErrorName.noSuchApplication.rawValue)")
+        #expect(!player.names.contains("didBecomeActive"))
+    }
+
     @Test("an end is over soon even if the bus reads nothing any longer")
     func silentBus() throws {
         let daemon = try StandIn()

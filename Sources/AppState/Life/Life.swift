@@ -390,6 +390,9 @@ final class Life {
 
     // MARK: Calls
 
+    /// What an application that is ending refuses as if it was gone.
+    private static let deliveries = [ApplicationMethod.open, .sendMessage, .continueActivity].map(\.rawValue)
+
     /// Calls a method; `answered` reads the reply.
     func call(
         _ path: String, _ method: some MethodName, timeout: UInt64? = nil,
@@ -410,7 +413,9 @@ final class Life {
             try line.call(
                 path, interface, member, timeout: timeout, body, answered: answered
             ) { [weak self] error in
-                if path == self?.path, error.name == ErrorName.noSuchApplication.rawValue {
+                if path == self?.path, error.name == ErrorName.noSuchApplication.rawValue,
+                    !Self.deliveries.contains(member)
+                {
                     self?.isForgotten()
                 }
                 failed(error)
