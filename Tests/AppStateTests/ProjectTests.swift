@@ -153,6 +153,13 @@ struct ProjectTests {
         try next.waitForLine(containing: "restored milk")
         _ = try screen.window(of: next.pid)
         let nextPath = try registration(of: next, in: theatre)
+        try theatre.call(nextPath, BusNames.application, "Open") { message in
+            try message.append(strings: ["file:///nonexistent"])
+            try message.appendDictionary([])
+        }
+        try theatre.wait("the mark of unsaved changes") {
+            try theatre.property("UnsavedChanges", of: nextPath) == .bool(true)
+        }
         try theatre.terminate(nextPath, force: false)
         #expect(try next.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: nextPath)

@@ -58,8 +58,10 @@ final class Notes: ApplicationDelegate {
 
     private func upload() async {
         do {
-            try await server.upload(window.text)
-            Application.shared.hasUnsavedChanges = false
+            let text = window.text
+            try await server.upload(text)
+            // An edit during the upload is not on the server.
+            if window.text == text { Application.shared.hasUnsavedChanges = false }
         } catch {
             log("upload: \(error)")
         }
@@ -72,6 +74,7 @@ final class Notes: ApplicationDelegate {
 
     func application(_ application: Application, open urls: [String], options: [String: Value]) {
         for url in urls { window.text += read(url) }
+        application.hasUnsavedChanges = true
         saveSoon()
     }
 
