@@ -179,6 +179,7 @@ struct ReturnTests {
         player.tell("terminate 3")
         #expect(try player.process.waitForExit() == .exited(3))
         #expect(player.names.count { $0 == "willTerminate" } == 1)
+        #expect(!player.process.errors.contains("CONTINUATION"), "\(player.process.errors)")
     }
 
     @Test("a launch that finishes while the daemon is away is reported when the daemon is back")

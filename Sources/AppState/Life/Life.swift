@@ -432,7 +432,9 @@ final class Life {
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         read: @escaping (borrowing Message) throws(BusFailure) -> Value
     ) async -> Result<Value, ApplicationError> {
-        await withCheckedContinuation { continuation in
+        // `call` runs exactly one of both closures, except at the end of the process, which drops them. A checked
+        // continuation would report that as an error of the application.
+        await withUnsafeContinuation { continuation in
             call(path, method, timeout: timeout, body) { reply in
                 do throws(BusFailure) {
                     continuation.resume(returning: .success(try read(reply)))
