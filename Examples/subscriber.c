@@ -76,10 +76,11 @@ static int on_owner(sd_bus_message *message, void *userdata, sd_bus_error *error
     if (r < 0 || !is_from(message, bus_name) || strcmp(changed, name) || !strcmp(owner, server))
         return 0;
     server[0] = 0;
-    if (*owner)
-        subscribe(sd_bus_message_get_bus(message));
-    else
+    if (!*owner)
         printf("appstated is not there; waiting for it\n");
+    else if (subscribe(sd_bus_message_get_bus(message)) < 0)
+        // Nothing would be received, so the main loop ends.
+        sd_bus_close(sd_bus_message_get_bus(message));
     return 0;
 }
 

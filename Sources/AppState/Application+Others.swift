@@ -84,7 +84,7 @@ extension Application {
     ) async throws(ApplicationError) {
         guard let life else { throw .alone }
         let answer = await life.ask(path, method, timeout: Self.patience, body) { _ in }
-        if case .failure(let error) = answer { throw error }
+        if case .failure(let error) = answer { throw error.orAbsence }
     }
 
     /// The object of this user's application with this id.
@@ -96,6 +96,14 @@ extension Application {
         } read: { reply throws(BusFailure) in
             try reply.readObjectPath()
         }
-        return try answer.get()
+        return try answer.mapError { $0.orAbsence }.get()
+    }
+}
+
+extension ApplicationError {
+    /// An error without a name if it says that appstated does not run, or else the error itself.
+    fileprivate var orAbsence: ApplicationError {
+        guard let name, Absence(error: name) != nil else { return self }
+        return ApplicationError(name: nil, message: "\(Self.alone.message): \(message)")
     }
 }

@@ -4,7 +4,8 @@ internal import AppStateContract
 /// An error that appstated returned, or the reason why it could not be called.
 public struct ApplicationError: Error, Hashable, Sendable, CustomStringConvertible {
     /// The name of the D-Bus error, such as ``Name/noSuchApplication``; nil: appstated is not available, or does not
-    /// answer.
+    /// answer. If it ends just then, the bus's error, such as `org.freedesktop.DBus.Error.NameHasNoOwner`, is possible,
+    /// too.
     public let name: String?
     /// A human-readable description of the error.
     public let message: String

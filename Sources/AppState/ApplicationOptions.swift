@@ -9,8 +9,8 @@ public struct ApplicationOptions: Hashable, Sendable {
     public var isReclaimable: Bool
     /// Reasons to keep running in the background, such as `audio`. The administrator's configuration grants them.
     public var backgroundModes: [String]
-    /// Whether it starts with a window. nil: as its launch specifies, and in the foreground if the launch
-    /// does not specify it.
+    /// For an application that was not started by appstated's `Launch`: whether it starts with a window; nil: in the
+    /// foreground. A launched application starts as its launch specifies.
     public var launchMode: LaunchMode?
     package var limits = Limits()
 

@@ -150,6 +150,23 @@ struct ExampleTests {
         #expect(!child.output.contains("org.example.Invented"))
     }
 
+    @Test(
+        "the subscriber in C ends with an error if the next daemon does not accept it",
+        .enabled(if: hasCompiler, "needs a C compiler"))
+    func refusedSubscriber() throws {
+        let theatre = try Theatre()
+        let player = try Player(theatre)
+        try player.wait(for: "willEnterForeground")
+        let child = try Child(
+            try compiled("subscriber", in: theatre), environment: theatre.bus.environment)
+        try child.waitForLine(containing: "[\(player.pid)] is ")
+        try theatre.endDaemon(SIGKILL)
+        try child.waitForLine(containing: "waiting for it")
+        // This connection ends at once, so it answers no call.
+        try Bus.open(address: theatre.bus.address).requestName(BusNames.service)
+        #expect(try child.waitForExit() == .exited(1))
+    }
+
     @Test("a shell script", .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
     func shell() throws {
         let theatre = try Theatre(grace: "0")

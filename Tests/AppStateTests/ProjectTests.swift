@@ -153,6 +153,13 @@ struct ProjectTests {
         try next.waitForLine(containing: "restored milk")
         _ = try screen.window(of: next.pid)
         let nextPath = try registration(of: next, in: theatre)
+        try theatre.call(nextPath, BusNames.application, "Open") { message in
+            try message.append(strings: ["file:///nonexistent"])
+            try message.appendDictionary([])
+        }
+        try theatre.wait("the mark of unsaved changes") {
+            try theatre.property("UnsavedChanges", of: nextPath) == .bool(true)
+        }
         try theatre.terminate(nextPath, force: false)
         #expect(try next.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: nextPath)
@@ -178,11 +185,14 @@ struct ProjectTests {
         try theatre.waitForRemoval(of: lastPath)
         let reopened = try Child(program, environment: environment)
         try reopened.waitForLine(containing: "restored milkx")
-        try told(program, environment, on: screen)
+        let state = try told(program, environment, on: screen)
+        try late(program, environment, on: screen, state)
     }
 
-    /// What Notes does with an edit, a memory warning and a URL.
-    private func told(_ program: String, _ environment: [String: String?], on screen: Screen) throws {
+    /// What Notes does with an edit, a memory warning and a URL. Returns the state that it saves then.
+    private func told(
+        _ program: String, _ environment: [String: String?], on screen: Screen
+    ) throws -> [UInt8] {
         let daemon = try StandIn()
         let file = daemon.bus.directory + "/brown bröd"
         try "bread".write(toFile: file, atomically: true, encoding: .utf8)
@@ -201,6 +211,28 @@ struct ProjectTests {
         try notes.waitForLine(containing: "dropped the earlier versions")
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
         #expect(daemon.saved.map(text)?.hasSuffix("butterbread") == true)
+        return try #require(daemon.saved)
+    }
+
+    /// What the user types before Notes is registered is still there after the state of an earlier run is restored.
+    private func late(
+        _ program: String, _ environment: [String: String?], on screen: Screen, _ state: [UInt8]
+    ) throws {
+        let daemon = try StandIn()
+        daemon.refusals["Register"] = [MethodError(ErrorName.accessDenied.rawValue, "not now")]
+        daemon.stored = state
+        let notes = try Child(
+            program, environment: environment.merging(daemon.bus.environment.mapValues { $0 }) { $1 })
+        try daemon.wait("the refusal") { daemon.order == ["Register"] }
+        let window = try screen.window(of: notes.pid)
+        _ = try screen.run("xdotool", ["windowactivate", "--sync", window, "type", "tea"])
+        // A second after the last edit, it cannot save.
+        try notes.waitForLine(containing: "save: ")
+        daemon.state = "inactive"
+        try daemon.launch([("restorable", .bool(true))])
+        try daemon.sendToBackground(1)
+        try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
+        #expect(daemon.saved.map(text)?.hasSuffix("butterbread\ntea") == true)
     }
 
     /// The text in saved state: the last string.

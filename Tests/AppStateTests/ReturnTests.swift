@@ -72,6 +72,26 @@ struct ReturnTests {
         #expect(try player.ask("managed") == "true")
     }
 
+    @Test(
+        "a process whose own PID means nothing to the daemon finds its application by id after a restart",
+        arguments: [ErrorName.noSuchApplication, .noSuchProcess])
+    func foreignAgain(error: ErrorName) throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        try daemon.leave()
+        daemon.refusals["GetApplicationByPID"] = [Self.refusal(error)]
+        try daemon.comeBack()
+        try daemon.wait("the delegate") { daemon.order.contains("BecomeDelegate") }
+        #expect(
+            daemon.order.suffix(4) == [
+                "Register", "GetApplicationByPID", "ListApplications", "BecomeDelegate",
+            ])
+        try daemon.tell(.significantTimeChange) { try $0.append("resume") }
+        try player.wait(for: "significantTimeChange")
+        #expect(try player.ask("managed") == "true")
+    }
+
     @Test("a signal that arrives before the application is a delegate again is delivered afterwards")
     func deliveries() throws {
         let daemon = try StandIn()
@@ -159,6 +179,7 @@ struct ReturnTests {
         player.tell("terminate 3")
         #expect(try player.process.waitForExit() == .exited(3))
         #expect(player.names.count { $0 == "willTerminate" } == 1)
+        #expect(!player.process.errors.contains("CONTINUATION"), "\(player.process.errors)")
     }
 
     @Test("a launch that finishes while the daemon is away is reported when the daemon is back")
@@ -355,6 +376,18 @@ struct ReturnTests {
         try daemon.wait("the refusal") { daemon.order.contains(method) }
         try player.wait(for: "didBecomeActive")
         #expect(try player.ask("managed") == "false")
+    }
+
+    @Test("an application that may not open its URLs because it is ending does not take itself for gone")
+    func refusedDelivery() throws {
+        let daemon = try StandIn()
+        let player = try Player(bus: daemon.bus)
+        try daemon.launch()
+        daemon.refusals["Open"] = [Self.refusal(.noSuchApplication)]
+        player.tell("open org.example.LibraryActor")
+        try daemon.wait("the refusal") { daemon.order.contains("Open") }
+        try player.wait(forLine: "answer \(ErrorName.noSuchApplication.rawValue)")
+        #expect(!player.names.contains("didBecomeActive"))
     }
 
     @Test("an end is over soon even if the bus reads nothing any longer")

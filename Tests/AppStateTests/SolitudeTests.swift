@@ -37,6 +37,7 @@ struct SolitudeTests {
         let player = try Player(theatre)
         try player.wait(for: "didBecomeActive")
         #expect(player.story == Self.alone)
+        #expect(try player.ask("send org.example.Other") == "alone")
         try player.ask("unsaved true")
         player.tell("begin upload")
         try theatre.startDaemon()

@@ -55,7 +55,8 @@ extension Life {
         owed: @escaping (inout Debts) -> Void
     ) {
         guard let path else { return owed(&debts) }
-        call(path, method, body) { _ in
+        call(path, method, body) { [weak self] _ in
+            self?.forgetFailures()
         } failed: { [weak self] error in
             guard let self else { return }
             if error.isOfTheMoment {

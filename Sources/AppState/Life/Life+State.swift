@@ -73,6 +73,7 @@ extension Life {
             guard let bytes = try delegate.encodedState(of: application) else { return nil }
             guard let path else { throw ApplicationError.alone }
             guard case .failure(let error) = try await save(bytes, path) else {
+                forgetFailures()
                 guard unsavedSerial == owed else { return nil }
                 unsavedSerial = nil
                 return owed
@@ -112,6 +113,7 @@ extension Life {
         guard !isRestored, let path else { return }
         do {
             let bytes = try await load(path)
+            forgetFailures()
             isRestored = true
             try delegate.restore(bytes, to: application)
         } catch let error as ApplicationError where error.isWithoutStore {

@@ -54,8 +54,9 @@ final class Life {
     private var solitude: Timer?
     private var again: Timer?
     var lastMoment: Timer?
-    /// The number of consecutive failed attempts of `retryLater`.
+    /// How many retries were scheduled since something last succeeded.
     private var failures: UInt64 = 0
+    private var isRetryScheduled = false
 
     /// Failed operations are retried after this time, then after twice as long, up to a minute. Microseconds.
     private static let firstRetry: UInt64 = 1_000_000
@@ -109,7 +110,7 @@ final class Life {
             isRegistering = false
             isBusLost = true
             isUnregistered = false
-            failures = 0
+            forgetFailures()
             // The daemon ends the tasks of a connection together with the connection.
             for task in application.tasks.values { task.number = nil }
             retryLater()
@@ -138,15 +139,25 @@ final class Life {
         solitude?.disarm()
     }
 
-    /// Schedules another attempt at everything that is left undone, after a pause that grows.
+    /// Schedules another attempt at everything that is left undone, after a pause that grows. What fails at the same
+    /// time is retried together.
     func retryLater() {
+        guard !isRetryScheduled else { return }
+        isRetryScheduled = true
         let span = min(Self.firstRetry << min(failures, 6), Self.lastRetry)
         failures += 1
         again?.arm(at: EventLoop.clock + span)
         connection.arm()
     }
 
+    /// Something has succeeded, so the next failure is retried soon, even if an earlier one waits for longer.
+    func forgetFailures() {
+        failures = 0
+        isRetryScheduled = false
+    }
+
     private func retry() {
+        isRetryScheduled = false
         if isBusLost { return reconnect() }
         guard path != nil else {
             if !isRegistering, !isUnregistered { register() }
@@ -251,7 +262,11 @@ final class Life {
             }
             self?.becomeDelegate(of: path)
         } failed: { [weak self] error in
-            self?.stayUnknown(error)
+            // A sandbox may have its own pids even if its calls come from the process itself.
+            switch error.name {
+            case ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue: self?.joinByID()
+            default: self?.stayUnknown(error)
+            }
         }
     }
 
@@ -320,7 +335,7 @@ final class Life {
         self.path = path
         isRegistering = false
         isAlone = false
-        failures = 0
+        forgetFailures()
         endPatience()
         for task in application.tasks.values where task.number == nil { beginTask(task) }
         if application.hasUnsavedChanges || hasToldChanges { tellUnsavedChanges() }
@@ -337,6 +352,7 @@ final class Life {
         for task in application.tasks.values { task.number = nil }
         forgetDebts()
         again?.disarm()
+        forgetFailures()
         goAlone("it was unregistered")
     }
 
@@ -359,10 +375,14 @@ final class Life {
         property(.state) { [weak self] value in
             guard let self, isCatchingUp else { return }
             guard case .string(let name) = value else { return retryLater() }
-            isCatchingUp = false
-            // It runs, so it is no longer suspended.
-            let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
+            forgetFailures()
+            // It runs, so it is no longer suspended. If it was stopped in the foreground, it may be there again, and no
+            // edge says so: the state is read once more.
+            isCatchingUp = name == "suspended"
+            if isCatchingUp { retryLater() }
+            let state = isCatchingUp ? .background : ApplicationState(rawValue: name)
             if let state, state != .notRunning { walk(to: state, serial: missedSerial) }
+            missedSerial = 0
         }
     }
 
@@ -372,6 +392,9 @@ final class Life {
     }
 
     // MARK: Calls
+
+    /// What an application that is ending refuses as if it was gone.
+    private static let deliveries = [ApplicationMethod.open, .sendMessage, .continueActivity].map(\.rawValue)
 
     /// Calls a method; `answered` reads the reply.
     func call(
@@ -393,7 +416,9 @@ final class Life {
             try line.call(
                 path, interface, member, timeout: timeout, body, answered: answered
             ) { [weak self] error in
-                if path == self?.path, error.name == ErrorName.noSuchApplication.rawValue {
+                if path == self?.path, error.name == ErrorName.noSuchApplication.rawValue,
+                    !Self.deliveries.contains(member)
+                {
                     self?.isForgotten()
                 }
                 failed(error)
@@ -410,7 +435,9 @@ final class Life {
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         read: @escaping (borrowing Message) throws(BusFailure) -> Value
     ) async -> Result<Value, ApplicationError> {
-        await withCheckedContinuation { continuation in
+        // `call` runs exactly one of both closures, except at the end of the process, which drops them. A checked
+        // continuation would report that as an error of the application.
+        await withUnsafeContinuation { continuation in
             call(path, method, timeout: timeout, body) { reply in
                 do throws(BusFailure) {
                     continuation.resume(returning: .success(try read(reply)))

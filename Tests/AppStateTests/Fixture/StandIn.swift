@@ -93,7 +93,23 @@ final class StandIn {
         let find = method("GetApplicationByPID", in: [("pid", "u")], out: [("application", "o")]) { call in
             try call.reply { try $0.append(objectPath: Self.path) }
         }
-        return Interface(BusNames.manager, methods: [register, process, find])
+        let named = method("GetApplicationByID", in: [("app_id", "s")], out: [("application", "o")]) { call in
+            try call.reply { try $0.append(objectPath: Self.path) }
+        }
+        let list = method("ListApplications", out: [("applications", "a(osuus)")]) { [unowned self] call in
+            let state = state
+            try call.reply { message in
+                try message.withContainer(.array, "(osuus)") {
+                    try message.withContainer(.struct, "osuus") {
+                        try message.append(objectPath: Self.path)
+                        try message.append("org.example.LibraryActor")
+                        for number in [UInt32(7), getuid()] { try message.append(number) }
+                        try message.append(state)
+                    }
+                }
+            }
+        }
+        return Interface(BusNames.manager, methods: [register, process, find, named, list])
     }
 
     private var object: Interface {
@@ -121,6 +137,7 @@ final class StandIn {
             try call.reply { try $0.append(UInt64(1)) }
         }
         let end = method("EndBackgroundTask", in: [("task", "t")]) { call in try call.reply() }
+        let open = method("Open", in: [("urls", "as"), ("options", "a{sv}")]) { call in try call.reply() }
         let activity = method("SetUserActivity", in: [("type", "s"), ("info", "a{sv}")]) {
             [unowned self] call in
             let type = try call.read { message throws(BusFailure) in try message.readString() }
@@ -129,7 +146,7 @@ final class StandIn {
         }
         return Interface(
             BusNames.application,
-            methods: [launch, delegate, acknowledge, save, load, begin, end, activity],
+            methods: [launch, delegate, acknowledge, save, load, begin, end, open, activity],
             properties: [
                 Property("State", "s") { [unowned self] message, _ in try message.append(state) },
                 Property("LaunchOptions", "a{sv}") { [unowned self] message, _ in

@@ -58,8 +58,10 @@ final class Notes: ApplicationDelegate {
 
     private func upload() async {
         do {
-            try await server.upload(window.text)
-            Application.shared.hasUnsavedChanges = false
+            let text = window.text
+            try await server.upload(text)
+            // An edit during the upload is not on the server.
+            if window.text == text { Application.shared.hasUnsavedChanges = false }
         } catch {
             log("upload: \(error)")
         }
@@ -72,6 +74,7 @@ final class Notes: ApplicationDelegate {
 
     func application(_ application: Application, open urls: [String], options: [String: Value]) {
         for url in urls { window.text += read(url) }
+        application.hasUnsavedChanges = true
         saveSoon()
     }
 
@@ -84,7 +87,8 @@ final class Notes: ApplicationDelegate {
     }
 
     func application(_ application: Application, didDecodeRestorableState state: RestorableState) {
-        window.text = state.text
+        // If appstated was started after this application, the user may have typed already.
+        window.text = window.text.isEmpty ? state.text : state.text + "\n" + window.text
         log("restored \(state.text)")
     }
 }
