@@ -232,10 +232,8 @@ extension Daemon {
             case .reloadConfig?:
                 return .management(
                     .configuration, details: [("method", member), ("target", "the configuration")])
-            case .unsubscribe?, .launch?, .getApplicationByID?, .getHistory?, .forgetApplication?,
-                .registerAgent?:
-                return .turn
-            case .toggleFocused? where isNoOtherInFocus(of: connection):
+            case .unsubscribe?, .launch?, .toggleFocused?, .getApplicationByID?, .getHistory?,
+                .forgetApplication?, .registerAgent?:
                 return .turn
             default:
                 break
@@ -255,12 +253,6 @@ extension Daemon {
         }
         guard Self.subscribing.contains(member) || isForOthers(connection.user) else { return .turn }
         return .sight
-    }
-
-    /// Whether no other user's application has the focus in the caller's session.
-    private func isNoOtherInFocus(of connection: Connection) -> Bool {
-        let number = machine.focusedApplication(in: session(of: connection))
-        return number.flatMap { machine.applications[$0] }.map { $0.user == connection.user } ?? true
     }
 
     /// Whether any application of another user is registered.
