@@ -77,7 +77,7 @@ final class Reporter: DaemonSpeaker {
     // MARK: Reports
 
     func speak() throws {
-        if isRenumbered, let told, let reports = Report.renumbering(from: told, to: present) {
+        if let told, let reports = Report.renumbering(from: told, to: present, all: isRenumbered) {
             for report in reports.prefix(Self.mostCalls) { try send(report) }
         } else if let told {
             isRenumbered = false

@@ -59,8 +59,29 @@ struct ReporterTests {
         #expect(daemon.removed == [closed.number, after[1].number])
     }
 
-    private static func window(_ number: UInt64, process: Int32 = 7) throws -> Report.Window {
-        try #require(Report.Window(ObservedWindow(number: number, process: process), of: .x11))
+    @Test("a window whose owner becomes known is not removed from the others that may have owned it")
+    func known() throws {
+        let daemon = try NarrowDaemon(room: 100)
+        let reporter = try daemon.reporter()
+        let before = [
+            try Self.window(1), try Self.window(107, isShared: true),
+            try Self.window(108, process: 8, isShared: true),
+            try Self.window(109, process: 9, isShared: true),
+        ]
+        reporter.report(before)
+        try daemon.run { daemon.windows == Set(before.map(\.number)) }
+        let after = [before[0], try Self.window(2, process: 8)]
+        reporter.report(after)
+        try daemon.run { daemon.windows == Set(after.map(\.number)) }
+        // The third process may have ended its connection to the compositor.
+        #expect(daemon.removed == [before[3].number])
+    }
+
+    private static func window(
+        _ number: UInt64, process: Int32 = 7, isShared: Bool = false
+    ) throws -> Report.Window {
+        let window = ObservedWindow(number: number, process: process, isShared: isShared)
+        return try #require(Report.Window(window, of: .x11))
     }
 }
 
