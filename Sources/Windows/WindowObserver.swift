@@ -65,7 +65,8 @@ extension WindowObserver {
 }
 
 /// The kinds of observers. The value becomes part of the numbers that reporters give to windows, so that the numbers of
-/// two observers never coincide, and are the same again when the agent is started anew.
+/// two observers never coincide. When an observer is started anew, the numbers are the same again, except with
+/// `foreignToplevel` and `plasma`, whose windows then get numbers that none had before.
 public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case x11 = 1
     case sway = 2

@@ -283,6 +283,7 @@ final class Agent {
             }
             lastLook = loop.now
             try watch(DisplayServer.observer())
+            reporter?.beginAnew()
             settleConnection()
             report()
         } catch ObserverFailure.unsupported(let why) {

@@ -9,8 +9,10 @@ final class KWinOrder {
     private let path: String
     private let done: (_ failure: String?) -> Void
     private var call: Slot?
+    /// Why the loaded script did not run.
+    private var failure: String?
 
-    /// Makes KWin load a script and run it, without waiting for it.
+    /// Writes the script, which `begin()` makes KWin run.
     ///
     /// - Parameters:
     ///   - text: the script, which does its work at once.
@@ -26,7 +28,6 @@ final class KWinOrder {
         self.done = done
         path = "\(directory)/\(name)-\(getpid()).js"
         try WholeFile.write(text, to: path)
-        load()
     }
 
     deinit { unlink(path) }
@@ -60,7 +61,9 @@ final class KWinOrder {
         """
     }
 
-    private func load() {
+    /// Makes KWin load the script and run it, without waiting for it. If KWin cannot be asked, `done` is called before
+    /// this function returns.
+    func begin() {
         ask("/Scripting", "org.kde.kwin.Scripting", "loadScript", [path, name]) { [unowned self] reply in
             guard reply.error == nil, let number = try? reply.readInt32(), number >= 0 else {
                 return done(reply.error.map { "\($0)" } ?? "it does not accept the script")
@@ -71,7 +74,10 @@ final class KWinOrder {
     }
 
     private func run(at paths: [String]) {
-        guard let path = paths.first else { return done("it does not run the script") }
+        guard let path = paths.first else {
+            failure = "it does not run the script"
+            return unload()
+        }
         ask(path, "org.kde.kwin.Script", "run", []) { [unowned self] reply in
             if reply.error != nil { run(at: Array(paths.dropFirst())) } else { unload() }
         }
@@ -79,7 +85,7 @@ final class KWinOrder {
 
     private func unload() {
         ask("/Scripting", "org.kde.kwin.Scripting", "unloadScript", [name]) { [unowned self] reply in
-            done(reply.error.map { "\($0)" })
+            done(failure ?? reply.error.map { "\($0)" })
         }
     }
 

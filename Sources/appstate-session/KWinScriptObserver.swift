@@ -123,12 +123,14 @@ final class KWinScriptObserver: WindowObserver {
         lastOrder += 1
         let number = lastOrder
         do throws(KernelFailure) {
-            orders[number] = try KWinOrder(
+            let order = try KWinOrder(
                 text, name: "\(script)-\(number)", directory: runtime, kwin: kwin,
                 done: { [unowned self] failure in
                     orders[number] = nil
                     if let failure { notices.append("KWin does not \(action) a window: \(failure)") }
                 })
+            orders[number] = order
+            order.begin()
         } catch {
             throw .unreachable("our script for KWin cannot be written: \(error)")
         }

@@ -74,6 +74,26 @@ enum Report: Equatable {
         return makingRoom ? removals + updates : updates + removals
     }
 
+    /// The reports after which the daemon knows windows by their new numbers; nil: the changes are enough.
+    ///
+    /// The daemon takes the removal of a window for its end, and resumes a suspended application. Therefore it gets the
+    /// whole set if a window of a process that still has one is gone. Before that, it gets the removals of windows
+    /// whose processes have none any more, because they were closed.
+    ///
+    /// - Parameter all: every window may have a new number. Otherwise, only a shared window may: it gets its own number
+    ///   once its owner is known.
+    static func renumbering(
+        from told: [UInt64: Window], to present: [Window], all: Bool
+    ) -> [Report]? {
+        let numbers = Set(present.map(\.number))
+        let pids = Set(present.map(\.pid))
+        let gone = told.values.filter { !numbers.contains($0.number) }
+        let isRenumbered = gone.contains { (all || $0.observed.isShared) && pids.contains($0.pid) }
+        guard isRenumbered else { return nil }
+        let closed = gone.filter { !pids.contains($0.pid) }.map(\.number).sorted()
+        return closed.isEmpty ? [Report.replace(present)] : closed.map(Report.remove)
+    }
+
     /// Changes `told` to the set that the daemon knows after it has accepted this report.
     func apply(to told: inout [UInt64: Window]) {
         switch self {

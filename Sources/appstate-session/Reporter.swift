@@ -15,6 +15,8 @@ final class Reporter: DaemonSpeaker {
     private var present: [Report.Window] = []
     /// The windows that the daemon knows. Nil: it knows none of ours.
     private var told: [UInt64: Report.Window]?
+    /// The windows may have other numbers than those that the daemon knows.
+    private var isRenumbered = false
     /// The daemon has not answered since the whole set had to be sent.
     private var isUntold = false
     /// The daemon had no room for a window, and does not know all changes since then.
@@ -64,6 +66,9 @@ final class Reporter: DaemonSpeaker {
         line.proceed()
     }
 
+    /// The next windows come from another observer, which may have given them new numbers.
+    func beginAnew() { isRenumbered = true }
+
     /// Waits until the bus has taken all reports.
     func finish() {
         try? bus.flush()
@@ -72,7 +77,10 @@ final class Reporter: DaemonSpeaker {
     // MARK: Reports
 
     func speak() throws {
-        if let told {
+        if let told, let reports = Report.renumbering(from: told, to: present, all: isRenumbered) {
+            for report in reports.prefix(Self.mostCalls) { try send(report) }
+        } else if let told {
+            isRenumbered = false
             let changes = Report.changes(from: told, to: present, makingRoom: lacksRoom)
             if changes.isEmpty { lacksRoom = false }
             // What was refused must not keep other windows waiting.

@@ -74,6 +74,10 @@ final class Application {
         case "lie":
             guard words.count == 2, let pid = UInt32(words[1]) else { throw Mistake(text: "lie") }
             set(try window(words), "_NET_WM_PID", "CARDINAL", [pid])
+        case "property":
+            guard words.count > 2, let window = UInt32(words[0]) else { throw Mistake(text: "property") }
+            let values = words.dropFirst(3).map { word -> UInt32 in UInt32(word) ?? atom(word) }
+            set(window == 0 ? screen.root : window, words[1], words[2], values)
         case "close": xcb_destroy_window(connection, try window(words))
         case "map": xcb_map_window(connection, try window(words))
         case "withdraw": try withdraw(window(words))

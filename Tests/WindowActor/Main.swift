@@ -12,6 +12,8 @@ import Glibc
 ///     fixture TYPE CLASS       a window of _NET_WM_WINDOW_TYPE_TYPE
 ///     title WINDOW TEXT…
 ///     lie WINDOW PID           sets _NET_WM_PID
+///     property WINDOW NAME TYPE VALUE…
+///                              sets a property, 0: of the root window; a value is a number or the name of an atom
 ///     close WINDOW             destroys it
 ///     withdraw WINDOW          unmaps it; map WINDOW maps it again
 ///     own WINDOW SELECTION     takes a selection; disown SELECTION gives it up

@@ -42,6 +42,8 @@ struct PlasmaTests {
         switch way {
         case .byProtocol:
             #expect(other.observer.windows.map(\.process) == watch.observer.windows.map(\.process))
+            let former = watch.observer.windows.map(\.number)
+            #expect(Set(other.observer.windows.map(\.number)).isDisjoint(with: former))
         // KWin lists its windows in stacking order. Two observers number them alike and do not replace each other's
         // script.
         case .byScript:

@@ -40,8 +40,48 @@ struct ReporterTests {
         #expect(left.contains { daemon.windows.contains($0) })
     }
 
-    private static func window(_ number: UInt64) throws -> Report.Window {
-        try #require(Report.Window(ObservedWindow(number: number, process: 7), of: .x11))
+    @Test("windows with new numbers are not removed one by one: the daemon would take them for closed")
+    func renumbered() throws {
+        let daemon = try NarrowDaemon(room: 100)
+        let reporter = try daemon.reporter()
+        let closed = try Self.window(3, process: 8)
+        let before = [try Self.window(1), try Self.window(2), closed]
+        reporter.report(before)
+        try daemon.run { daemon.windows == Set(before.map(\.number)) }
+        reporter.beginAnew()
+        let after = [try Self.window(11), try Self.window(12)]
+        reporter.report(after)
+        try daemon.run { daemon.windows == Set(after.map(\.number)) }
+        #expect(daemon.removed == [closed.number])
+        // From then on, a window that is gone was closed.
+        reporter.report([after[0]])
+        try daemon.run { daemon.windows == [after[0].number] }
+        #expect(daemon.removed == [closed.number, after[1].number])
+    }
+
+    @Test("a window whose owner becomes known is not removed from the others that may have owned it")
+    func known() throws {
+        let daemon = try NarrowDaemon(room: 100)
+        let reporter = try daemon.reporter()
+        let before = [
+            try Self.window(1), try Self.window(107, isShared: true),
+            try Self.window(108, process: 8, isShared: true),
+            try Self.window(109, process: 9, isShared: true),
+        ]
+        reporter.report(before)
+        try daemon.run { daemon.windows == Set(before.map(\.number)) }
+        let after = [before[0], try Self.window(2, process: 8)]
+        reporter.report(after)
+        try daemon.run { daemon.windows == Set(after.map(\.number)) }
+        // The third process may have ended its connection to the compositor.
+        #expect(daemon.removed == [before[3].number])
+    }
+
+    private static func window(
+        _ number: UInt64, process: Int32 = 7, isShared: Bool = false
+    ) throws -> Report.Window {
+        let window = ObservedWindow(number: number, process: process, isShared: isShared)
+        return try #require(Report.Window(window, of: .x11))
     }
 }
 
@@ -50,6 +90,8 @@ private final class NarrowDaemon {
     /// The windows that it knows, by their numbers.
     private(set) var windows: Set<UInt64> = []
     private(set) var refusals = 0
+    /// The windows that were removed one by one.
+    private(set) var removed: [UInt64] = []
     private let room: Int
     private let bus: PrivateBus
     private let loop: EventLoop
@@ -100,7 +142,10 @@ private final class NarrowDaemon {
         windows.insert(number)
     }
 
-    private func remove(_ number: UInt64) { windows.remove(number) }
+    private func remove(_ number: UInt64) {
+        windows.remove(number)
+        removed.append(number)
+    }
 
     private static func numbers(_ message: borrowing Message) throws -> Set<UInt64> {
         var numbers: Set<UInt64> = []

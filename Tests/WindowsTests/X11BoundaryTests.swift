@@ -91,6 +91,31 @@ struct X11BoundaryTests {
         try watch.wait("one window to be closed") { Set($0.map(\.appID)) == ["Alpha", "Gamma"] }
     }
 
+    @Test("what a former window manager left on the root window counts only if the next one supports it")
+    func leftovers() throws {
+        let (server, name) = try Display.startServer()
+        defer { try? server.end() }
+        let app = try WindowApp(environment: ["DISPLAY": name, "WAYLAND_DISPLAY": nil])
+        let window = try app.open("Alpha")
+        try app.ask("property 0 _NET_CLIENT_LIST WINDOW \(window)")
+        try app.ask("property 0 _NET_SHOWING_DESKTOP CARDINAL 1")
+        let watch = Watch(try X11Observer(display: name))
+        try watch.wait(for: ["Alpha hidden"])
+        try app.ask("property 0 _NET_SUPPORTED ATOM _NET_CLIENT_LIST")
+        try watch.wait(for: ["Alpha"])
+        try app.ask("property 0 _NET_SUPPORTED ATOM _NET_CLIENT_LIST _NET_SHOWING_DESKTOP")
+        try watch.wait(for: ["Alpha hidden"])
+        try app.ask("property 0 _NET_SHOWING_DESKTOP CARDINAL 0")
+        try watch.wait(for: ["Alpha"])
+
+        try app.ask("property \(window) _NET_WM_DESKTOP CARDINAL 1")
+        try app.ask("property 0 _NET_CURRENT_DESKTOP CARDINAL 0")
+        try app.ask("property 0 _NET_SUPPORTED ATOM _NET_CLIENT_LIST _NET_CURRENT_DESKTOP")
+        try watch.wait(for: ["Alpha hidden"])
+        try app.ask("property 0 _NET_SUPPORTED ATOM _NET_CLIENT_LIST")
+        try watch.wait(for: ["Alpha"])
+    }
+
     @Test("long, broken and truncated titles are read safely", arguments: WindowManager.present)
     func titles(_ manager: WindowManager) throws {
         let display = try Display(manager)

@@ -12,7 +12,7 @@ public final class PlasmaObserver: WindowObserver {
     private let manager: OpaquePointer
     private var desk = PlasmaDesk()
     private var desktops: [String: OpaquePointer] = [:]
-    private var lastNumber: UInt64 = 0
+    private var lastNumber = WaylandConnection.firstNumber
 
     /// The most windows that are watched; those beyond are never reported.
     private static let mostWindows = 4 * ObservedWindow.mostWindows

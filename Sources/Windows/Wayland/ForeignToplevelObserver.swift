@@ -14,7 +14,7 @@ public final class ForeignToplevelObserver: WindowObserver {
     /// The seat whose focus goes to activated windows; bound when the first one is activated.
     private var seat: OpaquePointer?
     private var toplevels: [OpaquePointer: Toplevel] = [:]
-    private var lastNumber: UInt64 = 0
+    private var lastNumber = WaylandConnection.firstNumber
     private var activations: UInt64 = 0
     private var isFinished = false
     private var changes = Changes()

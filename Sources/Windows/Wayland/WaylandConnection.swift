@@ -33,6 +33,11 @@ final class WaylandConnection {
     /// The most globals that are remembered; compositors have some fifty.
     private static let mostGlobals = 1_024
 
+    /// The number from which an observer counts windows up, because the protocols do not number them. An observer that
+    /// connects again must give no number that was another window's before. Windows are fewer than the microseconds
+    /// that pass meanwhile. Below 2^47, where the numbers of shared windows begin, there is room to count.
+    static var firstNumber: UInt64 { Clock.monotonicMicroseconds & (1 << 46 - 1) }
+
     /// Connects, and reads the globals.
     ///
     /// - Parameters:

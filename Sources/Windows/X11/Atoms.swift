@@ -4,6 +4,8 @@ import CXCB
 enum AtomName: String, CaseIterable {
     // On the root window.
     case supportingWMCheck = "_NET_SUPPORTING_WM_CHECK"
+    // Read before those that count only if it names them.
+    case supported = "_NET_SUPPORTED"
     case clientList = "_NET_CLIENT_LIST"
     case activeWindow = "_NET_ACTIVE_WINDOW"
     case currentDesktop = "_NET_CURRENT_DESKTOP"
@@ -23,7 +25,7 @@ enum AtomName: String, CaseIterable {
     case typeDock = "_NET_WM_WINDOW_TYPE_DOCK"
 
     static let ofRoot: Set<AtomName> = [
-        .supportingWMCheck, .clientList, .activeWindow, .currentDesktop, .showingDesktop,
+        .supportingWMCheck, .supported, .clientList, .activeWindow, .currentDesktop, .showingDesktop,
     ]
     static let ofWindow: Set<AtomName> = [.state, .desktop, .type, .netName, .name, .windowClass]
 
@@ -31,6 +33,8 @@ enum AtomName: String, CaseIterable {
     var words: UInt32 {
         switch self {
         case .clientList: UInt32(ObservedWindow.mostWindows)
+        // A list of atoms, of which some window managers have more than a hundred.
+        case .supported: 512
         // A list of atoms, of which there are a dozen or two.
         case .state, .type: 64
         case .netName, .name: UInt32(ObservedWindow.longestText) / 4 + 1

@@ -16,6 +16,8 @@ public final class X11Observer: WindowObserver {
     private var desk = Desk()
     private var stale = Stale()
     private var manager: Int32?
+    /// The hints that the window manager supports; empty: it does not say.
+    private var supported: Set<xcb_atom_t> = []
 
     /// Connects, and reads the present set.
     ///
@@ -129,6 +131,10 @@ public final class X11Observer: WindowObserver {
     // MARK: Reading
 
     private func readRoot() {
+        // What a former window manager has left counts only if the present one supports it, too.
+        if stale.root.contains(.supported) || stale.root.contains(.supportingWMCheck) {
+            stale.root.formUnion([.supported, .currentDesktop, .showingDesktop])
+        }
         // The list is read before the active window, which is in it.
         let names = AtomName.allCases.filter(stale.root.contains)
         stale.root = []
@@ -138,8 +144,9 @@ public final class X11Observer: WindowObserver {
             switch name {
             case .clientList: take(list: property.numbers)
             case .activeWindow: take(active: property.numbers.first ?? 0)
-            case .currentDesktop: desk.current = property.numbers.first
-            case .showingDesktop: desk.isShown = property.numbers.first == 1
+            case .supported: supported = Set(property.numbers)
+            case .currentDesktop: desk.current = isSupported(name) ? property.numbers.first : nil
+            case .showingDesktop: desk.isShown = isSupported(name) && property.numbers.first == 1
             case .supportingWMCheck:
                 // A new window manager may have found the windows with values that it only takes over.
                 for window in desk.clients.keys { stale.windows[window] = AtomName.ofWindow }
@@ -150,6 +157,10 @@ public final class X11Observer: WindowObserver {
             default: break
             }
         }
+    }
+
+    private func isSupported(_ name: AtomName) -> Bool {
+        supported.isEmpty || supported.contains(atoms[name])
     }
 
     /// Most window managers report that nothing is active while the focus goes from one window to the next.
