@@ -109,10 +109,13 @@ final class TestDaemon {
     }
 
     /// Starts `appstated --release` with its files.
-    func release() throws -> Child {
-        try Child(
-            Programs.built("appstated") ?? "appstated", ["--release"],
-            environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
+    ///
+    /// - Parameter descriptors: the most descriptors that it may have unless it raises this limit (prlimit(1)).
+    func release(descriptors: Int? = nil) throws -> Child {
+        var command = [Programs.built("appstated") ?? "appstated", "--release"]
+        if let descriptors { command = ["prlimit", "--nofile=\(descriptors):", "--"] + command }
+        return try Child(
+            command[0], Array(command.dropFirst()), environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
     }
 
     /// Starts another daemon in its place, on the same bus, with the same files.
