@@ -535,7 +535,7 @@ public final class Daemon {
         if case .register = request { isAsked = false } else { isAsked = true }
         resources.isAwaited = isAsked || !waiting.isEmpty
         enroll(answer)
-        executor.carryOut(effects, isLazy: request.isOfWindows) { answered(answer) }
+        executor.carryOut(effects, isLazy: request.isReport) { answered(answer) }
         isStepping = false
         step()
         isAsked = false
@@ -547,7 +547,9 @@ public final class Daemon {
         resources.isAwaited = isAsked || !waiting.isEmpty
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
-            executor.carryOut(core.machine.handle(fact, at: Self.now))
+            // The next daemon looks for itself which connections are gone.
+            let isLazy = if case .disconnected = fact { true } else { false }
+            executor.carryOut(core.machine.handle(fact, at: Self.now), isLazy: isLazy)
         }
         records.writeDue()
         executor.announceChanges()
