@@ -116,7 +116,8 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
-        // This prevents an appstated --release that is run by hand from releasing the holds of this daemon.
+        // This prevents an appstated --release that is run by hand from releasing the holds of this daemon, and waits
+        // for one that is under way.
         _ = state?.lock(alone: false)
         let share = WorkShare()
         keeper = try Keeper(
