@@ -219,7 +219,6 @@ final class ExemptionSet {
     private let reporter: ReporterIdentity
     private let rows: [Row]
     private let processes: NamedProcesses
-    private var reports: [ExemptionReport]?
 
     private static let few = 12
     private static let atOnce = 4
@@ -281,9 +280,7 @@ final class ExemptionSet {
                 try processes.resolveNext(for: reporter)
                 return false
             }
-            let reports = reports ?? present()
-            self.reports = reports
-            try daemon.perform(.replaceExemptions(reports, reporter, atMost: Self.atOnce)) {
+            try daemon.perform(.replaceExemptions(present(), reporter, atMost: Self.atOnce)) {
                 isMore = $0 == .more
             }
         } catch {
