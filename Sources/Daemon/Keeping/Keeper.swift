@@ -629,8 +629,8 @@ final class Keeper {
 
     // MARK: The end
 
-    /// The daemon ends. Does the waiting work, and tries once more what failed, unless the disk is slow. Calls that still
-    /// wait after that get an error.
+    /// The daemon ends. Does the waiting work, and tries once more what failed, unless the disk is slow. Calls that
+    /// still wait after that get an error.
     func finish() {
         isEnding = true
         lastRetry = 0
