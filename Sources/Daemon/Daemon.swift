@@ -118,7 +118,8 @@ public final class Daemon {
         let core = Core(settings: configuration.settings)
         self.core = core
         state = RuntimeState(directory: runtimeDirectory, journal: journal)
-        // This prevents an appstated --release that is run by hand from releasing the holds of this daemon.
+        // This prevents an appstated --release that is run by hand from releasing the holds of this daemon, and waits
+        // for one that is under way.
         _ = state?.lock(alone: false)
         let share = WorkShare()
         keeper = try Keeper(
@@ -538,7 +539,7 @@ public final class Daemon {
         if case .register = request { isAsked = false } else { isAsked = true }
         resources.isAwaited = isAsked || !waiting.isEmpty
         enroll(answer)
-        executor.carryOut(effects, isLazy: request.isOfWindows) { answered(answer) }
+        executor.carryOut(effects, isLazy: request.isReport) { answered(answer) }
         isStepping = false
         step()
         isAsked = false
@@ -550,7 +551,9 @@ public final class Daemon {
         resources.isAwaited = isAsked || !waiting.isEmpty
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
-            executor.carryOut(core.machine.handle(fact, at: Self.now))
+            // The next daemon looks for itself which connections are gone.
+            let isLazy = if case .disconnected = fact { true } else { false }
+            executor.carryOut(core.machine.handle(fact, at: Self.now), isLazy: isLazy)
         }
         records.writeDue()
         executor.announceChanges()

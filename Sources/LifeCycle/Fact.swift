@@ -216,11 +216,11 @@ public enum Request: Equatable, Sendable {
     /// done.
     case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
 
-    /// Whether it reports windows. A reporter sends such a report again if it was forgotten.
-    public var isOfWindows: Bool {
+    /// Whether it reports windows or exemptions. A reporter sends such a report again if it was forgotten.
+    public var isReport: Bool {
         switch self {
         case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .addWindows,
-            .dropWindows:
+            .dropWindows, .replaceExemptions:
             true
         default: false
         }

@@ -344,7 +344,9 @@ extension Machine {
     /// Carries out everything that is due for one application.
     mutating func expire(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
-        if application.launch?.isOver(at: step.now) == true, !missed(.launch, by: number) {
+        if application.launch?.isOver(at: step.now) == true,
+            settings.launchTimeout == 0 || !missed(.launch, by: number)
+        {
             update(number, .launchTimeout) { $0.launch = nil }
         }
         // In the background, where the launch may have ended, their limits advance.
@@ -376,7 +378,7 @@ extension Machine {
             switch order {
             case .requestExit: step.effects.append(.requestExit(number))
             case .kill:
-                missed(.termination, by: number)
+                missedEnd(termination.verdict, by: number)
                 step.effects.append(.kill(number))
             }
             update(number, .request) { $0.termination = termination }

@@ -49,10 +49,11 @@ extension Machine {
     /// in the middle of an answer. An application that a person or another process has stopped stays stopped.
     ///
     /// - Parameter isToEnd: it is asked to exit, or to close a window. It then has as much time as
-    ///   `Terminate` gives.
+    ///   `Terminate` gives; if that is without a limit, as much as an application that answers.
     mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
         let grace = settings.backgroundGrace
-        let least = max(Application.leastRetry, isToEnd ? settings.terminateGrace ?? .max : 0)
+        let toEnd = settings.terminateGrace ?? Application.mostAnswering
+        let least = max(Application.leastRetry, isToEnd ? toEnd : 0)
         guard let application = applications[number], application.isHeldByDecision else {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }

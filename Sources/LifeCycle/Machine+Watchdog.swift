@@ -60,6 +60,14 @@ extension Machine {
         return missed(.background, by: number)
     }
 
+    /// The same for an end. Neither can a stopped application respond.
+    mutating func missedEnd(_ verdict: ExitReason, by number: ApplicationNumber) {
+        let grace: Microseconds? =
+            verdict == .reclaimed ? settings.pressure.terminateGrace : settings.terminateGrace
+        guard grace != 0, applications[number]?.isStopped == false else { return }
+        missed(.termination, by: number)
+    }
+
     private func kills(_ application: Application, for event: UnresponsiveEvent) -> Bool {
         if settings.applications[application.id.rawValue]?.unresponsiveAction == .terminate { return true }
         return event == .launch && settings.launchTimeoutAction == .terminate

@@ -102,6 +102,9 @@ extension Machine {
         superseded(by: reporter, in: ownSession(of: reporter).map { [$0] }).count
     }
 
+    /// The limits were checked for the whole set, which is accepted as a whole or not at all. Until the other windows
+    /// are dropped there may be more, and other reporters of the user may add some meanwhile. A limit is exceeded by
+    /// one set at most, because the long sets of a user are applied one after the other.
     mutating func addWindows(_ reports: [WindowReport], _ reporter: ReporterIdentity) {
         let touched = enlist(reporter, in: sessions(of: reports, by: reporter))
         take(reports, reporter, touching: touched)

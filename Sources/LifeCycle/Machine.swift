@@ -468,9 +468,15 @@ public struct Machine: Equatable, Sendable {
         for (source, gauge) in pressure.gauges where !gauge.isEpisodeOpen {
             step.effects.append(.sampleMemory(source))
         }
-        for number in applications.keys.sorted() {
-            update(number, .configuration) { $0.apply(settings) }
-        }
+        let ordered = applications.keys.sorted()
+        for number in ordered.prefix(Self.mostAtOnce) { applySettings(to: number) }
+        makeStale(
+            ordered.dropFirst(Self.mostAtOnce), Stale(reason: .configuration, appliesSettings: true))
+    }
+
+    mutating func applySettings(to number: ApplicationNumber) {
+        let settings = settings
+        update(number, .configuration) { $0.apply(settings) }
     }
 }
 
@@ -482,6 +488,8 @@ struct Stale: Equatable, Sendable {
     var startsGrace = false
     /// The reports about its processes may have changed.
     var isExemption = false
+    /// The configuration was read again.
+    var appliesSettings = false
     /// It must be warned that memory is short.
     var warning: MemoryPressure?
     /// It must be notified of these, each once.
@@ -491,6 +499,7 @@ struct Stale: Equatable, Sendable {
     mutating func take(_ before: Stale) {
         startsGrace = startsGrace || before.startsGrace
         isExemption = isExemption || before.isExemption
+        appliesSettings = appliesSettings || before.appliesSettings
         warning = warning ?? before.warning
         timeChanges = before.timeChanges.filter { !timeChanges.contains($0) } + timeChanges
     }

@@ -105,6 +105,12 @@ enum Main {
     private static func release() -> Int32 {
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         signal(SIGPIPE, SIG_IGN)
+        // Every process that is to be continued is held by a pidfd.
+        do {
+            try ResourceLimit.raiseOpenFiles()
+        } catch {
+            journal.log(.warning, "\(error)")
+        }
         return Release.run(runtimeDirectory: runtimeDirectory ?? "/run/appstated", journal: journal)
     }
 

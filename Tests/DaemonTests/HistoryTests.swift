@@ -172,6 +172,24 @@ struct HistoryTests {
         #expect(ends.map { $0.split(separator: " ").first } == ["unknown"])
     }
 
+    @Test("an end that the disk did not accept is tried once more when the daemon ends")
+    func refusedByTheDisk() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        // In place of the directory of the records.
+        let place = "\(daemon.stateDirectory)/applications/\(getuid())"
+        mkdir("\(daemon.stateDirectory)/applications", 0o700)
+        try WholeFile.write("", to: place)
+        try end(daemon, client, SIGKILL)
+        try daemon.process.waitForLine(containing: "cannot save how application")
+        // Its success leads to another attempt, and to the pause after that.
+        let app = try App(daemon.bus)
+        try app.application(try app.register("org.example.Other"), "SaveState ay:x")
+        unlink(place)
+        try daemon.end(SIGTERM)
+        #expect(access("\(place)/\(Self.id)", F_OK) == 0)
+    }
+
     @Test("an application that ran in an earlier boot has the exit reason rebooted")
     func rebooted() throws {
         let daemon = try TestDaemon(keeps: true)

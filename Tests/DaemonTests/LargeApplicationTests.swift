@@ -134,6 +134,17 @@ struct LargeApplicationTests {
         #expect(try client.holds(path) == [])
     }
 
+    @Test("appstated --release continues more processes than it may have open when it starts")
+    func released() throws {
+        try client.application(path, "Suspend")
+        try wait("the stop") { stopped == all.count }
+        try client.wait(for: path, toBe: "suspended")
+        try daemon.end(SIGKILL)
+        let release = try daemon.release(descriptors: 100)
+        #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+        #expect(stopped == 0)
+    }
+
     @Test("a daemon that ends in good order during a stop continues all, and an end by force then ends all")
     func ended() throws {
         let call = try begin("Suspend")

@@ -479,6 +479,29 @@ struct RestorationTests {
         #expect(try files(daemon) == [])
     }
 
+    @Test("a daemon that is started while appstated --release is under way waits until that has ended")
+    func releaseUnderWay() throws {
+        let daemon = try TestDaemon()
+        try daemon.end(SIGTERM)
+        let release = try Child(
+            "flock",
+            [
+                "--exclusive", "--no-fork", daemon.runtimeDirectory, "sh", "-c",
+                "echo locked; exec sleep 1000",
+            ])
+        try release.waitForLine(containing: "locked")
+        try daemon.begin()
+        let waits = try eventually {
+            try String(contentsOfFile: "/proc/locks", encoding: .utf8).split(separator: "\n").contains {
+                $0.contains("->") && $0.contains(" \(daemon.process.pid) ")
+            }
+        }
+        #expect(waits)
+        release.kill(SIGKILL)
+        try daemon.waitForStart()
+        #expect(try daemon.release().waitForExit() == .exited(1))
+    }
+
     private func files(_ daemon: TestDaemon) throws -> [String] {
         try FileManager.default.contentsOfDirectory(atPath: daemon.runtimeDirectory + "/applications")
             .sorted()

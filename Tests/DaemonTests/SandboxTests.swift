@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import LifeCycle
 import Linux
 import TestSupport
 import Testing
@@ -71,6 +72,29 @@ struct SandboxTests {
         try client.wait("the URLs") { app.story(of: own).contains("OpenURLs") }
         try client.wait("the window to be asked for") { !agent.presented.isEmpty }
         #expect(agent.presented.allSatisfy { $0.options["urls"] == nil } && agent.started.isEmpty)
+    }
+
+    @Test("a program is not started again by an id that a sandboxed process has chosen")
+    func relaunching() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let outside = try Child("sleep", ["1000"])
+        let other = try client.register("org.example.Outside", outside.pid)
+        let app = try App(daemon.bus, isSandboxed: true)
+        let own = try app.register("org.example.Editor")
+        func relaunches(_ path: String) throws -> Bool {
+            try client.application(path, "Configure") {
+                try $0.appendDictionary([
+                    ("rule", .string("*")), ("relaunch-reclaimed", .bool(true)),
+                ])
+            }
+            let file = "\(daemon.runtimeDirectory)/applications/\(path.split(separator: "/").last ?? "")"
+            let record = RecordFile.read(try WholeFile.read(file)).record
+            #expect(record["rule"] != nil)
+            return record["rule-relaunch"] != nil
+        }
+        #expect(try relaunches(other))
+        #expect(try !relaunches(own))
     }
 
     @Test("an object manager in a sandbox follows the sandbox's own application, and no other")

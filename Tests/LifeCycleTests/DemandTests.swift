@@ -157,6 +157,23 @@ struct DemandTests {
         }
     }
 
+    @Test("without a limit for an end, an application that is asked to end is suspended again after 30 s")
+    func askedWithoutLimit() throws {
+        var settings = Settings()
+        settings.terminateGrace = nil
+        var stage = try Stage.launched(suspension: .automatic, settings)
+        stage.pass(5 * Self.second)
+        stage.settle()
+        try #require(stage.state == .suspended)
+        stage.take(.needed(stage.number, "close by pid 7", isToEnd: true))
+        stage.settle()
+        stage.pass(30 * Self.second - 1)
+        #expect(stage.state == .background && stage.holds.isEmpty)
+        stage.pass(1)
+        stage.settle()
+        #expect(stage.state == .suspended)
+    }
+
     @Test("a needed application has time to answer, however short its grace period is")
     func impatient() throws {
         var settings = Settings()

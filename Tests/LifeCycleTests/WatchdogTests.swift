@@ -220,6 +220,31 @@ struct WatchdogTests {
         hasNoTime.pass(0)
         #expect(hasNoTime.holds == [.policy])
         #expect(told(hasNoTime) == [])
+
+        var endsAtOnce = try Stage.launched(settings { $0.terminateGrace = 0 })
+        try endsAtOnce.perform(.terminate(endsAtOnce.number, force: false))
+        #expect(endsAtOnce.effects.contains(.kill(endsAtOnce.number)))
+        #expect(told(endsAtOnce) == [])
+
+        var launchesAtOnce = Stage(
+            settings {
+                $0.launchTimeout = 0
+                $0.launchTimeoutAction = .terminate
+            })
+        try launchesAtOnce.register()
+        launchesAtOnce.pass(0)
+        #expect(launchesAtOnce.state == .background)
+        #expect(told(launchesAtOnce) == [] && !isKilled(launchesAtOnce))
+    }
+
+    @Test("an application that another process stops before the deadline of its end is not unresponsive")
+    func stopped() throws {
+        var stage = try Stage.launched()
+        try stage.perform(.terminate(stage.number, force: false))
+        stage.stopBySomebody()
+        stage.pass(5 * Self.second)
+        #expect(stage.effects.contains(.kill(stage.number)))
+        #expect(told(stage) == [])
     }
 
     @Test("the record keeps what an application failed to answer")

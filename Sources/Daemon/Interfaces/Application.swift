@@ -76,7 +76,9 @@ extension Daemon {
             Method(Name.configure, in: [("rule", "a{sv}")]) { [unowned self] call in
                 let entries = try call.message.readDictionary()
                 let (application, _) = try managedApplication(call)
-                let rule = try Rule(entries, limit: machine.settings.limits.stringBytes)
+                var rule = try Rule(entries, limit: machine.settings.limits.stringBytes)
+                // It would start a program by an id that a process in a sandbox has chosen.
+                if table[application.number]?.isKnownByID != true { rule?.relaunchReclaimed = nil }
                 try perform(.configure(application.number, rule))
                 try call.reply()
             },

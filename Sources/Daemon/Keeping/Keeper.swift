@@ -325,6 +325,7 @@ final class Keeper {
         guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
         let forgotten = KeptID(user: user, application: oldest)
         self[forgotten] = nil
+        unwritten.remove(forgotten)
         write(forgotten)
         return true
     }
@@ -557,7 +558,8 @@ final class Keeper {
             if !line.isRecordWaiting(for: job.kept), pendingEnds.remove(of: job.kept) {
                 state?.writeEnds(pendingEnds)
             }
-        case (.record, _): unwritten.insert(job.kept)
+        // If it was forgotten to make room, nothing is left to be written.
+        case (.record, _): if self[job.kept] != nil { unwritten.insert(job.kept) }
         default: break
         }
         if case .forget(let call) = job.work, let failure = outcome.failure {
@@ -627,10 +629,12 @@ final class Keeper {
 
     // MARK: The end
 
-    /// The daemon ends. Does the waiting work, unless the disk is slow. Calls that still wait after that get
-    /// an error.
+    /// The daemon ends. Does the waiting work, and tries once more what failed, unless the disk is slow. Calls that
+    /// still wait after that get an error.
     func finish() {
         isEnding = true
+        lastRetry = 0
+        retry()
         doNext()
         let end = Clock.monotonicMicroseconds + Self.patience
         while line.current != nil {

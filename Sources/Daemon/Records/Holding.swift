@@ -1,3 +1,4 @@
+import Glibc
 import LifeCycle
 import Linux
 
@@ -168,6 +169,11 @@ extension Holding {
         var failures: [KernelFailure] = []
         /// Its cgroup could not be thawed or searched for: one of the failures.
         var mayBeFrozen = false
+
+        /// Whether something may still be held. A process that is not wholly its user's is not ours to continue.
+        var isHeld: Bool {
+            mayBeFrozen || failures.contains { !$0.isNoSuchProcess && $0.errno != EPERM }
+        }
 
         /// In words; nil if there was nothing to release.
         var description: String? {

@@ -94,8 +94,8 @@ public enum Release {
             if let done = release.description {
                 journal.log(.notice, "application \(entry.name) of a daemon that has exited: \(done)")
             }
+            if release.isHeld { status = 1 }
             for failure in release.failures where !failure.isNoSuchProcess {
-                status = 1
                 journal.log(.warning, "application \(entry.name) of a daemon that has exited: \(failure)")
             }
             let left = entry.left(in: state)
@@ -107,7 +107,7 @@ public enum Release {
             }
             if !isRestored { status = 1 }
             slices.takeBack(left.entries)
-            if release.failures.isEmpty { state.noteReleased(entry, isRestored: isRestored) }
+            if !release.isHeld { state.noteReleased(entry, isRestored: isRestored) }
         }
         return status
     }

@@ -239,8 +239,7 @@ extension Daemon {
         _ entry: RuntimeState.Found, _ state: RuntimeState, sparing spared: ProcessIdentity?
     ) -> String? {
         let release = letGo(entry, sparing: spared)
-        let isHeld = release.failures.contains { !$0.isNoSuchProcess && $0.errno != EPERM }
-        state.remove(named: entry.name, isHeld: isHeld)
+        state.remove(named: entry.name, isHeld: release.isHeld)
         if release.mayBeFrozen { thawLater(entry, state, isLast: release.failures.count == 1) }
         return release.description
     }

@@ -52,12 +52,12 @@ final class RuntimeState {
     }
 
     /// Locks the directory for the lifetime of this value, shared or exclusively (flock(2)); false: another
-    /// process has the lock.
+    /// process has the lock. The shared lock waits for the exclusive one, which is held only for a moment.
     func lock(alone: Bool) -> Bool {
         let file = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard file >= 0 else { return true }
         lock = Descriptor(owning: file)
-        return flock(file, (alone ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0 || errno != EWOULDBLOCK
+        return flock(file, alone ? LOCK_EX | LOCK_NB : LOCK_SH) == 0 || errno != EWOULDBLOCK
     }
 
     /// systemd.exec(5): several directories are separated by colons; the first is ours.

@@ -64,6 +64,7 @@ final class TestDaemon {
         self.environment = environment.merging(kept) { $1 }
         process = try Self.launch(
             bus, ready, runtimeDirectory, self.environment, withoutCapabilities, binds)
+        try waitForStart()
     }
 
     /// The directory that the daemon's sd-login(3) sees as /run/systemd, if it `hasSessions`.
@@ -95,11 +96,9 @@ final class TestDaemon {
             command = ["unshare", "--mount", "--", "sh", "-c", mounts + "exec \"$@\"", "sh"] + command
         }
         let own = ["NOTIFY_SOCKET": ready.path, "RUNTIME_DIRECTORY": runtimeDirectory]
-        let process = try Child(
+        return try Child(
             command[0], Array(command.dropFirst()),
             environment: bus.environment.merging(environment.merging(own) { $1 }) { $1 })
-        try ready.wait(for: "READY=1", from: process)
-        return process
     }
 
     /// Ends it with this signal, unless it has ended; does not start it again.
@@ -109,20 +108,31 @@ final class TestDaemon {
     }
 
     /// Starts `appstated --release` with its files.
-    func release() throws -> Child {
-        try Child(
-            Programs.built("appstated") ?? "appstated", ["--release"],
-            environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
+    ///
+    /// - Parameter descriptors: the most descriptors that it may have unless it raises this limit (prlimit(1)).
+    func release(descriptors: Int? = nil) throws -> Child {
+        var command = [Programs.built("appstated") ?? "appstated", "--release"]
+        if let descriptors { command = ["prlimit", "--nofile=\(descriptors):", "--"] + command }
+        return try Child(
+            command[0], Array(command.dropFirst()), environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
     }
 
     /// Starts another daemon in its place, on the same bus, with the same files.
     ///
     /// - Parameter descriptors: the most descriptors that it may have (prlimit(1)).
     func start(descriptors: Int? = nil) throws {
+        try begin(descriptors: descriptors)
+        try waitForStart()
+    }
+
+    /// The same, without waiting until it says READY=1.
+    func begin(descriptors: Int? = nil) throws {
         process = try Self.launch(
             bus, ready, runtimeDirectory, environment, withoutCapabilities, binds,
             descriptors: descriptors)
     }
+
+    func waitForStart() throws { try ready.wait(for: "READY=1", from: process) }
 
     /// Changes the record of an application that a daemon has left.
     ///
