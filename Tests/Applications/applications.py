@@ -270,7 +270,9 @@ def round_on(kind, arguments):
     desk = started(kind, arguments)
     try:
         for name in arguments.applications or APPLICATIONS:
-            if not shutil.which(APPLICATIONS[name]["argv"][0], path=desk.environment["PATH"]):
+            # Another application may offer a command of this name, too.
+            entry = pathlib.Path("/usr/share/applications", APPLICATIONS[name]["unit"] + ".desktop")
+            if not shutil.which(APPLICATIONS[name]["argv"][0], path=desk.environment["PATH"]) or not entry.exists():
                 print(f"{desk.name:5} {name:17} skipped: not installed", flush=True)
                 continue
             trial = attempt(desk, name, arguments)

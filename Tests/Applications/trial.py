@@ -81,7 +81,7 @@ class Trial:
     def freeze(self, limit=12):
         """Minimizes it. Returns the seconds until it is suspended, or None after the limit."""
         self.minimize()
-        return self.suspends(limit)
+        return wait_for(self.rests_hidden, limit, 0.05)
 
     def suspends(self, limit=12):
         """Returns the seconds until it is suspended, or None after the limit."""
