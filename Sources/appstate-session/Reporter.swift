@@ -78,6 +78,7 @@ final class Reporter: DaemonSpeaker {
 
     func speak() throws {
         if let told, let reports = Report.renumbering(from: told, to: present, all: isRenumbered) {
+            if reports == [.replace(present)] { isRenumbered = false }
             for report in reports.prefix(Self.mostCalls) { try send(report) }
         } else if let told {
             isRenumbered = false

@@ -509,6 +509,8 @@ class Trial:
             if asks or not set(windows) & set(left):
                 gone = now
             time.sleep(0.05)
+        # It may run and end between two looks.
+        thawed = gone if thawed is None else thawed
         if step == "(0)":
             self.closes.append(gone or 8)
             return self.tell("(0) closed or asks", gone if gone is not None else "never")
