@@ -218,8 +218,10 @@ class Desktop:
             self.daemon.terminate()
             self.daemon.wait(20 * patience)
         for process in reversed(self.running):
-            kill(reversed(descendants(process.pid)))
-            process.wait(20 * patience)
+            # The pid of a process that has ended may be another's by now.
+            if process.poll() is None:
+                kill(reversed(descendants(process.pid)))
+                process.wait(20 * patience)
         # Orphans are no descendants any more, but have our session bus in their environment.
         kill(self.own_processes())
         for name in (f"/tmp/.X{self.display[1:]}-lock", f"/tmp/.X11-unix/X{self.display[1:]}"):

@@ -96,7 +96,10 @@ class Trial:
         return False
 
     def processes(self):
-        found = set(descendants(self.main)) | set(descendants(self.process.pid))
+        found = set(descendants(self.main)) if self.main else set()
+        # The pid of a process that has ended may be another's by now.
+        if self.process.poll() is None:
+            found |= set(descendants(self.process.pid))
         for one in self.desk.cgroup.glob(f"*-{self.process.pid}.scope/**/cgroup.procs"):
             found |= {int(pid) for pid in one.read_text().split()}
         return {pid for pid in found if stat(pid)}
