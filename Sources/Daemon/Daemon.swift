@@ -495,7 +495,9 @@ public final class Daemon {
         announcer.configurationChanged(
             (machine.settings.mode != before.0 ? [.mode] : [])
                 + (refusedLines != before.1 ? [.refusedLines] : []))
+        resources.isAwaited = true
         resources.configure(configuration.resources, configuration.settings.mode)
+        resources.isAwaited = false
         configurePressure()
         polkit.tryAgain()
         serviceManager.notify("READY=1")
@@ -558,6 +560,7 @@ public final class Daemon {
         records.writeDue()
         executor.announceChanges()
         isStepping = false
+        resources.isAwaited = false
         delivery.stepHasEnded()
         answerWaiting()
         arm()

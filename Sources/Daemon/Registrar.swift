@@ -439,7 +439,7 @@ extension Daemon {
     /// Opened first, then identified: if another process took the number before that, it has another start time.
     func track(_ process: ProcessID) throws(KernelFailure) {
         let descriptor = try PidFD(pid: process.pid)
-        guard try proc.identity(of: process.pid) == process.identity else {
+        guard try proc.identity(of: process.pid) == process.identity, !descriptor.hasExited else {
             throw KernelFailure(operation: "pidfd_open", subject: process.description, errno: ESRCH)
         }
         try processes.track(process, descriptor)

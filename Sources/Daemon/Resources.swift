@@ -312,6 +312,8 @@ final class Resources {
     /// they are done in pieces.
     private func settle(_ application: Registered) {
         let number = application.number
+        // Those of an earlier step, for which nobody waited.
+        if isAwaited, case .handedOver? = underWay[number] { awaitWrites(of: number) }
         if isEnding {
             switch underWay.removeValue(forKey: number) {
             case .writing(var changes)?: _ = carryOut(&changes, of: application)
@@ -503,7 +505,10 @@ final class Resources {
         guard attempt() == .settled else {
             return retries.work(on: number, of: application.user, attempt)
         }
-        guard isAwaited else { return }
+        if isAwaited { awaitWrites(of: number) }
+    }
+
+    private func awaitWrites(of number: ApplicationNumber) {
         writer?.wait {
             if case .handedOver? = underWay[number] { false } else { true }
         }

@@ -170,7 +170,6 @@ extension Machine {
         var isExemption = false
         for number in stale.keys.sorted().prefix(Self.mostAtOnce) {
             guard let one = stale.removeValue(forKey: number) else { continue }
-            if one.appliesSettings { applySettings(to: number) }
             if one.startsGrace { restartGrace(number) }
             if let warning = one.warning { warn(number, warning) }
             for change in one.timeChanges { tell(number, of: change) }

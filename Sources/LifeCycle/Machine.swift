@@ -468,15 +468,9 @@ public struct Machine: Equatable, Sendable {
         for (source, gauge) in pressure.gauges where !gauge.isEpisodeOpen {
             step.effects.append(.sampleMemory(source))
         }
-        let ordered = applications.keys.sorted()
-        for number in ordered.prefix(Self.mostAtOnce) { applySettings(to: number) }
-        makeStale(
-            ordered.dropFirst(Self.mostAtOnce), Stale(reason: .configuration, appliesSettings: true))
-    }
-
-    mutating func applySettings(to number: ApplicationNumber) {
-        let settings = settings
-        update(number, .configuration) { $0.apply(settings) }
+        for number in applications.keys.sorted() {
+            update(number, .configuration) { $0.apply(settings) }
+        }
     }
 }
 
@@ -488,8 +482,6 @@ struct Stale: Equatable, Sendable {
     var startsGrace = false
     /// The reports about its processes may have changed.
     var isExemption = false
-    /// The configuration was read again.
-    var appliesSettings = false
     /// It must be warned that memory is short.
     var warning: MemoryPressure?
     /// It must be notified of these, each once.
@@ -499,7 +491,6 @@ struct Stale: Equatable, Sendable {
     mutating func take(_ before: Stale) {
         startsGrace = startsGrace || before.startsGrace
         isExemption = isExemption || before.isExemption
-        appliesSettings = appliesSettings || before.appliesSettings
         warning = warning ?? before.warning
         timeChanges = before.timeChanges.filter { !timeChanges.contains($0) } + timeChanges
     }

@@ -37,23 +37,6 @@ struct RuleTests {
         #expect(throws: Refusal.self) { try stage.perform(.configure(ApplicationNumber(9), nil)) }
     }
 
-    @Test("a reload concerns many applications in several steps, which apply the latest settings")
-    func many() throws {
-        var desk = Desk()
-        for _ in 0..<50 { try desk.register(desk.process()) { $0.suspension = .automatic } }
-        var settings = Settings()
-        settings.applications["org.example.A"] = Settings.Override()
-        settings.applications["org.example.A"]?.suspension = .never
-        desk.take(.configured(settings))
-        let changed = desk.machine.applications.values.filter { $0.suspension == .never }
-        #expect(changed.count == Machine.mostAtOnce)
-        settings.applications["org.example.A"]?.suspension = .manual
-        desk.take(.configured(settings))
-        desk.pass(Desk.second)
-        let all = Set(desk.machine.applications.values.map(\.suspension))
-        #expect(all == [.manual])
-    }
-
     @Test("a rule and its removal take effect at once in the background")
     func atOnce() throws {
         var stage = try Stage.launched(suspension: .manual)

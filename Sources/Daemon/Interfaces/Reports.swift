@@ -10,7 +10,7 @@ final class NamedProcesses {
     private var open: [UInt32]
     private var known: [UInt32: ReportedProcess] = [:]
     /// Processes that are held for this call only.
-    private var new: [ProcessID] = []
+    private var new: Set<ProcessID> = []
 
     init(_ pids: [UInt32], _ daemon: Daemon) {
         self.daemon = daemon
@@ -18,7 +18,7 @@ final class NamedProcesses {
         open = pids.filter { seen.insert($0).inserted }.reversed()
     }
 
-    deinit { daemon.letGo(new) }
+    deinit { daemon.letGo(Array(new)) }
 
     var left: Int { open.count }
 
@@ -44,7 +44,7 @@ final class NamedProcesses {
     func holds(_ id: ProcessID) throws(MethodError) -> Bool {
         if daemon.processes.isTracked(id) { return true }
         guard try daemon.isHeld(id) else { return false }
-        new.append(id)
+        new.insert(id)
         return true
     }
 

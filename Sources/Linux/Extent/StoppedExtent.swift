@@ -165,7 +165,8 @@ public final class StoppedExtent {
         return (try? proc.hasPendingStop(identity.pid)) == true
     }
 
-    /// Whether the main process is alive and must not be stopped: no further call of `proceed` changes that.
+    /// Whether the main process is alive and cannot be stopped, because it belongs to another user or could not be
+    /// opened. No further call of `proceed` changes that.
     var isMainOutOfReach: Bool {
         known.contains(main) && !held.contains { $0.process.identity == main && !$0.hasLeft }
     }
