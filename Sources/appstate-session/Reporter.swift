@@ -78,8 +78,15 @@ final class Reporter: DaemonSpeaker {
 
     func speak() throws {
         if let told, let reports = Report.renumbering(from: told, to: present, all: isRenumbered) {
-            if reports == [.replace(present)] { isRenumbered = false }
-            for report in reports.prefix(Self.mostCalls) { try send(report) }
+            for report in reports.prefix(Self.mostCalls) {
+                guard case .replace = report else {
+                    try send(report)
+                    continue
+                }
+                isRenumbered = false
+                // What was refused would have the whole set refused. It follows on its own.
+                try send(.replace(present.filter { refusals[$0.number] == nil }))
+            }
         } else if let told {
             isRenumbered = false
             let changes = Report.changes(from: told, to: present, makingRoom: lacksRoom)

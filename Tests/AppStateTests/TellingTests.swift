@@ -88,18 +88,6 @@ struct TellingTests {
         #expect(try player.ask("state") == "background")
     }
 
-    @Test("an application that was suspended when it asked for its state asks again when it runs")
-    func stopped() throws {
-        let (daemon, player) = try launched()
-        daemon.state = "suspended"
-        try daemon.resync()
-        try daemon.wait("the background") { player.names.contains("didEnterBackground") }
-        daemon.state = "active"
-        try daemon.wait("the foreground") { player.names.contains("didBecomeActive") }
-        #expect(
-            player.names.suffix(3) == ["didEnterBackground", "willEnterForeground", "didBecomeActive"])
-    }
-
     @Test("signals with missing or wrong arguments do no harm")
     func malformed() throws {
         let (daemon, player) = try launched()

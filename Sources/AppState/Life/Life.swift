@@ -376,13 +376,10 @@ final class Life {
             guard let self, isCatchingUp else { return }
             guard case .string(let name) = value else { return retryLater() }
             forgetFailures()
-            // It runs, so it is no longer suspended. If it was stopped in the foreground, it may be there again, and no
-            // edge says so: the state is read once more.
-            isCatchingUp = name == "suspended"
-            if isCatchingUp { retryLater() }
-            let state = isCatchingUp ? .background : ApplicationState(rawValue: name)
+            isCatchingUp = false
+            // It runs, so it is no longer suspended.
+            let state = name == "suspended" ? .background : ApplicationState(rawValue: name)
             if let state, state != .notRunning { walk(to: state, serial: missedSerial) }
-            missedSerial = 0
         }
     }
 
