@@ -312,8 +312,11 @@ final class Resources {
     /// they are done in pieces.
     private func settle(_ application: Registered) {
         let number = application.number
-        // Those of an earlier step, for which nobody waited.
-        if isAwaited, case .handedOver? = underWay[number] { awaitWrites(of: number) }
+        // Those of an earlier step, for which nobody waited. They do not end what begins here.
+        if isAwaited, !isEnding, case .handedOver? = underWay[number] {
+            again.insert(number)
+            awaitWrites(of: number)
+        }
         if isEnding {
             switch underWay.removeValue(forKey: number) {
             case .writing(var changes)?: _ = carryOut(&changes, of: application)

@@ -394,6 +394,19 @@ struct ResourceTests {
             containing: "\(file):4: IOSchedulingClass=: \"realtime\" is not one of")
     }
 
+    @Test("an application that is unregistered while its values are being set gets its own back")
+    func unregisteredSoon() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        for _ in 0..<100 {
+            let child = try Child("sleep", ["1000"])
+            let own = try Values(child.pid)
+            let path = try client.register("org.example.Soon", child.pid)
+            try client.application(path, "Unregister")
+            try client.wait("the values") { try Values(child.pid) == own }
+        }
+    }
+
     @Test(
         "the unit's capabilities are enough to set the resources of another user's application",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
