@@ -398,7 +398,7 @@ struct ResourceTests {
     func unregisteredSoon() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
-        for _ in 0..<100 {
+        for _ in 0..<40 {
             let child = try Child("sleep", ["1000"])
             let own = try Values(child.pid)
             let path = try client.register("org.example.Soon", child.pid)
