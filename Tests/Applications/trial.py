@@ -81,19 +81,21 @@ class Trial:
     def freeze(self, limit=12):
         """Minimizes it. Returns the seconds until it is suspended, or None after the limit."""
         self.minimize()
-        return wait_for(self.rests_hidden, limit, 0.05)
+        return self.rests_hidden(limit)
 
     def suspends(self, limit=12):
         """Returns the seconds until it is suspended, or None after the limit."""
         return wait_for(lambda: self.state() == "suspended", limit, 0.05)
 
-    def rests_hidden(self):
-        """Returns whether it is suspended. Minimizes what it shows meanwhile: some raise a window a while after they were asked."""
-        if self.state() == "suspended":
-            return True
-        if not all(map(self.desk.is_hidden, self.own())):
-            self.minimize()
-        return False
+    def rests_hidden(self, limit):
+        """The same. Minimizes what it shows meanwhile: some raise a window a while after they were asked."""
+        def rests():
+            if self.state() == "suspended":
+                return True
+            if not all(map(self.desk.is_hidden, self.own())):
+                self.minimize()
+            return False
+        return wait_for(rests, limit, 0.05)
 
     def processes(self):
         found = set(descendants(self.main)) if self.main else set()
@@ -441,7 +443,7 @@ class Trial:
         self.tell("(7) state after second start", state)
         # An application that computes all the time may run for half a minute after a demand.
         limit = 45 if self.what.get("moves") else 6
-        self.timed("(7) again suspended after start", wait_for(self.rests_hidden, max(limit, 12), 0.05), limit)
+        self.timed("(7) again suspended after start", self.rests_hidden(max(limit, 12)), limit)
 
     def second(self, turn, step):
         """Starts it a second time, and waits until the first instance shows what the second was started with."""

@@ -194,26 +194,30 @@ struct ExtentTests {
         #expect(try !isStopped(children[1].pid))
     }
 
+    /// A Python program of the user nobody that may become another user.
+    private static func userChanger(_ script: String) throws -> Child {
+        try Child(
+            "setpriv",
+            [
+                "--reuid=\(App.nobody)", "--clear-groups", "--inh-caps=+setuid", "--ambient-caps=+setuid",
+                "--", "/usr/bin/python3", "-c", script,
+            ])
+    }
+
     @Test(
         "appstated --release lets an application go although a child of it belongs to another user",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func releasedWithStranger() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
-        let main = try Child(
-            "setpriv",
-            [
-                "--reuid=\(App.nobody)", "--clear-groups", "--inh-caps=+setuid", "--ambient-caps=+setuid",
-                "--",
-                "/usr/bin/python3", "-c",
-                """
-                import os, signal
-                if os.fork() == 0:
-                    os.setresuid(1, 1, 1)
-                    print('child', os.getpid(), flush=True)
-                while True: signal.pause()
-                """,
-            ])
+        let main = try Self.userChanger(
+            """
+            import os, signal
+            if os.fork() == 0:
+                os.setresuid(1, 1, 1)
+                print('child', os.getpid(), flush=True)
+            while True: signal.pause()
+            """)
         let line = try main.waitForLine(containing: "child ")
         let child = try #require(Int32(line.split(separator: " ").last ?? ""))
         defer { kill(child, SIGKILL) }
@@ -284,21 +288,15 @@ struct ExtentTests {
     func foreignForAWhile() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
-        let process = try Child(
-            "setpriv",
-            [
-                "--reuid=\(App.nobody)", "--clear-groups", "--inh-caps=+setuid", "--ambient-caps=+setuid",
-                "--",
-                "/usr/bin/python3", "-c",
-                """
-                import os, signal
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                for word, user in ('first', -1), ('then', 0), ('last', os.getuid()):
-                    os.setresuid(-1, user, -1)
-                    print(word, os.geteuid(), flush=True)
-                    signal.sigwait({signal.SIGUSR1})
-                """,
-            ])
+        let process = try Self.userChanger(
+            """
+            import os, signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+            for word, user in ('first', -1), ('then', 0), ('last', os.getuid()):
+                os.setresuid(-1, user, -1)
+                print(word, os.geteuid(), flush=True)
+                signal.sigwait({signal.SIGUSR1})
+            """)
         try process.waitForLine(containing: "first \(App.nobody)")
         let path = try client.register("org.example.Tool", process.pid)
         process.kill(SIGUSR1)

@@ -1,12 +1,8 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-start org.example.Left 'exec sleep infinity'
-register org.example.Left "$pid" suspension s manual
-ask "$app" Suspend
+start_suspended 'a suspended application is frozen' org.example.Left
 left=$app
-held=$cgroup/cgroup.events
-same 'a suspended application is frozen' 'frozen 1' "$(grep frozen "$held")"
 
 # From now on the daemon finds no bus.
 dropin=/run/systemd/system/appstated.service.d

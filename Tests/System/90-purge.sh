@@ -1,15 +1,10 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-start org.example.Last 'exec sleep infinity'
-register org.example.Last "$pid" suspension s manual
-ask "$app" Suspend
-last=$pid
-held=$cgroup/cgroup.events
-same 'an application is suspended before the purge' 'frozen 1' "$(grep frozen "$held")"
+start_suspended 'an application is suspended before the purge' org.example.Last
 check 'apt purges the package' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated
 same 'the suspended application runs again' 'frozen 0' "$(grep frozen "$held")"
-check 'it has not been ended' kill -0 "$last"
+check 'it has not been ended' kill -0 "$pid"
 same 'no other application is suspended' '' \
     "$(find /sys/fs/cgroup/user.slice -name cgroup.events -exec grep -l 'frozen 1' {} +)"
 same 'the user is gone' '' "$(getent passwd appstated)$(getent group appstated)"

@@ -144,6 +144,16 @@ ask() {
     alice busctl call "$service" "$path" "$application" "$@"
 }
 
+# start_suspended CHECK ID: starts an application and suspends it, as the named check confirms. Sets $held to the file
+# that says whether it is frozen.
+start_suspended() {
+    start "$2" 'exec sleep infinity'
+    register "$2" "$pid" suspension s manual
+    ask "$app" Suspend
+    held=$cgroup/cgroup.events
+    same "$1" 'frozen 1' "$(grep frozen "$held")"
+}
+
 # monitor NAME: writes the signals that alice receives to $told.
 monitor() {
     told=$scratch/told-$1

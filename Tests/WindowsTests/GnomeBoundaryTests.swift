@@ -200,12 +200,11 @@ private final class ShellStandIn {
     }
 
     func run(until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while !done() {
-            guard ContinuousClock.now < deadline else {
-                throw TestFailure("the expected state was not reached")
-            }
+        let isDone = try eventually {
+            if done() { return true }
             try step()
+            return done()
         }
+        if !isDone { throw TestFailure("the expected state was not reached") }
     }
 }

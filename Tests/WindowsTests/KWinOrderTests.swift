@@ -79,12 +79,12 @@ private final class KWinStandIn {
     func peer() throws -> SessionPeer { try SessionPeer("KWin", name: Self.name, address: bus.address) }
 
     func run(_ peer: SessionPeer, until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while !done() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("KWin was not asked") }
+        let isDone = try eventually {
             while try loop.runOnce(timeout: 0) {}
             var ready = pollfd(fd: peer.descriptor, events: Int16(POLLIN), revents: 0)
             if poll(&ready, 1, 10) == 1 { try peer.dispatch() }
+            return done()
         }
+        if !isDone { throw TestFailure("KWin was not asked") }
     }
 }
