@@ -168,7 +168,7 @@ extension Machine {
     mutating func refreshStale() {
         var reasons: [StateChangeReason: [ApplicationNumber]] = [:]
         var isExemption = false
-        for number in stale.keys.sorted().prefix(Self.mostAtOnce) {
+        for number in nextStale() {
             guard let one = stale.removeValue(forKey: number) else { continue }
             if one.startsGrace { restartGrace(number) }
             if let warning = one.warning { warn(number, warning) }
@@ -179,6 +179,16 @@ extension Machine {
         for reason in StateChangeReason.allCases { refresh(reasons[reason] ?? [], reason) }
         if isExemption { refreshExemptions() }
         staleUntil = step.now + Self.stalePause
+    }
+
+    /// The stale applications whose turn it is. They take turns by their numbers, so a user whose applications become
+    /// stale again and again does not delay those of others.
+    private mutating func nextStale() -> [ApplicationNumber] {
+        let ordered = stale.keys.sorted()
+        let first = ordered.firstIndex { $0 > lastRefreshed } ?? 0
+        let next = (ordered[first...] + ordered[..<first]).prefix(Self.mostAtOnce)
+        lastRefreshed = next.count == ordered.count ? ApplicationNumber(0) : next.last ?? lastRefreshed
+        return Array(next)
     }
 
     /// An application that is being launched has not read the clock yet.

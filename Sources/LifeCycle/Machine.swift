@@ -40,6 +40,8 @@ public struct Machine: Equatable, Sendable {
     /// part of this is due.
     var stale: [ApplicationNumber: Stale] = [:]
     var staleUntil: Microseconds = 0
+    /// The stale application that was refreshed last.
+    var lastRefreshed = ApplicationNumber(0)
     var pressure = Pressure()
     /// The number that was assigned last.
     public internal(set) var lastNumber: UInt32 = 0

@@ -274,6 +274,24 @@ struct ReporterTests {
         #expect(hidden() == 40)
     }
 
+    @Test("a session that changes again and again does not delay the applications of another session")
+    func sessionsTakeTurns() throws {
+        var desk = Desk()
+        for _ in 0..<(Machine.mostAtOnce + 4) {
+            try desk.register(desk.process()) { $0.launchMode = .foreground }
+        }
+        let number = try desk.register(desk.process(user: 1001)) { $0.launchMode = .foreground }
+        desk.take(.session(.user(Desk.user), inFront: false))
+        desk.take(.session(.user(1001), inFront: false))
+        #expect(desk.state(number) == .inactive)
+        for turn in 0..<2 {
+            desk.take(.session(.user(Desk.user), inFront: turn == 0))
+            desk.now += Machine.stalePause
+            desk.take(.timePassed)
+        }
+        #expect(desk.state(number) == .background)
+    }
+
     @Test("a session that is not in front shows nothing; its focus returns when it is in front again")
     func session() throws {
         var desk = Desk()
