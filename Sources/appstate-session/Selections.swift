@@ -28,8 +28,8 @@ final class Selections {
     private var retry: Timer?
     /// How often text had been selected at the last check.
     private var marks: UInt64?
-    /// Text was selected a short while ago.
-    private var isFresh = false
+    /// Until when the text that was selected last counts, in microseconds of the loop's clock.
+    private var freshUntil: UInt64 = 0
 
     /// How long selected text counts, in microseconds. Unlike a copy, a selection is often made in passing, and it
     /// lasts as long as the application lives.
@@ -54,10 +54,7 @@ final class Selections {
         self.tell = tell
         self.stall = stall
         observer = try make(false)
-        timer = try loop.timer { [unowned self] in
-            isFresh = false
-            report()
-        }
+        timer = try loop.timer { [unowned self] in report() }
         retry = try loop.timer { [unowned self] in connectAgain() }
         try watch()
     }
@@ -100,12 +97,14 @@ final class Selections {
         let marks = observer.changes[.primary] ?? 0
         if marks != self.marks {
             self.marks = marks
-            isFresh = true
-            timer?.arm(at: loop.now + Self.longestMark)
+            freshUntil = loop.now + Self.longestMark
         }
+        let marked = loop.now < freshUntil ? owners(of: .primary) : []
+        // Without an owner nothing ends, so nothing has to wake the agent.
+        if marked.isEmpty { timer?.disarm() } else { timer?.arm(at: freshUntil) }
         // Suspended, the manager would lose what an application has copied that exits.
         tell(.clipboard, owners(of: .clipboard).union(owners(of: .clipboardManager)))
-        tell(.selection, isFresh ? owners(of: .primary) : [])
+        tell(.selection, marked)
     }
 
     private func owners(of selection: Selection) -> Set<ProcessIdentity> {
