@@ -26,21 +26,33 @@ struct DemandTests {
                 configuration: DemandTests.impatient,
                 withoutCapabilities: polling ? ["perfmon", "sys_admin"] : [])
             client = try daemon.subscriber()
+            child = try Self.start(act)
+            home = isFrozen ? try TestCgroup("app-demand") : nil
+            try home?.take(child.pid)
+            path = try Self.suspend(child, client)
+        }
+
+        static func start(_ act: String) throws -> Child {
             let script = """
                 import os, signal
                 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                     signal.signal(number, lambda *_: \(act))
+                if '\(act)' == '\(DemandTests.deaf)':
+                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
                 print('on', flush=True)
                 while True: signal.pause()
                 """
-            child = try Child("/usr/bin/python3", ["-c", script])
+            let child = try Child("/usr/bin/python3", ["-c", script])
             _ = try child.waitForLine(containing: "on")
-            home = isFrozen ? try TestCgroup("app-demand") : nil
-            try home?.take(child.pid)
-            path = try client.register(
+            return child
+        }
+
+        static func suspend(_ child: Child, _ client: Client) throws -> String {
+            let path = try client.register(
                 "org.example.App", child.pid, [("suspension", .string("automatic"))])
             try client.wait(for: path, toBe: "suspended")
             try #require(try client.holds(path) == ["policy appstated"])
+            return path
         }
 
         func demand() throws -> Variant? { try client.explain(path)["last-demand"] }
@@ -48,6 +60,8 @@ struct DemandTests {
 
     private static let polite = "os._exit(7)"
     private static let stubborn = "None"
+    /// Blocks SIGHUP, so that it stays pending.
+    private static let deaf = "False"
 
     @Test(
         "a suspended application that is sent a signal to end runs and ends",
@@ -107,6 +121,24 @@ struct DemandTests {
         let scene = try Scene(Self.polite, polling: true)
         scene.child.kill(SIGTERM)
         #expect(try scene.child.waitForExit() == .exited(7))
+    }
+
+    @Test(
+        "a signal that an application blocks lets it run once, not again and again", arguments: [false, true])
+    func blocked(polling: Bool) throws {
+        let scene = try Scene(Self.deaf, polling: polling)
+        scene.client.forget()
+        scene.child.kill(SIGHUP)
+        let once = ["suspended→background", "background→suspended"]
+        try scene.client.wait("its return") { scene.client.edges(of: scene.path) == once }
+        // Each of these is found by a later look at all applications, or by the kernel's report.
+        for _ in 0..<3 {
+            let other = try Scene.start(Self.polite)
+            let path = try Scene.suspend(other, scene.client)
+            other.kill(SIGTERM)
+            #expect(try scene.client.waitForRemoval(of: path) == "exited")
+        }
+        #expect(scene.client.edges(of: scene.path) == once)
     }
 
     @Test("Explain names the sender of the signal; an application that does not end is suspended again")

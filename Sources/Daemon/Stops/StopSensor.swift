@@ -39,6 +39,9 @@ final class StopSensor {
     private let retries: Retries<ApplicationNumber>
     private var watched: [ApplicationNumber: ProcessIdentity] = [:]
     private var numbers: [Int32: ApplicationNumber] = [:]
+    /// The signals that were reported as demands, and are still pending as far as is known. A process may block one for
+    /// as long as it lives, and must not be continued again and again because of it.
+    private var demands: [ApplicationNumber: Int32] = [:]
     private var pollTimer: Timer?
     private var pause = StopSensor.shortestPoll
     /// Called when `detection` has changed.
@@ -177,6 +180,7 @@ final class StopSensor {
 
     func unwatch(_ number: ApplicationNumber) {
         guard let process = watched.removeValue(forKey: number) else { return }
+        demands[number] = nil
         if numbers[process.pid] == number { numbers[process.pid] = nil }
         retries.cancel(number)
         queue.forget(number)
@@ -351,8 +355,9 @@ final class StopSensor {
             look(at: number)
             return
         }
-        // This hint may have overtaken the hint about a SIGCONT, and the process may ignore this signal.
-        if hint.signal != SIGSTOP { look(at: number) }
+        // This hint may have overtaken the hint about a SIGCONT, and the process may ignore this signal. A look knows
+        // no sender, so it must not find the stop first.
+        if hint.signal != SIGSTOP, core.application(number)?.isStopped == true { look(at: number) }
         if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
             waitForStop(number, hint.signal, by: "pid \(hint.sender)")
         }
@@ -361,6 +366,7 @@ final class StopSensor {
     /// Reported once, because after that no hold is left that a demand could lift.
     private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: Int32?) {
         guard core.application(number)?.isHeldByDecision == true else { return }
+        demands[number] = signal
         let name = Self.names[signal] ?? "signal \(signal)"
         core.report(.needed(number, name + (sender.map { " by pid \($0)" } ?? ""), isToEnd: true))
     }
@@ -372,10 +378,12 @@ final class StopSensor {
     /// Checks for a signal that asks the application to exit and for which no hint came.
     private func lookForDemand(of number: ApplicationNumber) {
         guard let application = core.application(number), application.isHeldByDecision, application.isStopped,
-            let process = watched[number],
-            let signal = try? proc.pendingSignal(of: StopTrace.endings, process.pid)
+            let process = watched[number]
         else { return }
-        reportDemand(for: number, signal, by: nil)
+        let signal = (try? proc.pendingSignal(of: StopTrace.endings, process.pid)) ?? nil
+        guard signal != demands[number] else { return }
+        demands[number] = nil
+        if let signal { reportDemand(for: number, signal, by: nil) }
     }
 
     // MARK: Checks, in slices
