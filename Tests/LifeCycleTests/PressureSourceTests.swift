@@ -96,6 +96,27 @@ struct PressureSourceTests {
         #expect(desk.reclaimed == [mine[0], theirs[0]])
     }
 
+    @Test(
+        "sources that share the machine's memory are sampled together: who is ended does not depend on the triggers",
+        arguments: Array(stride(from: Microseconds(0), to: 250_000, by: 25_000)))
+    func phases(offset: Microseconds) throws {
+        var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice])
+        let mine = try [desk.held(60 << 20), desk.held(50 << 20)]
+        _ = try desk.held(10 << 20, user: 1001)
+        let before: UInt64 = 300 << 20
+        desk.setAll(before)
+        desk.trigger()
+        desk.pass(offset)
+        desk.trigger(of: Self.slice)
+        let begin = desk.now
+        desk.pass(Self.second) { desk in
+            // 1 GB a second.
+            let taken = UInt64(desk.now - begin) * 1_000
+            desk.setAll(max(before - min(before, taken), PressureDesk.short))
+        }
+        #expect(desk.reclaimed.first.map(mine.contains) == true)
+    }
+
     @Test("the slices of users do not multiply the limit of ends, and a spared application does not count")
     func sameMemory() throws {
         var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {

@@ -111,6 +111,12 @@ struct MemoryReturnTests {
         // Reading brings all of it back.
         alone.tell("sum")
         #expect(try alone.line() == "\(0x78 * (32 << 8))")
+        var calls = 0
+        let part = try PageOut.perform(on: proc.identity(of: alone.pid), owner: geteuid(), .files) {
+            calls += 1
+            return calls <= 2
+        }
+        #expect(calls == 3 && part.advised <= 16 << 20)
 
         let shared = try holder("shared", 16 << 20)
         let other = try Child(

@@ -25,6 +25,8 @@ final class PressureSensor {
     private var users: Set<UInt32> = []
     /// The sources that could not be read the last time.
     private var unreadable: Set<PressureSource> = []
+    /// Sources that could not be watched the last time.
+    private var failed: Set<PressureSource> = []
     private var alarm: FaultAlarm?
     private var alarmSources: [Source] = []
     /// The bytes that may be allocated before each of these sources is reported.
@@ -172,6 +174,7 @@ final class PressureSensor {
         if let old = self.settings, old.sources == settings.sources, old.warning == settings.warning,
             old.critical == settings.critical
         {
+            if watchMissing(settings) { report(.pressureSources(Array(watched.keys))) }
             return
         }
         self.settings = settings
@@ -179,16 +182,21 @@ final class PressureSensor {
         alarms = [:]
         fronts.forgetAll()
         arm()
-        let paths = settings.sources.isEmpty ? [Self.machineFile] : settings.sources
-        for path in paths { watch(PressureSource(configured: path, in: hierarchy), settings) }
+        failed = []
+        watchMissing(settings)
         for user in users { watchSlice(of: user, settings) }
         report(.pressureSources(Array(watched.keys)))
     }
 
-    /// An application of this user was registered: from now on the user's slice is watched, if it has PSI of its own.
+    /// An application of this user was registered: from now on the user's slice is watched, if it has PSI of its own. A
+    /// configured source may be such a slice, which exists only while the user is logged in.
     func noteUser(_ user: UInt32) {
-        guard users.insert(user).inserted, let settings else { return }
-        if watchSlice(of: user, settings) { report(.pressureSources(Array(watched.keys))) }
+        let isNew = users.insert(user).inserted
+        guard let settings else { return }
+        let hasFound = watchMissing(settings)
+        if isNew && watchSlice(of: user, settings) || hasFound {
+            report(.pressureSources(Array(watched.keys)))
+        }
     }
 
     /// Carries out `sampleMemory`.
@@ -243,6 +251,19 @@ final class PressureSensor {
 
     // MARK: What is watched
 
+    /// Watches the configured sources that are not watched yet. Returns whether there are any now.
+    @discardableResult
+    private func watchMissing(_ settings: PressureSettings) -> Bool {
+        var hasFound = false
+        for path in settings.sources.isEmpty ? [Self.machineFile] : settings.sources {
+            let source = PressureSource(configured: path, in: hierarchy)
+            guard watched[source] == nil else { continue }
+            watch(source, settings)
+            hasFound = hasFound || watched[source] != nil
+        }
+        return hasFound
+    }
+
     @discardableResult
     private func watchSlice(of user: UInt32, _ settings: PressureSettings) -> Bool {
         // systemd.slice(5), systemd.special(7): user.slice holds one slice for each user.
@@ -285,9 +306,13 @@ final class PressureSensor {
                 entry.triggers.append(armed)
             }
         } catch {
-            journal.log(.warning, "\(source) is not watched for memory pressure: \(error)")
+            // A missing source is tried again at each registration.
+            if failed.insert(source).inserted {
+                journal.log(.warning, "\(source) is not watched for memory pressure: \(error)")
+            }
             return
         }
+        failed.remove(source)
         watched[source] = entry
     }
 

@@ -18,6 +18,8 @@ final class Reclaimer {
     /// dead file server may never release them. In that case memory is no longer paged out, but the
     /// measurements, without which no application is ended, continue.
     private let evictor: Worker<Job, Outcome>?
+    /// Releases the memory of dead processes. It waits for such locks, too, but not for memory that is being paged out.
+    private let releaser: Worker<Job, Outcome>?
     private var sources: [Source] = []
     private var ends: [ApplicationNumber: End] = [:]
     /// The sizes as last measured.
@@ -47,8 +49,7 @@ final class Reclaimer {
         case released
     }
 
-    /// The most processes of an application whose memory is paged out: each takes milliseconds, and the memory of dead
-    /// processes is released by the same worker.
+    /// The most processes of an application whose memory is paged out: each takes milliseconds.
     private static let mostPagedOut = 256
     /// The most jobs of a worker that are under way.
     private static let mostJobs = 64
@@ -70,7 +71,8 @@ final class Reclaimer {
         self.report = report
         measurer = try? Worker(name: "appstated-mem", limit: Self.mostJobs)
         evictor = try? Worker(name: "appstated-evict", limit: Self.mostJobs)
-        sources = [measurer, evictor].compactMap { worker in
+        releaser = try? Worker(name: "appstated-free", limit: Self.mostJobs)
+        sources = [measurer, evictor, releaser].compactMap { worker in
             guard let worker else { return nil }
             return try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults(of: worker) }
         }
@@ -121,6 +123,10 @@ final class Reclaimer {
         let (main, user) = (application.process, application.user)
         let (proc, foreign) = (proc, table.foreign)
         let cgroup = ownCgroup(of: application)
+        // It may run again, or end, before the worker comes to it. Then it needs its memory, or the kernel frees it.
+        let stands = { [frozen = application.suspender.frozen ?? cgroup] in
+            (try? proc.isStopped(main)) == true || (try? frozen?.isFrozen()) == true
+        }
         let isUnderWay = submit(.pageOut(number), to: evictor) {
             var bytes: UInt64 = 0
             var failure: KernelFailure?
@@ -130,13 +136,14 @@ final class Reclaimer {
                 ?? Extent.members(of: main, proc: proc, isForeign: foreign.contains)
             for member in members.prefix(Self.mostPagedOut) {
                 do throws(KernelFailure) {
-                    bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc).released
+                    bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc, while: stands)
+                        .released
                 } catch {
                     if !error.isNoSuchProcess, failure == nil { failure = error }
                 }
             }
             // The cgroup may have no memory controller.
-            bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0
+            if stands() { bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0 }
             return .pagedOut(bytes: bytes, failure: bytes == 0 ? failure : nil)
         }
         if !isUnderWay { report(.pagedOut(number)) }
@@ -208,7 +215,7 @@ final class Reclaimer {
         kills.kill(application, stands: stands) { [weak self] killed in
             let pids = killed.map(\.pid)
             guard let self else { return }
-            let isUnderWay = submit(.release(number), to: evictor) {
+            let isUnderWay = submit(.release(number), to: releaser) {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.
                 for pid in pids { try? PidFD(pid: pid).releaseMemory() }
                 return .released

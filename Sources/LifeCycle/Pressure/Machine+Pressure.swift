@@ -213,8 +213,17 @@ extension Machine {
             pressure.measuredAt = step.now
             step.effects.append(.measureMemory(applications.keys.sorted()))
         }
+        // Sources without a limit of their own share the machine's memory. They are sampled together, the machine
+        // first: otherwise the source that is due first would decide whose application is ended.
+        let shared = Set(pressure.gauges.filter { $0.value.sample?.isLimited != true }.keys)
+        func isDue(_ source: PressureSource) -> Bool {
+            pressure.gauges[source]?.nextSample.map { $0 <= step.now } ?? false
+        }
+        let isSharedDue = shared.contains(where: isDue)
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
-            guard let due = pressure.gauges[source]?.nextSample, due <= step.now else { continue }
+            guard pressure.gauges[source]?.nextSample != nil,
+                isDue(source) || isSharedDue && shared.contains(source)
+            else { continue }
             pressure.gauges[source]?.willSample()
             step.effects.append(.sampleMemory(source))
         }

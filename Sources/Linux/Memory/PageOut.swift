@@ -38,11 +38,16 @@ public enum PageOut {
 
     /// Advises the kernel about all ranges of that kind.
     ///
-    /// The owner is checked before each 1,024 ranges, and the advice goes through a pidfd: a process that has
+    /// The owner is checked before each call to the kernel, and the advice goes through a pidfd: a process that has
     /// taken the id meanwhile is not affected. Throws `ESRCH` if the process is gone or becomes so, `EPERM`
     /// if we may not, or unless all four of its user ids are `uid`, `ENOSYS` on older kernels.
+    ///
+    /// - Parameter isWanted: asked before each call; false: the rest stays where it is. One call covers 8 MiB, or a
+    ///   thousandth of all ranges if that is more: while it lasts, the kernel keeps even the memory of a process that
+    ///   is killed.
     public static func perform(
-        on process: ProcessIdentity, owner uid: UInt32, _ extent: Extent = .everything, proc: Proc = Proc()
+        on process: ProcessIdentity, owner uid: UInt32, _ extent: Extent = .everything, proc: Proc = Proc(),
+        while isWanted: () -> Bool = { true }
     ) throws(KernelFailure) -> Outcome {
         let pidfd = try PidFD(pid: process.pid)
         try proc.checkOwned(process, by: uid)
@@ -53,14 +58,19 @@ public enum PageOut {
             batch.ranges.append(range)
             return batch.ranges.count < Self.limit
         }
-        while batch.next < batch.ranges.count {
+        let total = batch.ranges.reduce(0) { $0 &+ $1.iov_len }
+        let most = max(Self.shortestCall, total / 1_000)
+        while batch.next < batch.ranges.count, isWanted() {
             try proc.checkOwned(process, by: uid)
-            try batch.advise(pidfd.rawValue, process)
+            try batch.advise(pidfd.rawValue, process, most: most)
         }
         let after = try proc.memory(of: process.pid)
         return Outcome(
             advised: batch.advised, refused: batch.refused, before: before, after: after)
     }
+
+    /// Bytes.
+    private static let shortestCall = 8 << 20
 
     /// More than vm.max_map_count (65,530) lets a process have, unless that was raised.
     private static let limit = 1 << 16
@@ -114,15 +124,21 @@ public enum PageOut {
         /// The number is the same everywhere that Debian releases; the headers of some C libraries are older.
         private static let pageOut: Int32 = 21
 
-        /// Makes one call, or more if it is interrupted.
-        mutating func advise(_ pidfd: Int32, _ process: ProcessIdentity) throws(KernelFailure) {
-            let count = min(Self.size, ranges.count - next)
-            let first = next
-            let result = ranges.withUnsafeBytes { ranges in
+        /// Makes one call, or more if it is interrupted, for this many bytes at most.
+        mutating func advise(
+            _ pidfd: Int32, _ process: ProcessIdentity, most: Int
+        ) throws(KernelFailure) {
+            var part: [iovec] = []
+            var left = most
+            for range in ranges[next...].prefix(Self.size) where left > 0 {
+                part.append(iovec(iov_base: range.iov_base, iov_len: min(range.iov_len, left)))
+                left -= min(range.iov_len, left)
+            }
+            let result = part.withUnsafeBytes { ranges in
                 var result: Int32
                 repeat {
-                    let address = ranges.baseAddress.map { $0 + first * MemoryLayout<iovec>.stride }
-                    result = clinux_process_madvise(pidfd, address, UInt(count), Self.pageOut)
+                    result = clinux_process_madvise(
+                        pidfd, ranges.baseAddress, UInt(part.count), Self.pageOut)
                 } while result == -EINTR
                 return result
             }
