@@ -1,5 +1,7 @@
+import Glibc
 import LifeCycle
 import Linux
+import TestSupport
 import Testing
 
 @testable import Daemon
@@ -33,5 +35,23 @@ struct PressureSourceTests {
         #expect(source.isPart && source.cgroup(in: hierarchy)?.path == "/machine")
         let below = PressureSource(configured: "/mnt/a/memory.pressure", in: hierarchy)
         #expect(below.isPart && below.cgroup(in: hierarchy)?.directory == "/mnt/a")
+    }
+
+    @Test(
+        "a configured source that is missing is watched once it is there and an application is registered",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func missing() throws {
+        let base = try #require(TestCgroup.base)
+        let name = "late-\(getpid())"
+        let path = "\(base.directory)/\(name)/memory.pressure"
+        let daemon = try TestDaemon(configuration: "[Pressure]\nSource=\(path)\n")
+        try daemon.process.waitForLine(containing: "is not watched")
+        var cgroup: TestCgroup? = try TestCgroup(name, below: base)
+        try #require(cgroup?.cgroup.has("memory.pressure") == true)
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        _ = try client.register("org.example.App", child.pid)
+        cgroup = nil
+        try daemon.process.waitForLine(containing: "is no longer watched")
     }
 }
