@@ -124,7 +124,8 @@ final class Reclaimer {
         let (proc, foreign) = (proc, table.foreign)
         let cgroup = ownCgroup(of: application)
         // It may run again, or end, before the worker comes to it. Then it needs its memory, or the kernel frees it.
-        let stands = { [frozen = application.suspender.frozen ?? cgroup] in
+        let frozen = application.suspender.frozen ?? cgroup
+        let stands: @Sendable () -> Bool = {
             (try? proc.isStopped(main)) == true || (try? frozen?.isFrozen()) == true
         }
         let isUnderWay = submit(.pageOut(number), to: evictor) {
