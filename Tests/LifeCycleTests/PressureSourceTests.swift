@@ -99,15 +99,16 @@ struct PressureSourceTests {
     @Test(
         "sources that share the machine's memory are sampled together: who is ended does not depend on the triggers",
         arguments: Array(stride(from: Microseconds(0), to: 250_000, by: 25_000)))
-    func phases(offset: Microseconds) throws {
+    func phases(delay: Microseconds) throws {
         var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice])
         let mine = try [desk.held(60 << 20), desk.held(50 << 20)]
         _ = try desk.held(10 << 20, user: 1001)
         let before: UInt64 = 300 << 20
         desk.setAll(before)
         desk.trigger()
-        desk.pass(offset)
+        desk.pass(125_000)
         desk.trigger(of: Self.slice)
+        desk.pass(delay)
         let begin = desk.now
         desk.pass(Self.second) { desk in
             // 1 GB a second.
