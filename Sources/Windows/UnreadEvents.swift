@@ -130,9 +130,14 @@ public enum UnreadEvents: Sendable {
             }
             // A message of another client to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Messages about the root
             // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
+            // So do requests to the window manager about any client's window (EWMH), because many clients listen at
+            // the root window. Their first value is a small number (an action, a source, a state, a desktop), that of
+            // a message to a window is an atom that is not predefined, or the window from which something is dragged.
             let isAsked =
                 event[0] == Self.sent | Self.clientMessage && event[1] == 32
                 && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
+                && (Self.firstOfAtoms..<Self.allDesktops).contains(
+                    event.loadUnaligned(fromByteOffset: 12, as: UInt32.self))
             return isAsked ? .close : nil
         }
     }
@@ -203,4 +208,8 @@ public enum UnreadEvents: Sendable {
     /// X.Org's server counts its own resources below this, the root window among them (include/dix/resource.h: 29 bits,
     /// of which 11 at most tell clients apart).
     private static let firstOfClients: UInt32 = 1 << 18
+    /// The first atom that is not predefined: the last predefined one is `WM_TRANSIENT_FOR`, 68 (Xatom.h).
+    private static let firstOfAtoms: UInt32 = 69
+    /// EWMH, `_NET_WM_DESKTOP`: the window is to be on all desktops.
+    private static let allDesktops: UInt32 = 0xffff_ffff
 }

@@ -144,6 +144,22 @@ struct ExecTests {
         #expect(chosen.first?.arguments == ["xdg-terminal-exec", file, "a b"])
     }
 
+    @Test("the emulator that the administrator has chosen gets its own options", arguments: ["", ".wrapper"])
+    func linkedTerminal(suffix: String) throws {
+        let scratch = try Scratch()
+        let file = try scratch.program("bin/app")
+        let emulator = try scratch.program("bin/xfce4-terminal")
+        _ = try scratch.program("bin/gnome-terminal")
+        let target = suffix.isEmpty ? emulator : try scratch.program("bin/xfce4-terminal\(suffix)")
+        try #require(symlink(target, "\(scratch.path)/bin/x-terminal-emulator") == 0)
+        let line = try entry("app", "Terminal=true")
+            .invocations(programs: ProgramPath("\(scratch.path)/bin"))
+        #expect(
+            line == [
+                Invocation(program: emulator, arguments: ["xfce4-terminal", "--disable-server", "-x", file])
+            ])
+    }
+
     @Test("a single terminal emulator is found, whichever it is", arguments: ["kgx", "qterminal", "tilix"])
     func onlyTerminal(_ name: String) throws {
         let scratch = try Scratch()

@@ -17,9 +17,9 @@ struct UnreadEventsTests {
         words.flatMap { word in withUnsafeBytes(of: word) { Array($0) } }
     }
 
-    /// A 32-byte event of X11.
-    private func event(_ code: UInt8, window: UInt32 = 0) -> [UInt8] {
-        [code, 32, 0, 0] + words(window) + [UInt8](repeating: 0, count: 24)
+    /// A 32-byte event of X11. If it is a client's message, `first` is its first value, by default an atom.
+    private func event(_ code: UInt8, window: UInt32 = 0, first: UInt32 = 301) -> [UInt8] {
+        [code, 32, 0, 0] + words(window, 300, first) + [UInt8](repeating: 0, count: 16)
     }
 
     private func haveRequest(_ kind: UnreadEvents, _ bytes: [UInt8]) -> Bool {
@@ -81,6 +81,10 @@ struct UnreadEventsTests {
         #expect(haveRequest(.x11, property + reply + generic + message))
         // Every client receives the messages to the root window and those of the Startup Notification Protocol.
         #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x1e6)))
+        // A request to the window manager: an action, a source, a state, all desktops.
+        for first: UInt32 in [0, 1, 2, 3, 68, .max] {
+            #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x20_0003, first: first)), "\(first)")
+        }
         var startup = message
         startup[1] = 8
         #expect(!haveRequest(.x11, startup))

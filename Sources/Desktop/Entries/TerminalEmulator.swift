@@ -1,3 +1,4 @@
+import Glibc
 import Linux
 
 /// A program that runs another program in a terminal.
@@ -31,9 +32,27 @@ struct TerminalEmulator: Equatable {
         }
         for (words, options) in candidates {
             guard let name = words.first, let program = programs.find(name) else { continue }
+            if name == alternative, let known = linked(from: program, programs) { return known }
             return TerminalEmulator(program: program, arguments: words + options)
         }
         return nil
+    }
+
+    /// The link by which Debian's administrator chooses an emulator (update-alternatives(1)). Some emulators are linked
+    /// through a wrapper, such as `xfce4-terminal.wrapper`, which takes `-e` but does not pass on the option that is
+    /// needed here.
+    private static let alternative = "x-terminal-emulator"
+
+    /// The known emulator behind that link. Nil: it is unknown.
+    private static func linked(from program: String, _ programs: ProgramPath) -> TerminalEmulator? {
+        guard let pointer = realpath(program, nil) else { return nil }
+        defer { free(pointer) }
+        let file = String(cString: pointer).split(separator: "/").last ?? ""
+        let name = file.hasSuffix(".wrapper") ? file.dropLast(".wrapper".count) : file
+        guard name != alternative, let known = known.first(where: { $0.name == name }),
+            let program = programs.find(known.name)
+        else { return nil }
+        return TerminalEmulator(program: program, arguments: [known.name] + known.options)
     }
 
     private static func options(of name: String) -> [String] {
