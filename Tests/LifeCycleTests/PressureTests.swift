@@ -233,7 +233,7 @@ struct PressureTests {
             }
             #expect(hasty(desk).isEmpty, "APPSTATED_SEED=\(seed)")
             // Something has happened: how often the level changes depends on the seed.
-            #expect(desk.levels.count > 2 && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
+            #expect(!desk.levels.isEmpty && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
             let exceptions = zip(desk.levels, desk.levels.dropFirst()).filter {
                 $1.time - $0.time < 2 * Self.second
             }
