@@ -24,7 +24,9 @@ struct LingeringTests {
         let daemon = try TestDaemon()
         let client = try daemon.client()
         daemon.process.kill(SIGSTOP)
-        let sender = try Scripts.start("lingering.py", on: daemon.bus)
+        let sender = try Child(
+            Scripts.python, [Programs.root + "/Tests/Support/Scripts/lingering.py"],
+            environment: daemon.bus.environment)
         try sender.waitForLine(containing: "sent")
         daemon.process.kill(SIGCONT)
         // Arrives after the socket. A call that is not answered fails long before the socket would be closed.

@@ -3,6 +3,10 @@ import Glibc
 
 /// The paths of the programs that tests run.
 public enum Programs {
+    /// The root of the source tree.
+    public static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent().path
+
     /// The path of a program in PATH.
     public static func inPath(_ program: String) -> String? {
         let path = ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin"

@@ -183,7 +183,7 @@ public enum ForeignDescriptors {
         }
 
         private func run() {
-            _ = clinux_set_thread_name("appstated-close")
+            _ = clinux_set_thread_name("appstate-close")
             pthread_mutex_lock(mutex)
             while let descriptor = next() {
                 pthread_mutex_unlock(mutex)
