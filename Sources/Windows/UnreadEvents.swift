@@ -130,14 +130,13 @@ public enum UnreadEvents: Sendable {
             }
             // A message of another client to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Messages about the root
             // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
-            // So do requests to the window manager about any client's window (EWMH), because many clients listen at
-            // the root window. Their first value is a small number (an action, a source, a state, a desktop), that of
-            // a message to a window is an atom that is not predefined, or the window from which something is dragged.
+            // So do requests to the window manager about any client's window, because many clients listen at the root
+            // window.
             let isAsked =
                 event[0] == Self.sent | Self.clientMessage && event[1] == 32
                 && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
-                && (Self.firstOfAtoms..<Self.allDesktops).contains(
-                    event.loadUnaligned(fromByteOffset: 12, as: UInt32.self))
+                && !Self.isForManager(
+                    (0..<5).map { event.loadUnaligned(fromByteOffset: 12 + 4 * $0, as: UInt32.self) })
             return isAsked ? .close : nil
         }
     }
@@ -147,6 +146,25 @@ public enum UnreadEvents: Sendable {
     private func isInput(generic event: UnsafeRawBufferPointer) -> Bool {
         guard let size = size(event), size >= 80 else { return false }
         return [2, 4, 18].contains(event.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
+    }
+
+    /// Whether the values of a message are those of a request to the window manager (EWMH, "Root Window Messages" and
+    /// "Other Root Window Messages"). The types of messages are atoms, whose numbers differ between servers.
+    ///
+    /// The first value of a message to a window is an atom that is not predefined, or the window from which something is
+    /// dragged. The second value of a request to close a window is a time, never the source of a request (1: an
+    /// application, 2: a pager), and its last value is 0.
+    private static func isForManager(_ values: [UInt32]) -> Bool {
+        let sources: ClosedRange<UInt32> = 1...2
+        // An action, a source, a state or a desktop.
+        guard (firstOfAtoms..<allDesktops).contains(values[0]) else { return true }
+        // _NET_CLOSE_WINDOW: a time, and a source.
+        if sources.contains(values[1]), values[2...] == [0, 0, 0] { return true }
+        // _NET_WM_MOVERESIZE: a place, a direction, a button, and a source.
+        if values[2] <= 11, values[3] < 256, sources.contains(values[4]) { return true }
+        // _NET_MOVERESIZE_WINDOW: the gravity, bits that say which of the other values count, and a source; a coordinate.
+        return sources.contains(values[0] >> 12) && values[0] & 0xff <= 10
+            && Int32(bitPattern: values[1]).magnitude <= 32_767
     }
 
     // MARK: D-Bus

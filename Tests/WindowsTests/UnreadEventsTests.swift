@@ -85,6 +85,16 @@ struct UnreadEventsTests {
         for first: UInt32 in [0, 1, 2, 3, 68, .max] {
             #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x20_0003, first: first)), "\(first)")
         }
+        // The same with other values first: _NET_CLOSE_WINDOW, _NET_WM_MOVERESIZE and _NET_MOVERESIZE_WINDOW.
+        func isAsked(_ values: UInt32...) -> Bool {
+            haveRequest(.x11, [33 | 0x80, 32, 0, 0] + words(0x20_0003, 300) + values.flatMap { words($0) })
+        }
+        #expect(!isAsked(7_654_321, 1, 0, 0, 0) && !isAsked(7_654_321, 2, 0, 0, 0))
+        #expect(!isAsked(640, 480, 8, 1, 1) && !isAsked(640, 480, 11, 0, 2))
+        #expect(!isAsked(0x2f0a, 640, 480, 200, 100) && !isAsked(0x1300, UInt32(bitPattern: -5), 0, 0, 0))
+        // WM_DELETE_WINDOW with a time, _NET_WM_PING, and XdndDrop.
+        #expect(isAsked(301, 7_654_321, 0, 0, 0) && isAsked(0x1301, 7_654_321, 0, 0, 0))
+        #expect(isAsked(302, 7_654_321, 0x20_0003, 0, 0) && isAsked(0x40_0001, 0, 7_654_321, 0, 0))
         var startup = message
         startup[1] = 8
         #expect(!haveRequest(.x11, startup))
