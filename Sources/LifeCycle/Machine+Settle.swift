@@ -313,6 +313,17 @@ extension Application {
         startGrace(settings, serial: nil, at: now)
     }
 
+    /// A grace period that is running is as long as the rule says from now on. A delegate keeps the time that it was
+    /// promised.
+    mutating func changeGrace(_ common: Microseconds?, at now: Microseconds) {
+        guard case .running(let serial, let former) = grace else { return }
+        let promised = serial == nil ? 0 : former.remaining(at: now) ?? 0
+        let span = ownGrace(common).map { max($0, promised) }
+        var next = Countdown(span, from: now)
+        if case .paused = former, let span { next = .paused(remaining: span) }
+        grace = .running(serial: serial, next)
+    }
+
     /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes and if policy suspends anything at
     /// all in its session; nil: it will not be.
     var suspensionDeadline: Microseconds? {

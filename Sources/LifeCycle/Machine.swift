@@ -232,14 +232,20 @@ public struct Machine: Equatable, Sendable {
             try require(number)
             needed(number, why)
         case .configure(let number, let rule):
-            try require(number)
+            let former = try require(number).rule
             let settings = settings
-            let quota = applications[number]?.rule?.backgroundCPUQuota
-            update(number, .configuration) {
+            updateAnnouncing(number, .configuration) {
                 $0.rule = rule
                 $0.apply(settings)
+                if former?.backgroundGrace != rule?.backgroundGrace {
+                    $0.changeGrace(settings.backgroundGrace, at: $1.now)
+                }
+                // It is set again.
+                if former?.drainEvery != rule?.drainEvery { $0.stop.take(.breathDue(nil), at: $1.now) }
             }
-            if quota != rule?.backgroundCPUQuota { step.effects.append(.resources(number)) }
+            if former?.backgroundCPUQuota != rule?.backgroundCPUQuota {
+                step.effects.append(.resources(number))
+            }
         case .suspend(let number, let holder):
             if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
             update(number, .request) { $0.hold(.request, holder) }

@@ -68,6 +68,49 @@ struct RuleTests {
         #expect(stage.application.graceDeadline == expected || span == 0 && stage.holds == [.policy])
     }
 
+    @Test("a grace period that is running is as long as a changed rule says, from then on")
+    func changedGrace() throws {
+        var stage = try Stage.launched(delegate: false, suspension: .automatic)
+        try stage.focus()
+        try stage.minimize()
+        stage.pass(Self.second)
+        for span in [Microseconds.max, 3_000_000, 1_000_000] {
+            try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = span }))
+            #expect(stage.application.graceDeadline == (span == .max ? nil : stage.now + span))
+        }
+        let deadline = stage.application.graceDeadline
+        stage.pass(Self.second / 2)
+        // The same grace period, and another drain.
+        try stage.perform(
+            .configure(
+                stage.number,
+                rule {
+                    $0.backgroundGrace = 1_000_000
+                    $0.drainEvery = 20 * Self.second
+                }))
+        #expect(stage.application.graceDeadline == deadline)
+        stage.pass(Self.second)
+        stage.settle()
+        #expect(
+            stage.state == .suspended
+                && stage.application.stop.breathDeadline == stage.now + 20 * Self.second)
+        let now = stage.now
+        try stage.perform(.configure(stage.number, rule { $0.drainEvery = 5 * Self.second }))
+        #expect(stage.application.stop.breathDeadline == now + 5 * Self.second)
+    }
+
+    @Test("a delegate keeps the time that it was promised when a rule shortens the grace period")
+    func promisedGrace() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        try stage.minimize()
+        let promised = try #require(stage.application.graceDeadline)
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 0 }))
+        #expect(stage.application.graceDeadline == promised)
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 60 * Self.second }))
+        #expect(stage.application.graceDeadline == stage.now + 60 * Self.second)
+    }
+
     @Test(
         "with KeepWhile= only the named exemptions count",
         arguments: [(nil, 2), (["audio"], 1), (["audio", "clipboard"], 2), ([], 0)] as [([String]?, Int)])
