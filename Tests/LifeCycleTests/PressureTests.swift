@@ -227,13 +227,14 @@ struct PressureTests {
                     }
                 }
                 desk.pass(Microseconds.random(in: 10_000...700_000, using: &generator))
+                if generator.chance(2) { desk.calmDown() }
                 let victims = desk.machine.applications.values.filter(\.isBeingReclaimed).map(\.number)
                 for victim in victims.sorted() where generator.chance(50) { try desk.exit(victim) }
                 if desk.machine.applications.count < 8 { _ = try desk.held(user: 1001) }
             }
             #expect(hasty(desk).isEmpty, "APPSTATED_SEED=\(seed)")
             // Something has happened: how often the level changes depends on the seed.
-            #expect(!desk.levels.isEmpty && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
+            #expect(desk.levels.count > 2 && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
             let exceptions = zip(desk.levels, desk.levels.dropFirst()).filter {
                 $1.time - $0.time < 2 * Self.second
             }
