@@ -41,8 +41,9 @@ struct PathWatchTests {
             #expect(isTold())
             try settle()
         }
-        // Changes in the home directory no longer matter.
+        // Changes in the directories above no longer matter.
         write(to: home + "/other")
+        write(to: home + "/.config/other")
         #expect(!isTold())
         write(to: directory + "/session.conf")
         #expect(isTold())
@@ -55,6 +56,16 @@ struct PathWatchTests {
         #expect(isTold())
         try settle()
         write(to: home + "/dot/session.conf")
+        #expect(isTold())
+        try settle()
+        // The directory is replaced.
+        rename(directory, home + "/former")
+        #expect(isTold())
+        try settle()
+        try files.createDirectory(atPath: directory, withIntermediateDirectories: false)
+        #expect(isTold())
+        try settle()
+        write(to: directory + "/session.conf")
         #expect(isTold())
         try settle()
     }

@@ -59,30 +59,42 @@ public final class PathWatch {
     /// Watches that exist already stay.
     private func watch() {
         let directory = Self.parent(of: path)
-        let former = ancestor
-        // From the top down, so that entries that appear in between are noticed.
-        ancestor = awaitDirectory(Self.parent(of: directory))
+        var next: Int32?
+        // A link may be replaced without an event in the directory that it leads to.
+        if add(directory, events) == nil || Self.isLink(directory) {
+            next = watchAncestor(of: directory)
+            // It, or a nearer one, may have appeared before that watch existed.
+            let nearer =
+                add(directory, events) != nil && !Self.isLink(directory) ? nil : watchAncestor(of: directory)
+            if let next, next != nearer { inotify_rm_watch(inotify.rawValue, next) }
+            next = nearer
+        }
         // Removing a watch is an event, too.
-        if let former, former != ancestor { inotify_rm_watch(inotify.rawValue, former) }
-        guard inotify_add_watch(inotify.rawValue, directory, events) >= 0, isFile, let target else { return }
-        inotify_add_watch(inotify.rawValue, Self.parent(of: target), events)
+        if let ancestor, ancestor != next { inotify_rm_watch(inotify.rawValue, ancestor) }
+        ancestor = next
+        if isFile, let target { _ = add(Self.parent(of: target), events) }
     }
 
-    /// Watches new entries in a directory; while it is missing, those in the nearest existing directory above
-    /// it.
-    ///
-    /// - Returns: the watch of that one; nil: the directory exists.
-    private func awaitDirectory(_ directory: String) -> Int32? {
-        if inotify_add_watch(inotify.rawValue, directory, Self.comings) >= 0 { return nil }
+    /// Watches a directory, and whether it stays where it is; nil: it cannot be watched.
+    private func add(_ directory: String, _ events: UInt32) -> Int32? {
+        let watch = inotify_add_watch(
+            inotify.rawValue, directory, events | UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF))
+        return watch < 0 ? nil : watch
+    }
+
+    /// Watches new entries in the nearest directory above this one that can be watched.
+    private func watchAncestor(of directory: String) -> Int32? {
         var place = directory
         while place != "/" {
             place = Self.parent(of: place)
-            let watch = inotify_add_watch(inotify.rawValue, place, Self.comings)
-            guard watch >= 0 else { continue }
-            // It may have appeared meanwhile.
-            return inotify_add_watch(inotify.rawValue, directory, Self.comings) >= 0 ? nil : watch
+            if let watch = add(place, Self.comings) { return watch }
         }
         return nil
+    }
+
+    private static func isLink(_ directory: String) -> Bool {
+        var status = stat()
+        return lstat(directory, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK
     }
 
     /// The file's target, if it is a link.
