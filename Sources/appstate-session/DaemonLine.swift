@@ -35,10 +35,15 @@ final class DaemonLine {
 
     /// The number of consecutive refusals because of a limit.
     private var attempts = 0
+    /// The number of consecutive pauses.
+    private var pauses: UInt64 = 0
 
     private static let mostAttempts = 3
     /// How long to wait before a call is tried again that was refused for a temporary reason, in microseconds.
     private static let retryDelay: UInt64 = 2_000_000
+    /// The reason may last after this many pauses. Each further one is twice as long as the one before, up to 64 s.
+    private static let shortPauses: UInt64 = 3
+    private static let mostDoublings: UInt64 = 5
 
     /// - Parameter deaf: called if the bus refuses a match rule for the daemon.
     init(
@@ -123,23 +128,28 @@ final class DaemonLine {
     }
 
     /// A call that may be refused because of a limit was accepted.
-    func haveRoom() { attempts = 0 }
+    func haveRoom() { (attempts, pauses) = (0, 0) }
 
     /// Handles a refusal.
     ///
     /// - Returns: whether the refusal may be temporary, for example because too many calls are in progress. If so, the
-    ///   speaker sends its calls again after a moment.
+    ///   speaker sends its calls again after a pause, which is short until `haveRoom` is not called for a while.
     func tryAgain(_ sentence: String, _ error: MethodError) -> Bool {
         journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
         guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
+        // Another of the calls that were sent together was refused.
+        if isResting { return true }
         isResting = true
-        retry?.arm(at: loop.now + Self.retryDelay)
+        pauses += 1
+        let doublings = min(pauses - min(pauses, Self.shortPauses), Self.mostDoublings)
+        retry?.arm(at: loop.now + Self.retryDelay << doublings)
         return true
     }
 
     private func begin(isAbsent: Bool) {
         self.isAbsent = isAbsent
         isResting = false
+        pauses = 0
         (awaited, calls) = (0, [])
         speaker?.forget()
     }

@@ -135,7 +135,8 @@ final class Registry: DaemonSpeaker {
                     if line.tryAgain("does not accept a subscription", $0) {
                         (isSubscribed, isListed) = (false, false)
                     }
-                })
+                },
+                answered: { [unowned self] _ in line.haveRoom() })
         }
         guard !isListed else { return }
         isListed = true
@@ -208,8 +209,8 @@ final class Registry: DaemonSpeaker {
         states = rows.compactMapValues { LifeCycleState(rawValue: $0.state) }
         // The list does not say whether they will be suspended.
         waiting = Set(states.keys.filter(mayBeSuspended))
-        tellStates(states)
         for pid in before.keys where rows[pid] == nil { unregistered(pid) }
+        tellStates(states)
         tell(entries)
         // A watch of these needs to know at which processes another application begins.
         tellResting(suspended, waiting)

@@ -146,6 +146,7 @@ final class RuleKeeper: DaemonSpeaker {
                     }
                 },
                 answered: { [unowned self] _ in
+                    line.haveRoom()
                     told[path] = .some(rule)
                     configured(path)
                 })

@@ -76,6 +76,8 @@ final class CallWatch {
     /// their answers.
     private static let mostNames = 64
     private static let mostWaiting = 1_024
+    /// The most messages of a former monitor that are handled when another one replaces it.
+    private static let mostLeft = 256
     /// The delay until a monitor that was lost, or could not be created, is created again; microseconds,
     /// doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
@@ -305,21 +307,25 @@ final class CallWatch {
             isSettled = true
             isRefused = why != nil
             // If the bus came later than the agent, the first monitor already watches applications.
-            if why == nil, !made.targets.isEmpty {
-                monitor = made
-                delay = Self.shortestDelay
-            }
+            if why == nil, !made.targets.isEmpty { use(made) }
             isSeen(why == nil)
         } else if flood != .none {
             return
         } else if why == nil {
-            monitor = made
-            delay = Self.shortestDelay
+            use(made)
             seeAgain()
         } else {
             tryAgain()
         }
         if isStale { proceed() }
+    }
+
+    /// Calls that the former monitor has received are handled: the next one gets only later ones.
+    private func use(_ made: Monitor) {
+        var left = Self.mostLeft
+        while left > 0, (try? monitor?.bus.process()) == true { left -= 1 }
+        monitor = made
+        delay = Self.shortestDelay
     }
 
     private func lose(_ lost: Monitor) {

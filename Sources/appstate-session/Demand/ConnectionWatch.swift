@@ -43,6 +43,8 @@ final class ConnectionWatch {
     /// Applications whose examination has failed: they are examined again.
     private var failed: Set<Int32> = []
     private var retry: Timer?
+    /// The last complaint.
+    private var complaint: String?
 
     private struct Watched {
         var sockets: [SocketCopy] = []
@@ -248,6 +250,13 @@ final class ConnectionWatch {
         failed.insert(pid)
     }
 
+    /// Another attempt would fail, too, for example because the kernel has no unix_diag.
+    private func complain(_ failure: KernelFailure) {
+        let why = "connections to suspended applications are not seen: \(failure)"
+        if complaint != why { journal.log(.notice, why) }
+        complaint = why
+    }
+
     private func lookAnew(_ pid: Int32) {
         watched.removeValue(forKey: pid)
         look(pid)
@@ -280,7 +289,7 @@ final class ConnectionWatch {
             case .failed(let failure):
                 guard isAwaited else { break }
                 watched.removeValue(forKey: pid)
-                fail(pid, "\(failure)")
+                if failure.isExhaustion { fail(pid, "\(failure)") } else { complain(failure) }
             }
         }
     }

@@ -12,8 +12,8 @@ final class Demands: DaemonSpeaker {
     /// The demands that must still be reported, by the process that is needed: one of several demands is
     /// enough.
     private(set) var due: [Int32: Demand]
-    /// When the daemon has accepted a demand, by the process.
-    private var told: [Int32: UInt64] = [:]
+    /// When the daemon has accepted a demand, and whether it was one to end, by the process.
+    private var told: [Int32: (time: UInt64, asksToEnd: Bool)] = [:]
 
     struct Demand: Equatable {
         let reason: DemandReason
@@ -48,8 +48,11 @@ final class Demands: DaemonSpeaker {
     ///
     /// - Parameter other: the process that needs it; 0: not known.
     func report(_ pid: Int32, _ reason: DemandReason, by other: Int32) {
-        // It cannot have been suspended again since then.
-        if let told = told[pid], loop.now < told + Self.leastGrace { return }
+        // It cannot have been suspended again since then. One that is asked to end runs longer, so that counts anew.
+        if let told = told[pid], loop.now < told.time + Self.leastGrace, told.asksToEnd || !reason.asksToEnd {
+            return
+        }
+        if due[pid]?.reason.asksToEnd == true, !reason.asksToEnd { return }
         due[pid] = Demand(reason: reason, other: other)
         line.proceed()
     }
@@ -70,7 +73,7 @@ final class Demands: DaemonSpeaker {
     }
 
     func speak() throws {
-        told = told.filter { loop.now < $0.value + Self.leastGrace }
+        told = told.filter { loop.now < $0.value.time + Self.leastGrace }
         for (pid, demand) in due.prefix(Self.mostCalls) {
             try line.call(
                 ReporterMethod.reportDemand,
@@ -81,8 +84,9 @@ final class Demands: DaemonSpeaker {
                 },
                 refused: { [unowned self] in refused(pid, demand, $0) },
                 answered: { [unowned self] _ in
+                    line.haveRoom()
                     settle(pid, demand)
-                    told[pid] = loop.now
+                    told[pid] = (loop.now, demand.reason.asksToEnd)
                 })
             log?(
                 "\(ReporterMethod.reportDemand.rawValue) pid \(pid): \(demand.reason.rawValue) by pid \(demand.other)"
