@@ -22,10 +22,9 @@ public final class Child {
     private let program: String
     private let leadsGroup: Bool
     private var ending: Ending?
-    /// The read ends of standard output and standard error; -1 once they are closed.
-    private var pipes: [Int32]
-    /// Becomes readable when the process has ended.
-    private let ended: Int32
+    private let reader: ChildOutput
+    /// It may write more.
+    private var isOpen = true
 
     /// Starts a program.
     ///
@@ -93,8 +92,7 @@ public final class Child {
         self.program = program
         self.leadsGroup = leadsGroup
         self.pid = pid
-        pipes = [output.takeRead(), errors.takeRead()]
-        ended = try Self.watch(pid)
+        reader = try ChildOutput(of: pid, [output.takeRead(), errors.takeRead()])
     }
 
     /// Waits until the child has closed its copy of the write end.
@@ -121,10 +119,7 @@ public final class Child {
             Glibc.kill(pid, SIGKILL)
             waitpid(pid, nil, 0)
         }
-        for pipe in pipes where pipe >= 0 {
-            close(pipe)
-        }
-        close(ended)
+        reader.stop()
     }
 
     /// Sends it a signal. Does nothing if it has ended and was waited for.
@@ -158,7 +153,7 @@ public final class Child {
     /// - Throws: `Failure` after the timeout.
     @discardableResult
     public func waitForExit(timeout: Int = 300_000) throws -> Ending {
-        try pump(until: { self.ending != nil && self.pipes == [-1, -1] }, timeout, "end")
+        try pump(until: { self.ending != nil && !self.isOpen }, timeout, "end")
         guard let ending else { throw Failure(description: "\(program) has not ended") }
         return ending
     }
@@ -178,7 +173,7 @@ public final class Child {
                 line =
                     Self.line(containing: text, in: self.output)
                     ?? Self.line(containing: text, in: self.errors)
-                return line != nil || self.pipes == [-1, -1]
+                return line != nil || !self.isOpen
             }, timeout, "say \"\(text)\"")
         guard let line else { throw failure("ended before it said \"\(text)\"") }
         return line
@@ -186,14 +181,14 @@ public final class Child {
 
     /// The descriptors that become readable when `advance()` has something to do, for a test that runs its own loop
     /// beside the child.
-    public var descriptors: [Int32] { pipes.filter { $0 >= 0 } + (ending == nil ? [ended] : []) }
+    public var descriptors: [Int32] { isOpen || ending == nil ? [reader.descriptor] : [] }
 
     /// Reads the output that is there, without waiting.
     ///
     /// - Returns: how the child ended; nil until it has ended and all its output is read.
     public func advance() -> Ending? {
         _ = step(milliseconds: 0)
-        return pipes == [-1, -1] ? ending : nil
+        return isOpen ? nil : ending
     }
 
     private static func line(containing text: String, in output: String) -> String? {
@@ -215,26 +210,14 @@ public final class Child {
     }
 
     private func step(milliseconds: Int32) -> Bool {
-        // poll(2) ignores a negative descriptor.
-        var polls = [pipes[0], pipes[1], ending == nil ? ended : -1].map {
-            pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
-        }
-        guard poll(&polls, nfds_t(polls.count), milliseconds) >= 0 else { return errno == EINTR }
-        if polls[0].revents != 0 { output += read(0) }
-        if polls[1].revents != 0 { errors += read(1) }
-        if polls[2].revents != 0 { reap() }
+        var news = pollfd(fd: reader.descriptor, events: Int16(POLLIN), revents: 0)
+        guard poll(&news, 1, milliseconds) >= 0 else { return errno == EINTR }
+        let taken = reader.take()
+        output += taken.output
+        errors += taken.errors
+        isOpen = taken.isOpen
+        if taken.hasExited, ending == nil { reap() }
         return true
-    }
-
-    private func read(_ index: Int) -> String {
-        var buffer = [UInt8](repeating: 0, count: 65_536)
-        let count = Glibc.read(pipes[index], &buffer, buffer.count)
-        guard count > 0 else {
-            close(pipes[index])
-            pipes[index] = -1
-            return ""
-        }
-        return String(decoding: buffer.prefix(count), as: UTF8.self)
     }
 
     private func reap() {
@@ -256,18 +239,6 @@ public final class Child {
             let text = try? String(contentsOfFile: "/proc/\(pid)/\(name)", encoding: .utf8)
             return "\(name): \(text?.trimmingCharacters(in: .newlines) ?? "unknown")\n"
         }.joined()
-    }
-
-    /// A descriptor that reaches its end when the process ends. The watching thread leaves the process to be reaped.
-    private static func watch(_ pid: pid_t) throws -> Int32 {
-        let pipe = try PipeEnds()
-        let write = pipe.takeWrite()
-        Thread.detachNewThread {
-            var info = siginfo_t()
-            while waitid(P_PID, id_t(pid), &info, WEXITED | WNOWAIT) < 0, errno == EINTR {}
-            close(write)
-        }
-        return pipe.takeRead()
     }
 }
 

@@ -325,6 +325,7 @@ final class Station {
         let deadline = ContinuousClock.now + .seconds(300)
         while try !done() {
             guard ContinuousClock.now < deadline else {
+                _ = (agent?.advance(), daemon?.advance())
                 throw TestFailure(
                     "\(what) did not happen; edges: \(edges)\n\(agent?.errors ?? "")\(daemon?.errors ?? "")")
             }
