@@ -8,7 +8,7 @@ import Testing
 /// The examples in other languages: each goes through the whole life cycle twice.
 @Suite("Examples", .enabled(if: Theatre.isAvailable, Theatre.whatIsMissing))
 struct ExampleTests {
-    private static let directory = Theatre.root + "/Examples"
+    private static let directory = Programs.root + "/Examples"
 
     private func lines(_ child: Child) -> [String] {
         _ = child.advance()

@@ -43,7 +43,7 @@ struct ProjectTests {
 
     /// The block of Swift code in a section of the README.
     private static func readme(_ section: String) throws -> String {
-        let text = try String(contentsOfFile: Theatre.root + "/README.md", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/README.md", encoding: .utf8)
         let part = try #require(text.components(separatedBy: "\n## \(section)\n").dropFirst().first)
         let block = try #require(part.components(separatedBy: "```swift\n").dropFirst().first)
         return try #require(block.components(separatedBy: "```\n").first)
@@ -59,7 +59,7 @@ struct ProjectTests {
 
             let package = Package(
                 name: "One",
-                dependencies: [.package(name: "appstated", path: "\(Theatre.root)")],
+                dependencies: [.package(name: "appstated", path: "\(Programs.root)")],
                 targets: [
                     .executableTarget(
                         name: "One", dependencies: [.product(name: "AppState", package: "appstated")])
@@ -101,7 +101,7 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func notes() throws {
-        let source = Theatre.root + "/Examples/Notes"
+        let source = Programs.root + "/Examples/Notes"
         let text = try Self.readme("Write an application")
         let example = try String(contentsOfFile: source + "/Sources/Notes/Notes.swift", encoding: .utf8)
         #expect(text == example)
@@ -113,7 +113,7 @@ struct ProjectTests {
         }
         try project.write(
             try String(contentsOfFile: source + "/Package.swift", encoding: .utf8)
-                .replacingOccurrences(of: "\"../..\"", with: "\"\(Theatre.root)\""), to: "Package.swift")
+                .replacingOccurrences(of: "\"../..\"", with: "\"\(Programs.root)\""), to: "Package.swift")
         try project.write(text, to: "Sources/Notes/Notes.swift")
         try live(try project.build("Notes"))
     }

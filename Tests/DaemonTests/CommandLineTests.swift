@@ -87,7 +87,7 @@ struct CommandLineTests {
         "a daemon that may not own the bus name says so and exits with status 1",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func notAllowed() throws {
-        let bus = try PrivateBus(policyDirectories: [TestDaemon.root + "/dbus"])
+        let bus = try PrivateBus(policyDirectories: [Programs.root + "/dbus"])
         let (ending, _, errors) = try run(
             ["--config", "/dev/null"], environment: bus.environment, uid: App.nobody)
         #expect(ending == .exited(1))
@@ -105,7 +105,7 @@ struct CommandLineTests {
 
     @Test("--hand-over passes what it could open to the service manager, and exits")
     func handOver() throws {
-        let bus = try PrivateBus(policyDirectories: [TestDaemon.root + "/dbus"])
+        let bus = try PrivateBus(policyDirectories: [Programs.root + "/dbus"])
         let manager = try NotifySocket(in: bus.directory)
         let child = try Child(
             Programs.built("appstated") ?? "appstated", ["--hand-over"],

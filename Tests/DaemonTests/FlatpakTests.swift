@@ -45,7 +45,7 @@ struct FlatpakTests {
                 "unshare",
                 [
                     "--pid", "--fork", "--kill-child", "--", Scripts.python,
-                    "\(TestDaemon.root)/Tests/DaemonTests/Scripts/flatpak.py",
+                    "\(Programs.root)/Tests/DaemonTests/Scripts/flatpak.py",
                 ], environment: ["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(socket)"],
                 descriptors: [STDIN_FILENO: input.read])
             try outer.waitForLine(containing: "#0 ok")

@@ -66,7 +66,7 @@ struct IntrospectionTests {
         #expect(try signals(BusNames.application) == Set(ApplicationSignal.allCases.map(\.rawValue)))
         #expect(try signals(BusNames.manager) == Set(ManagerSignal.allCases.map(\.rawValue)))
         let files = try Self.all.map {
-            try String(contentsOfFile: "\(TestDaemon.root)/dbus/\($0).xml", encoding: .utf8)
+            try String(contentsOfFile: "\(Programs.root)/dbus/\($0).xml", encoding: .utf8)
         }
         for name in ErrorName.allCases {
             #expect(files.contains { $0.contains(name.rawValue) }, "\(name.rawValue)")
@@ -79,7 +79,7 @@ struct IntrospectionTests {
 
     @Test("GNOME Shell's extension exports what its file describes")
     func shell() throws {
-        let script = try String(contentsOfFile: "\(TestDaemon.root)/gnome/windows.js", encoding: .utf8)
+        let script = try String(contentsOfFile: "\(Programs.root)/gnome/windows.js", encoding: .utf8)
         let begin = try #require(script.range(of: "<node>"))
         let end = try #require(script.range(of: "</node>"))
         let text = script[begin.lowerBound..<end.upperBound]
@@ -92,7 +92,7 @@ struct IntrospectionTests {
     @Test("every method's documentation has its callers and its errors, and explains every argument")
     func documentation() throws {
         for name in Self.all {
-            let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(name).xml", encoding: .utf8)
+            let text = try String(contentsOfFile: "\(Programs.root)/dbus/\(name).xml", encoding: .utf8)
             for line in try Description.documented(name) {
                 let words = line.split(whereSeparator: { " (,)".contains($0) }).map(String.init)
                 guard ["method", "signal", "property"].contains(words.first), words.count > 1 else {

@@ -108,7 +108,7 @@ struct JournalTests {
 
 @Suite("The journal's catalogue")
 struct CatalogTests {
-    private static let file = TestDaemon.root + "/systemd/appstated.catalog"
+    private static let file = Programs.root + "/systemd/appstated.catalog"
 
     @Test("the catalogue explains each kind of line, and no others")
     func entries() throws {

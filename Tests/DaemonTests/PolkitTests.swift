@@ -102,7 +102,7 @@ struct PolkitTests {
 
     @Test("the rule in the documentation does what it says")
     func documented() throws {
-        let text = try String(contentsOfFile: TestDaemon.root + "/docs/configuration.md", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/docs/configuration.md", encoding: .utf8)
         let parts = text.components(separatedBy: "```js\n")
         try #require(parts.count == 2)
         let rule = parts[1].components(separatedBy: "```")[0]

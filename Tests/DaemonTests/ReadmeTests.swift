@@ -10,7 +10,7 @@ import Testing
 struct ReadmeTests {
     /// The shell commands in a section, with a separator line after each block.
     private static func commands(of section: String, without unwanted: String? = nil) throws -> String {
-        let text = try String(contentsOfFile: TestDaemon.root + "/README.md", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/README.md", encoding: .utf8)
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
         let begin = try #require(lines.firstIndex(of: "## \(section)"))
         var commands: [Substring] = []
@@ -45,7 +45,7 @@ struct ReadmeTests {
     func shellOfOthers() throws {
         // The caller is the first connection to the bus.
         let shell = try Child(
-            TestDaemon.root + "/scripts/private-bus",
+            Programs.root + "/scripts/private-bus",
             [
                 "--", "busctl", "call", "org.freedesktop.DBus", "/org/freedesktop/DBus",
                 "org.freedesktop.DBus.Debug.Stats", "GetConnectionStats", "s", ":1.0",

@@ -32,7 +32,7 @@ struct SkipTests {
         try text.write(toFile: directory + "/output", atomically: true, encoding: .utf8)
         try Self.list.write(toFile: directory + "/list", atomically: true, encoding: .utf8)
         let child = try Child(
-            TestDaemon.root + "/scripts/check-skips", [directory + "/output", directory + "/list"])
+            Programs.root + "/scripts/check-skips", [directory + "/output", directory + "/list"])
         return (try child.waitForExit(), child.output, child.errors)
     }
 
@@ -92,11 +92,11 @@ struct SkipTests {
 
     @Test("the list of this repository is well-formed, and check-skips knows every word in it")
     func real() throws {
-        let text = try String(contentsOfFile: TestDaemon.root + "/Tests/skips", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/Tests/skips", encoding: .utf8)
         let lines = text.split(separator: "\n").filter { !$0.hasPrefix("#") && !$0.hasPrefix("    #") }
         let reasons = lines.filter { !$0.hasPrefix("    ") }
         #expect(Set(reasons).count == reasons.count)
-        let script = try String(contentsOfFile: TestDaemon.root + "/scripts/check-skips", encoding: .utf8)
+        let script = try String(contentsOfFile: Programs.root + "/scripts/check-skips", encoding: .utf8)
         for line in lines where line.hasPrefix("    ") && !line.hasPrefix("    test ") {
             let word = line.split(separator: " ")[0]
             #expect(script.contains("\n    \(word))"), "\(line)")
@@ -109,7 +109,7 @@ struct SkipTests {
 
     @Test("a reason for named tests is given by no other tests, and the named tests exist")
     func named() throws {
-        let text = try String(contentsOfFile: TestDaemon.root + "/Tests/skips", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/Tests/skips", encoding: .utf8)
         var listed: [String: Set<String>] = [:]
         var reason = ""
         for line in text.split(separator: "\n") where !line.hasPrefix("#") {
@@ -120,7 +120,7 @@ struct SkipTests {
             }
         }
         var tests: Set<String> = []
-        let directory = URL(fileURLWithPath: TestDaemon.root + "/Tests")
+        let directory = URL(fileURLWithPath: Programs.root + "/Tests")
         let files = FileManager.default.enumerator(at: directory, includingPropertiesForKeys: nil)
         while let file = files?.nextObject() as? URL {
             guard file.pathExtension == "swift" else { continue }

@@ -20,14 +20,12 @@ public enum BusProgram: String, CaseIterable, Sendable, CustomStringConvertible 
 
     /// Where it is. scripts/setup unpacks dbus-broker into .build: its package would make it the machine's own bus.
     var path: String? {
-        let unpacked = Self.root + "/.build/dbus-broker/usr/bin/dbus-broker"
+        let unpacked = Programs.root + "/.build/dbus-broker/usr/bin/dbus-broker"
         return Programs.inPath(rawValue)
             ?? (self == .broker && access(unpacked, X_OK) == 0 ? unpacked : nil)
     }
 
-    static let starterOfBroker = root + "/Tests/Support/Scripts/broker.py"
+    static let starterOfBroker = Programs.root + "/Tests/Support/Scripts/broker.py"
 
-    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-        .deletingLastPathComponent().deletingLastPathComponent().path
     private static let hasGI = Programs.pythonHas("gi.repository.Gio")
 }

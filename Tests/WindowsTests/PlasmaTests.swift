@@ -259,10 +259,8 @@ extension PlasmaTests {
     func entry() throws {
         let agent = try #require(Programs.built("appstate-session"))
         let path = URL(fileURLWithPath: agent).resolvingSymlinksInPath().path
-        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().path
         let installed = try String(
-            contentsOfFile: root + "/systemd/user/appstate-session.desktop", encoding: .utf8)
+            contentsOfFile: Programs.root + "/systemd/user/appstate-session.desktop", encoding: .utf8)
         let kwin = try KWin(
             checksPermissions: true,
             entry: installed.replacingOccurrences(of: "/usr/libexec/appstate-session", with: path))

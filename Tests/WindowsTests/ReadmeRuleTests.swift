@@ -10,8 +10,7 @@ import Testing
 struct ReadmeRuleTests {
     /// The block of commands that begins with this text. What starts the agent is left out: here it runs already.
     private static func commands(from begin: String) throws -> [String] {
-        let file = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().appendingPathComponent("README.md")
+        let file = URL(fileURLWithPath: Programs.root).appendingPathComponent("README.md")
         let lines = try String(contentsOf: file, encoding: .utf8).components(separatedBy: "\n")
         let first = try #require(lines.firstIndex { $0.hasPrefix(begin) })
         return lines[first...].prefix { $0 != "```" }.filter { !$0.hasPrefix("systemctl") }

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import TestSupport
 import Testing
 
 @testable import SessionRules
@@ -115,9 +116,7 @@ struct SessionConfigurationTests {
 
     @Test("the sample file states the defaults, and its settings are valid")
     func sample() throws {
-        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().path
-        let text = try String(contentsOfFile: root + "/systemd/session.conf", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/systemd/session.conf", encoding: .utf8)
         let plain = try read(text)
         #expect(plain.adopt.isEmpty && plain.suspension == .manual && plain.complaints.isEmpty)
         let lines = text.split(separator: "\n").map { line in

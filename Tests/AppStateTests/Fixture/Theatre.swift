@@ -11,13 +11,6 @@ final class Theatre {
     private(set) var daemon: Child
     private let ready: NotifySocket
     private let connection: Bus
-    private static let source = #filePath
-
-    /// The root of the source tree.
-    static var root: String {
-        URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().path
-    }
 
     static let isAvailable =
         PrivateBus.isAvailable && Programs.built("appstated") != nil && Programs.built("LibraryActor") != nil

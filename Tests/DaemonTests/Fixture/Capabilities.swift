@@ -19,7 +19,7 @@ enum Capabilities {
     /// What systemd/appstated.service leaves the daemon, as setpriv(1) names it.
     static func ofUnit() throws -> Set<String> {
         let unit = try String(
-            contentsOfFile: TestDaemon.root + "/systemd/appstated.service", encoding: .utf8)
+            contentsOfFile: Programs.root + "/systemd/appstated.service", encoding: .utf8)
         let key = "CapabilityBoundingSet="
         guard let line = unit.split(separator: "\n").first(where: { $0.hasPrefix(key) }) else {
             throw TestFailure("the unit has no \(key)")

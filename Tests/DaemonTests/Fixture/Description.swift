@@ -15,7 +15,7 @@ final class Description: NSObject, XMLParserDelegate {
 
     /// The members of an interface, as its file in dbus/ describes them.
     static func documented(_ interface: String) throws -> [String] {
-        let text = try String(contentsOfFile: "\(TestDaemon.root)/dbus/\(interface).xml", encoding: .utf8)
+        let text = try String(contentsOfFile: "\(Programs.root)/dbus/\(interface).xml", encoding: .utf8)
         guard let members = try interfaces(in: text)[interface] else {
             throw TestFailure("\(interface).xml does not describe \(interface)")
         }

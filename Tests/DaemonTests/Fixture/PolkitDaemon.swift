@@ -41,7 +41,7 @@ final class PolkitDaemon {
                 atPath: root + "/" + directory, withIntermediateDirectories: true)
         }
         try FileManager.default.copyItem(
-            atPath: TestDaemon.root + "/dbus/org.appstate1.policy",
+            atPath: Programs.root + "/dbus/org.appstate1.policy",
             toPath: root + "/actions/org.appstate1.policy")
         try text.write(toFile: rules + "/50-test.rules", atomically: true, encoding: .utf8)
         let script = """

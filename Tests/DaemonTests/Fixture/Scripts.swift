@@ -23,7 +23,7 @@ enum Scripts {
     }
 
     private static func path(of name: String) -> String {
-        "\(TestDaemon.root)/Tests/DaemonTests/Scripts/\(name)"
+        "\(Programs.root)/Tests/DaemonTests/Scripts/\(name)"
     }
 }
 

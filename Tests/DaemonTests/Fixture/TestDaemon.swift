@@ -19,13 +19,6 @@ final class TestDaemon {
     private let binds: [String: String]
     private let environment: [String: String]
     private let ready: NotifySocket
-    private static let source = #filePath
-
-    /// The root of the source tree.
-    static var root: String {
-        URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().path
-    }
 
     /// What a machine must have for these tests.
     static let isAvailable = PrivateBus.isAvailable && Programs.built("appstated") != nil

@@ -25,7 +25,6 @@ final class GnomeShell {
     private static let name = "org.gnome.Shell"
     private static let extensionID = "appstate@appstate1.org"
     private static let remote = "org.gnome.Mutter.RemoteDesktop"
-    private static let source = #filePath
 
     /// Key codes of evdev (linux/input-event-codes.h).
     enum Key: UInt32 {
@@ -109,10 +108,8 @@ final class GnomeShell {
     }
 
     private static func install(in directory: String) throws {
-        let root = URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().path
         let make = try Child(
-            "make", ["-s", "-C", root, "install-gnome", "DESTDIR=", "datadir=\(directory)/data"])
+            "make", ["-s", "-C", Programs.root, "install-gnome", "DESTDIR=", "datadir=\(directory)/data"])
         guard try make.waitForExit() == .exited(0) else { throw TestFailure("make: \(make.errors)") }
     }
 

@@ -17,8 +17,6 @@ final class KWin {
     private let directory: String
     private let process: Child
 
-    private static let source = #filePath
-
     static let isAvailable = TestDesktop.kwin.isPresent
     static let whatIsMissing: Comment =
         "needs kwin_wayland, Xwayland and dbus-run-session: scripts/setup test"
@@ -131,10 +129,8 @@ final class KWin {
                 <allow send_type="method_call"/></policy>
                 """)
         let kwin = try KWin(checksPermissions: checksPermissions, entry: entry, bus: bus)
-        let root = URL(fileURLWithPath: source).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent().path
         let make = try Child(
-            "make", ["-s", "-C", root, "install-kwin", "DESTDIR=", "datadir=\(kwin.directory)/data"])
+            "make", ["-s", "-C", Programs.root, "install-kwin", "DESTDIR=", "datadir=\(kwin.directory)/data"])
         guard try make.waitForExit() == .exited(0) else { throw TestFailure("make: \(make.errors)") }
         return kwin
     }

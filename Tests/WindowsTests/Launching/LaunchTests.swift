@@ -33,8 +33,7 @@ struct LaunchTests {
     @Test("the agent's methods match their file, including argument names")
     func contract() throws {
         let (scene, display) = try Self.scene()
-        let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-            .deletingLastPathComponent().deletingLastPathComponent()
+        let root = URL(fileURLWithPath: Programs.root)
         let file = root.appendingPathComponent("dbus/\(BusNames.agent).xml")
         let documented = Self.methods(in: try String(contentsOf: file, encoding: .utf8))
         #expect(documented.count == 5)
