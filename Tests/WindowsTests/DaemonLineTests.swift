@@ -134,9 +134,54 @@ struct RegistryTests {
         #expect(registry.isKnown)
     }
 
+    @Test(
+        "an application that was unregistered while signals were withheld is told to be so before it is gone")
+    func unregistered() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let told = Told()
+        let registry = try daemon.registry(told)
+        try daemon.run { daemon.lists == 1 }
+        daemon.answer(applications: [(7, "suspended")])
+        try daemon.run { told.pids == [7] }
+        try daemon.resync()
+        try daemon.run { daemon.lists == 2 }
+        told.events = []
+        daemon.answer(applications: [(8, "background")])
+        try daemon.run { told.pids == [8] }
+        #expect(told.events.prefix(2) == ["unregistered 7", "states of 8"] && registry.isKnown)
+    }
+
     fileprivate final class Told {
         var pids: Set<Int32> = []
+        var events: [String] = []
         var waiting: Set<Int32> = []
+    }
+}
+
+/// The demands for suspended applications.
+@Suite("Demands, to the daemon", .enabled(if: PrivateBus.isAvailable, "needs dbus-daemon"))
+struct DemandReportTests {
+    @Test("a request to end is reported although the application was needed a moment before")
+    func ends() throws {
+        let daemon = try DaemonStandIn()
+        try daemon.come()
+        let demands = try daemon.demands()
+        demands.report(7, .call, by: 0)
+        try daemon.run { daemon.demanded == ["7 call"] }
+        try daemon.settle()
+        demands.report(7, .close, by: 0)
+        try daemon.run { daemon.demanded == ["7 call", "7 close"] }
+    }
+
+    @Test("of several demands that wait, a request to end is the one that is reported")
+    func first() throws {
+        let daemon = try DaemonStandIn()
+        let demands = try daemon.demands()
+        demands.report(7, .close, by: 0)
+        demands.report(7, .call, by: 0)
+        try daemon.come()
+        try daemon.run { daemon.demanded == ["7 close"] }
     }
 }
 
@@ -153,6 +198,8 @@ private final class DaemonStandIn {
     /// How often the list of applications was requested.
     private(set) var lists = 0
     private var listCalls: [PendingCall] = []
+    /// The processes that were needed, each with the reason.
+    private(set) var demanded: [String] = []
 
     init() throws {
         bus = try PrivateBus(
@@ -183,7 +230,12 @@ private final class DaemonStandIn {
                     methods: [
                         Method("ReplaceExemptions", in: [("exemptions", "a(us)")]) { [unowned self] call in
                             keep(try call.read(Self.processes), call.deferred())
-                        }
+                        },
+                        Method("ReportDemand", in: [("pid", "u"), ("reason", "s"), ("caller", "u")]) {
+                            [unowned self] call in
+                            demanded.append(try call.read(Self.demand))
+                            try call.reply()
+                        },
                     ]), at: BusNames.root))
     }
 
@@ -205,6 +257,16 @@ private final class DaemonStandIn {
         return processes
     }
 
+    private static func demand(_ message: borrowing Message) throws -> String {
+        "\(try message.readUInt32()) \(try message.readString())"
+    }
+
+    func demands() throws -> Demands {
+        try Demands(
+            bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") }, due: [:],
+            journal: Journal(identifier: "test"), log: nil)
+    }
+
     func exemptions() throws -> Exemptions {
         try Exemptions(
             bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") },
@@ -215,7 +277,11 @@ private final class DaemonStandIn {
         try Registry(
             bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") },
             journal: Journal(identifier: "test"), tell: { told.pids = Set($0.keys) },
-            unregistered: { _ in }, resting: { told.waiting = $1 }, states: { _ in },
+            unregistered: { told.events.append("unregistered \($0)") }, resting: { told.waiting = $1 },
+            states: { states in
+                told.events.append(
+                    "states of \(states.keys.sorted().map(String.init).joined(separator: " "))")
+            },
             restsInSight: { $0 == 9 })
     }
 
