@@ -87,9 +87,9 @@ static inline int clinux_thread_timer(int signal) {
     return clinux_syscall(__NR_timer_create, 1, &event, &timer) < 0 ? -1 : timer;
 }
 
-// timer_settime(2): the timer expires once, after so many nanoseconds, less than a second; 0 disarms it.
+// timer_settime(2): the timer expires every so many nanoseconds, less than a second; 0 disarms it.
 static inline void clinux_set_thread_timer(int timer, long nanoseconds) {
-    long value[4] = {0, 0, 0, nanoseconds};
+    long value[4] = {0, nanoseconds, 0, nanoseconds};
     (void)clinux_syscall(__NR_timer_settime, timer, 0, value, 0);
 }
 

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Desktop
 import Glibc
+import Linux
 import Systemd
 import Windows
 
@@ -30,6 +31,7 @@ enum Main {
         signal(SIGPIPE, SIG_IGN)
         // The process that started us may ignore SIGCHLD. The kernel would then reap the commands that we wait for.
         signal(SIGCHLD, SIG_DFL)
+        ForeignDescriptors.refuse()
         do {
             let loop = try EventLoop()
             let agent = Agent(loop: loop, options: options, journal: journal)

@@ -9,7 +9,8 @@ public import Glibc
 /// libsystemd closes the descriptors of each message, so the program that uses this type must replace the C
 /// library's functions by `receive` and `close`.
 ///
-/// The number of descriptors whose close waits is limited. While it is reached, no descriptor is received, and
+/// The number of descriptors whose close waits is limited to a quarter of what the process may open when it receives the
+/// first message, and to 1,024. While it is reached, no descriptor is received, and
 /// libsystemd drops each message that should have carried some.
 public enum ForeignDescriptors {
     private static let table = Table()
@@ -19,11 +20,16 @@ public enum ForeignDescriptors {
         table.note(descriptor)
     }
 
+    /// From now on, no descriptor is received: for a program that needs none. A program that receives some can be kept
+    /// from ending by a close that does not return.
+    public static func refuse() { table.isRefusing = true }
+
     /// recvmsg(2), which also notes the received descriptors.
     public static func receive(
         _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
     ) -> Int {
-        if table.isFull { return receiveWithoutDescriptors(socket, message, flags) }
+        guard message.pointee.msg_controllen > 0 else { return clinux_recvmsg(socket, message, flags) }
+        if table.isRefusing || table.isFull { return receiveWithoutDescriptors(socket, message, flags) }
         let count = clinux_recvmsg(socket, message, flags)
         guard count >= 0, message.pointee.msg_controllen > 0 else { return count }
         for descriptor in sent(in: message.pointee) where !PidFD.isPidFD(descriptor) { note(descriptor) }
@@ -35,6 +41,12 @@ public enum ForeignDescriptors {
     private static func receiveWithoutDescriptors(
         _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
     ) -> Int {
+        let begin = now
+        // A sender that makes us wait has its next message wait. The socket stays readable.
+        if let pause = table.pause, pause.socket == socket, begin < pause.until {
+            errno = EAGAIN
+            return -1
+        }
         let control = message.pointee.msg_control
         message.pointee.msg_control = nil
         message.pointee.msg_controllen = 0
@@ -42,6 +54,9 @@ public enum ForeignDescriptors {
         let count = clinux_recvmsg(socket, message, flags)
         let error = errno
         end.cancel()
+        let span = now - begin
+        let haveDropped = message.pointee.msg_flags & Int32(MSG_CTRUNC) != 0
+        table.pause = haveDropped && span > waited ? (socket, begin + 2 * span) : nil
         message.pointee.msg_control = control
         // libsystemd would give the connection up.
         message.pointee.msg_flags &= ~Int32(MSG_CTRUNC)
@@ -49,9 +64,19 @@ public enum ForeignDescriptors {
         return count
     }
 
-    /// A signal to the calling thread after a short time. Nothing else uses this signal.
+    /// A receive that drops descriptors and takes longer than this has probably waited; nanoseconds.
+    private static let waited: UInt64 = 50_000
+
+    private static var now: UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
+    }
+
+    /// Signals to the calling thread, again and again: the first may come before the thread waits. Nothing else uses
+    /// this signal. Descriptors must be received by one thread only.
     private struct Interruption {
-        private static let nanoseconds = 2_000_000
+        private static let nanoseconds = 50_000
         private static let timer: Int32 = {
             // An ignored signal, as this one is by default, interrupts nothing.
             signal(SIGURG) { _ in }
@@ -107,8 +132,8 @@ public enum ForeignDescriptors {
         private static let size = 1 << 20
         /// A thread that waits is not replaced. If all wait, descriptors stay open.
         private static let mostThreads = 16
-        /// The most descriptors that may wait to be closed.
-        private static let most = 1_024
+        /// The most descriptors that may wait to be closed. The process needs others.
+        private static let most = min(1_024, ResourceLimit.openFiles / 4)
         private static let stackSize = 64 << 10
         private static let idleSeconds = 1
 
@@ -117,6 +142,10 @@ public enum ForeignDescriptors {
         private let noted = UnsafeMutablePointer<UInt8>(OpaquePointer(calloc(size, 1)))
         private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
         private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+        /// Set before the first message arrives.
+        var isRefusing = false
+        /// Until when, in nanoseconds, a socket is not read. Only the receiving thread uses it.
+        var pause: (socket: Int32, until: UInt64)?
         // Guarded by the mutex.
         private var queue: [Int32] = []
         private var threads = 0
