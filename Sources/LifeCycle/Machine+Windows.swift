@@ -174,17 +174,21 @@ extension Machine {
     /// A reporter's connection has ended. Its reports stay until a new reporter replaces them.
     mutating func reporterLeft(_ connection: ConnectionName) {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
+        var touched: Set<ApplicationNumber> = []
         for number in reporter.windows {
             let key = WindowKey.reported(connection, number)
             if windows[key]?.process == nil {
                 // Another user's window: it could only take the focus from our windows, and no reporter could
                 // remove it now.
                 _ = remove(key)
+            } else if haveSuccessor(of: key, number, by: reporter) {
+                touched.formUnion(remove(key))
             } else {
                 windows[key]?.orphaned = true
                 orphans[number, default: []].insert(key)
             }
         }
+        refreshInSteps(touched, .windows)
         for session in sessionsReported(by: connection) {
             sessions[session]?.lastingReporters.remove(connection)
             guard sessions[session]?.lastingReporters.isEmpty == true else { continue }
@@ -195,6 +199,16 @@ extension Machine {
             tidy(session)
         }
         if let session = reporter.session { tidy(session) }
+    }
+
+    /// Whether a reporter of the same user has already reported this window. It never repeats that.
+    private func haveSuccessor(of key: WindowKey, _ number: UInt64, by reporter: Reporter) -> Bool {
+        reporters.contains { connection, other in
+            guard other.user == reporter.user, other.windows.contains(number),
+                let window = windows[.reported(connection, number)]
+            else { return false }
+            return window.process == windows[key]?.process && window.session == windows[key]?.session
+        }
     }
 
     // MARK: One report

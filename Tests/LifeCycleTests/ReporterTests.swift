@@ -38,6 +38,26 @@ struct ReporterTests {
         #expect(desk.machine.windows.count == 1)
     }
 
+    @Test("a reporter that leaves after its successor has reported takes its windows with it")
+    func lateLeaver() throws {
+        var desk = Desk()
+        let mine = desk.process()
+        let other = desk.process()
+        let a = try desk.register(mine)
+        let b = try desk.register(other)
+        try desk.update(1, mine, focused: true)
+        try desk.update(2, other)
+        let next = Desk.reporter(":1.10")
+        try desk.perform(.replaceWindows([Desk.report(1, mine, visible: false)], next))
+        #expect(desk.states(a, b) == [.active, .inactive])
+        desk.take(.disconnected(Desk.reporter().connection))
+        // Nobody has replaced the other window yet.
+        #expect(desk.states(a, b) == [.background, .inactive])
+        try desk.perform(.replaceWindows([Desk.report(1, mine, visible: false)], next))
+        #expect(desk.states(a, b) == [.background, .background])
+        #expect(desk.machine.windows.count == 1)
+    }
+
     @Test("a reporter of another user or another session takes over nothing")
     func noTakeover() throws {
         for kind in 0..<2 {
