@@ -1,19 +1,22 @@
 import Glibc
 
-/// Reports that a file or a server's socket may have appeared in a directory, or a missing directory above it:
-/// inotify(7).
+/// Reports that a file or a server's socket may have appeared, also if a directory above it is missing, or one of the names
+/// in its path is a link, and has changed: inotify(7).
 public final class PathWatch {
     private let inotify: Descriptor
     private let path: String
     private let isFile: Bool
-    /// The watch of the directory in which the next one down may appear, while that is missing.
-    private var ancestor: Int32?
+    /// The watches of all directories that matter, by their paths.
+    private var watches: [String: Int32] = [:]
 
-    private var events: UInt32 {
-        Self.comings | (isFile ? UInt32(IN_CLOSE_WRITE) | UInt32(IN_DELETE) : 0)
-    }
-    /// In the directories above, many writes may occur that do not matter to us.
+    /// A name appears in a directory,
     private static let comings = UInt32(IN_CREATE) | UInt32(IN_MOVED_TO)
+    /// or goes away.
+    private static let goings = UInt32(IN_DELETE) | UInt32(IN_MOVED_FROM)
+    /// The directory itself goes away. Where nothing else matters, many names may come and go.
+    private static let end = UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF)
+    /// As many as the kernel follows: path_resolution(7).
+    private static let mostLinks = 40
 
     /// - Parameters:
     ///   - path: the file or socket. It need not exist, nor need its directory.
@@ -33,7 +36,7 @@ public final class PathWatch {
     /// Readable when something has appeared. Open while the watch lives.
     public var descriptor: Int32 { inotify.rawValue }
 
-    /// Handles new entries; a directory that has appeared is watched from now on.
+    /// Handles what has happened; directories that have appeared are watched from now on.
     ///
     /// - Returns: whether a check is worthwhile: false if a file was created but not yet written.
     @discardableResult
@@ -52,59 +55,78 @@ public final class PathWatch {
                 }
             }
         }
+        let former = Set(watches.keys)
         watch()
-        return !isFile || seen & ~UInt32(IN_CREATE) != 0 || target != nil
+        // A name that leads elsewhere now brings a file that was written before.
+        return !isFile || seen & ~UInt32(IN_CREATE) != 0 || Set(watches.keys) != former
     }
 
     /// Watches that exist already stay.
     private func watch() {
-        let directory = Self.parent(of: path)
-        var next: Int32?
-        // A link may be replaced without an event in the directory that it leads to.
-        if add(directory, events) == nil || Self.isLink(directory) {
-            next = watchAncestor(of: directory)
-            // It, or a nearer one, may have appeared before that watch existed.
-            let nearer =
-                add(directory, events) != nil && !Self.isLink(directory) ? nil : watchAncestor(of: directory)
-            if let next, next != nearer { inotify_rm_watch(inotify.rawValue, next) }
-            next = nearer
+        var places: [String: UInt32] = [:]
+        // What appears before its directory is watched is found by the next round.
+        for _ in 0..<3 {
+            let present = self.places()
+            if present == places { break }
+            places = present
+            var next: [String: Int32] = [:]
+            for (directory, events) in places {
+                let number = inotify_add_watch(inotify.rawValue, directory, events)
+                if number >= 0 { next[directory] = number }
+            }
+            // Removing a watch is an event, too.
+            for number in Set(watches.values).subtracting(next.values) {
+                inotify_rm_watch(inotify.rawValue, number)
+            }
+            watches = next
         }
-        // Removing a watch is an event, too.
-        if let ancestor, ancestor != next { inotify_rm_watch(inotify.rawValue, ancestor) }
-        ancestor = next
-        if isFile, let target { _ = add(Self.parent(of: target), events) }
     }
 
-    /// Watches a directory, and whether it stays where it is; nil: it cannot be watched.
-    private func add(_ directory: String, _ events: UInt32) -> Int32? {
-        let watch = inotify_add_watch(
-            inotify.rawValue, directory, events | UInt32(IN_DELETE_SELF) | UInt32(IN_MOVE_SELF))
-        return watch < 0 ? nil : watch
-    }
-
-    /// Watches new entries in the nearest directory above this one that can be watched.
-    private func watchAncestor(of directory: String) -> Int32? {
-        var place = directory
-        while place != "/" {
-            place = Self.parent(of: place)
-            if let watch = add(place, Self.comings) { return watch }
+    /// The directories that matter, each with the events to watch: those through which the kernel now finds the path, or
+    /// would if it were not for a missing one.
+    private func places() -> [String: UInt32] {
+        var places: [String: UInt32] = [:]
+        // Without links.
+        var directory = "/"
+        var names = path.split(separator: "/").map(String.init)[...]
+        var links = 0
+        while let name = names.popFirst() {
+            if name == ".." {
+                directory = Self.parent(of: directory)
+                continue
+            }
+            let place = directory == "/" ? "/" + name : directory + "/" + name
+            places[directory, default: Self.end] |= names.isEmpty ? Self.comings : 0
+            var status = stat()
+            guard lstat(place, &status) == 0 else {
+                places[directory, default: 0] |= Self.comings | (isFile ? UInt32(IN_CLOSE_WRITE) : 0)
+                // A directory that is removed stays for as long as a process is in it, and so does its watch.
+                places[Self.parent(of: directory), default: 0] |= Self.comings | Self.goings
+                return places
+            }
+            if status.st_mode & S_IFMT == S_IFLNK, links < Self.mostLinks,
+                let target = Self.target(of: place)
+            {
+                links += 1
+                places[directory, default: 0] |= Self.comings | Self.goings
+                if target.hasPrefix("/") { directory = "/" }
+                names = target.split(separator: "/").filter { $0 != "." }.map(String.init)[...] + names
+                continue
+            }
+            if !names.isEmpty {
+                directory = place
+            } else if isFile {
+                places[directory, default: 0] |= Self.goings | UInt32(IN_CLOSE_WRITE)
+            }
         }
-        return nil
+        return places
     }
 
-    private static func isLink(_ directory: String) -> Bool {
-        var status = stat()
-        return lstat(directory, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK
-    }
-
-    /// The file's target, if it is a link.
-    private var target: String? {
-        var status = stat()
-        guard lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFLNK,
-            let pointer = realpath(path, nil)
-        else { return nil }
-        defer { free(pointer) }
-        return String(cString: pointer)
+    private static func target(of link: String) -> String? {
+        var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlink(link, &buffer, buffer.count)
+        return count > 0
+            ? String(decoding: buffer[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self) : nil
     }
 
     private static func parent(of path: String) -> String {
