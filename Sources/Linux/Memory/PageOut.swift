@@ -59,7 +59,8 @@ public enum PageOut {
             return batch.ranges.count < Self.limit
         }
         let total = batch.ranges.reduce(0) { $0 &+ $1.iov_len }
-        let most = max(Self.shortestCall, total / 1_000)
+        // The kernel requires each range to begin at a page: 64 KiB is a multiple of every page size.
+        let most = max(Self.shortestCall, total / 1_000 & ~0xffff)
         while batch.next < batch.ranges.count, isWanted() {
             try proc.checkOwned(process, by: uid)
             try batch.advise(pidfd.rawValue, process, most: most)
