@@ -118,6 +118,17 @@ struct PressureSourceTests {
         #expect(desk.reclaimed.first.map(mine.contains) == true)
     }
 
+    @Test("a slice whose trigger fires first does not decide alone who is ended")
+    func firstTrigger() throws {
+        var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice])
+        let mine = try desk.held(60 << 20)
+        _ = try desk.held(10 << 20, user: 1001)
+        desk.setAll(PressureDesk.short)
+        desk.trigger(of: Self.slice)
+        desk.pass(Self.second)
+        #expect(desk.reclaimed.first == mine)
+    }
+
     @Test("the slices of users do not multiply the limit of ends, and a spared application does not count")
     func sameMemory() throws {
         var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {

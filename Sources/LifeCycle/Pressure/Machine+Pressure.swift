@@ -73,7 +73,21 @@ extension Machine {
         if !gauge.isEpisodeOpen { step.effects.append(.alarmMemory(source, after: nil)) }
         willOpen()
         pressure.gauges[source]?.triggered(level, at: step.now)
+        lookAtMachine(with: source)
         expirePressure()
+    }
+
+    /// The machine may be short of memory, too, although its own trigger has not fired yet.
+    private mutating func lookAtMachine(with source: PressureSource) {
+        guard isOfMachine(source) else { return }
+        for (other, gauge) in pressure.gauges where other.isMachine && !gauge.isEpisodeOpen {
+            step.effects.append(.sampleMemory(other))
+        }
+    }
+
+    /// Whether a source has no limit of its own, as far as is known, and so shares the machine's memory.
+    func isOfMachine(_ source: PressureSource) -> Bool {
+        pressure.gauges[source]?.sample?.isLimited != true
     }
 
     private mutating func willOpen() {
@@ -215,7 +229,7 @@ extension Machine {
         }
         // Sources without a limit of their own share the machine's memory. They are sampled together, the machine
         // first: otherwise the source that is due first would decide whose application is ended.
-        let shared = Set(pressure.gauges.filter { $0.value.sample?.isLimited != true }.keys)
+        let shared = Set(pressure.gauges.keys.filter(isOfMachine))
         func isDue(_ source: PressureSource) -> Bool {
             pressure.gauges[source]?.nextSample.map { $0 <= step.now } ?? false
         }

@@ -44,7 +44,10 @@ extension Machine {
         else { return }
         // The expected memory has not been freed.
         if settings.mode == .enforce { pressure.promised = [:] }
+        // Where the machine is short, too, a user's slice does not decide whose application is ended.
+        let isMachineNext = pressure.gauges.contains { $0.key.isMachine && $0.value.isOpening }
         for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
+            if isMachineNext, isOfMachine(source) { continue }
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
                 at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
                 hasCheaper: pressure.awaitsPageOuts(step.now), settings.pressure)

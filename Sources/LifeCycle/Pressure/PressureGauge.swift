@@ -87,6 +87,9 @@ public struct PressureGauge: Equatable, Sendable {
 
     public var isEpisodeOpen: Bool { episode != nil }
 
+    /// An episode has just been opened, and its first sample is on its way.
+    var isOpening: Bool { episode != nil && level == .normal && nextSample == nil }
+
     /// The last sample of the open episode.
     public var sample: MemorySample? { episode?.sample }
 

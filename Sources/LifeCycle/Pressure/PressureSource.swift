@@ -16,6 +16,9 @@ public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
 
     public var description: String { path }
 
+    /// Whether it refers to the machine, not to a cgroup.
+    var isMachine: Bool { user == nil && !isPart }
+
     /// Whether an application is warned by it.
     func concerns(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
 }
