@@ -53,6 +53,8 @@ public struct Application: Equatable, Sendable {
     var service: Service = .none
     /// It is about to run because it is needed. Its grace period is at least this long.
     var leastGrace: Microseconds = 0
+    /// Its grace period lasts until then at least, because it was needed, or was asked to end.
+    var graceFloor: Microseconds = 0
     /// The delegate that was told of the background is gone: the present one need not acknowledge it.
     var owesNoAnswer = false
     /// The last steps, oldest first; at most `traceLimit`.

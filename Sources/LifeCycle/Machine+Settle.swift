@@ -299,7 +299,7 @@ extension Application {
         leastGrace = 0
         owesNoAnswer = false
         grace = .running(
-            serial: serial, Countdown(ownGrace(settings.backgroundGrace).map { max($0, least) }, from: now))
+            serial: serial, countdown(settings.backgroundGrace, atLeast: least, from: now))
     }
 
     /// Starts its grace period anew, if it has one: something that kept policy from suspending it has ended. No
@@ -313,15 +313,20 @@ extension Application {
         startGrace(settings, serial: nil, at: now)
     }
 
-    /// A grace period that is running is as long as the rule says from now on. A delegate keeps the time that it was
-    /// promised.
+    /// A grace period is as long as the rule says from now on, also one that is over, unless policy has suspended the
+    /// application. A delegate keeps the time that it was promised, and one that was asked to end the time for that.
     mutating func changeGrace(_ common: Microseconds?, at now: Microseconds) {
-        guard case .running(let serial, let former) = grace else { return }
-        let promised = serial == nil ? 0 : former.remaining(at: now) ?? 0
-        let span = ownGrace(common).map { max($0, promised) }
-        var next = Countdown(span, from: now)
-        if case .paused = former, let span { next = .paused(remaining: span) }
-        grace = .running(serial: serial, next)
+        var serial: UInt64?
+        var least: Microseconds = 0
+        switch grace {
+        case .none: return
+        case .over:
+            if isHeldByDecision { return }
+        case .running(let awaited, let former):
+            serial = awaited
+            if awaited != nil { least = former.remaining(at: now) ?? 0 }
+        }
+        grace = .running(serial: serial, countdown(common, atLeast: least, from: now))
     }
 
     /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes and if policy suspends anything at

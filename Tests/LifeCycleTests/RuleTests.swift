@@ -99,6 +99,47 @@ struct RuleTests {
         #expect(stage.application.stop.breathDeadline == now + 5 * Self.second)
     }
 
+    @Test(
+        "an application that was asked to end keeps the time for that, whatever a rule or another demand says"
+    )
+    func endingGrace() throws {
+        var stage = try Stage.launched(delegate: false, suspension: .automatic)
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 1_000_000 }))
+        try stage.focus()
+        try stage.minimize()
+        stage.pass(Self.second)
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.take(.needed(stage.number, "close", isToEnd: true))
+        stage.settle()
+        let end = stage.now + (Settings().terminateGrace ?? 0)
+        #expect(stage.application.graceDeadline == end)
+        stage.pass(Self.second / 2)
+        stage.take(.needed(stage.number, "call"))
+        #expect(stage.application.graceDeadline == end)
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 0 }))
+        #expect(stage.application.graceDeadline == end)
+        try stage.perform(.configure(stage.number, nil))
+        #expect(stage.application.graceDeadline == stage.now + (Settings().backgroundGrace ?? 0))
+    }
+
+    @Test("a grace period that is over begins anew with a changed rule, unless the application is suspended")
+    func overGrace() throws {
+        var stage = try Stage.launched(delegate: false, suspension: .automatic)
+        try stage.focus()
+        try stage.minimize()
+        try stage.perform(.beginBackgroundTask(stage.number, name: "work", by: Stage.delegate))
+        stage.pass(10 * Self.second)
+        #expect(stage.application.grace == .over && stage.holds.isEmpty)
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = .max }))
+        let task = try #require(stage.application.tasks.first?.id)
+        try stage.perform(.endBackgroundTask(stage.number, task: task))
+        #expect(stage.holds.isEmpty && stage.application.graceDeadline == nil)
+        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 0 }))
+        stage.pass(1)
+        #expect(stage.holds == [.policy])
+    }
+
     @Test("a delegate keeps the time that it was promised when a rule shortens the grace period")
     func promisedGrace() throws {
         var stage = try Stage.launched(suspension: .automatic)
