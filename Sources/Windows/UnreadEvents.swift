@@ -152,19 +152,23 @@ public enum UnreadEvents: Sendable {
     /// "Other Root Window Messages"). The types of messages are atoms, whose numbers differ between servers.
     ///
     /// The first value of a message to a window is an atom that is not predefined, or the window from which something is
-    /// dragged. The second value of a request to close a window is a time, never the source of a request (1: an
-    /// application, 2: a pager), and its last value is 0.
+    /// dragged. The second value of a request to close a window is a time, never the source of a request (0: not told, 1:
+    /// an application, 2: a pager), and the others are 0.
     private static func isForManager(_ values: [UInt32]) -> Bool {
-        let sources: ClosedRange<UInt32> = 1...2
         // An action, a source, a state or a desktop.
         guard (firstOfAtoms..<allDesktops).contains(values[0]) else { return true }
-        // _NET_CLOSE_WINDOW: a time, and a source.
-        if sources.contains(values[1]), values[2...] == [0, 0, 0] { return true }
+        let rest = values[2...]
+        // _NET_CLOSE_WINDOW: a time, and a source. Few servers have more atoms than that.
+        if rest == [0, 0, 0], (1...2).contains(values[1]) || values[1] == 0 && values[0] > 0xffff {
+            return true
+        }
         // _NET_WM_MOVERESIZE: a place, a direction, a button, and a source.
-        if values[2] <= 11, values[3] < 256, sources.contains(values[4]) { return true }
-        // _NET_MOVERESIZE_WINDOW: the gravity, bits that say which of the other values count, and a source; a coordinate.
-        return sources.contains(values[0] >> 12) && values[0] & 0xff <= 10
-            && Int32(bitPattern: values[1]).magnitude <= 32_767
+        if values[2] <= 11, values[3] < 256, values[2] + values[3] > 0, values[4] <= 2 { return true }
+        // _NET_MOVERESIZE_WINDOW: the gravity, bits that say which of the other values count, and a source; a place and
+        // a size.
+        return values[0] <= 0x2fff && values[0] & 0xff <= 10
+            && values[1...].allSatisfy { Int32(bitPattern: $0).magnitude <= 32_767 }
+            && values[1...].contains { $0 > 0 }
     }
 
     // MARK: D-Bus

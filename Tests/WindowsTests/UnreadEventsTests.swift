@@ -87,12 +87,17 @@ struct UnreadEventsTests {
         }
         // The same with other values first: _NET_CLOSE_WINDOW, _NET_WM_MOVERESIZE and _NET_MOVERESIZE_WINDOW.
         func isAsked(_ values: UInt32...) -> Bool {
-            haveRequest(.x11, [33 | 0x80, 32, 0, 0] + words(0x20_0003, 300) + values.flatMap { words($0) })
+            let message = event(33 | 0x80, window: 0x20_0003).prefix(12)
+            return haveRequest(.x11, message + values.flatMap { words($0) })
         }
         #expect(!isAsked(7_654_321, 1, 0, 0, 0) && !isAsked(7_654_321, 2, 0, 0, 0))
         #expect(!isAsked(640, 480, 8, 1, 1) && !isAsked(640, 480, 11, 0, 2))
         #expect(!isAsked(0x2f0a, 640, 480, 200, 100) && !isAsked(0x1300, UInt32(bitPattern: -5), 0, 0, 0))
-        // WM_DELETE_WINDOW with a time, _NET_WM_PING, and XdndDrop.
+        // The same without a source, as wmctrl and Chromium send them.
+        #expect(!isAsked(7_654_321, 0, 0, 0, 0) && !isAsked(640, 480, 8, 1, 0))
+        #expect(!isAsked(0xf00, 11, 10, 300, 300) && !isAsked(0x300, 0, 20, 0, 0))
+        // WM_DELETE_WINDOW with and without a time, _NET_WM_PING, and XdndDrop.
+        #expect(isAsked(301, 0, 0, 0, 0) && isAsked(0x100, 0, 0, 0, 0) && isAsked(0x105, 98_765, 0, 0, 0))
         #expect(isAsked(301, 7_654_321, 0, 0, 0) && isAsked(0x1301, 7_654_321, 0, 0, 0))
         #expect(isAsked(302, 7_654_321, 0x20_0003, 0, 0) && isAsked(0x40_0001, 0, 7_654_321, 0, 0))
         var startup = message
