@@ -41,9 +41,8 @@ final class DaemonLine {
     private static let mostAttempts = 3
     /// How long to wait before a call is tried again that was refused for a temporary reason, in microseconds.
     private static let retryDelay: UInt64 = 2_000_000
-    /// The reason may last after this many pauses. Each further one is twice as long as the one before, up to 64 s.
+    /// The reason may last after this many pauses. Each further one may be twice as long as the one before.
     private static let shortPauses: UInt64 = 3
-    private static let mostDoublings: UInt64 = 5
 
     /// - Parameter deaf: called if the bus refuses a match rule for the daemon.
     init(
@@ -132,16 +131,17 @@ final class DaemonLine {
 
     /// Handles a refusal.
     ///
+    /// - Parameter doublings: how often the pause may double until `haveRoom` is called.
     /// - Returns: whether the refusal may be temporary, for example because too many calls are in progress. If so, the
-    ///   speaker sends its calls again after a pause, which is short until `haveRoom` is not called for a while.
-    func tryAgain(_ sentence: String, _ error: MethodError) -> Bool {
+    ///   speaker sends its calls again after a pause.
+    func tryAgain(_ sentence: String, _ error: MethodError, doublings most: UInt64 = 0) -> Bool {
         journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
         guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
         // Another of the calls that were sent together was refused.
         if isResting { return true }
         isResting = true
         pauses += 1
-        let doublings = min(pauses - min(pauses, Self.shortPauses), Self.mostDoublings)
+        let doublings = min(pauses - min(pauses, Self.shortPauses), most)
         retry?.arm(at: loop.now + Self.retryDelay << doublings)
         return true
     }

@@ -377,10 +377,15 @@ final class StopSensor {
 
     /// Checks for a signal that asks the application to exit and for which no hint came.
     private func lookForDemand(of number: ApplicationNumber) {
-        guard let application = core.application(number), application.isHeldByDecision, application.isStopped,
-            let process = watched[number]
-        else { return }
+        guard let application = core.application(number), let process = watched[number] else { return }
+        let isWaiting = application.isHeldByDecision && application.isStopped
+        guard isWaiting || demands[number] != nil else { return }
         let signal = (try? proc.pendingSignal(of: StopTrace.endings, process.pid)) ?? nil
+        guard isWaiting else {
+            // It has taken the signal, and may be sent the same one again.
+            if signal == nil { demands[number] = nil }
+            return
+        }
         guard signal != demands[number] else { return }
         demands[number] = nil
         if let signal { reportDemand(for: number, signal, by: nil) }

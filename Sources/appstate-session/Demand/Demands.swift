@@ -84,7 +84,6 @@ final class Demands: DaemonSpeaker {
                 },
                 refused: { [unowned self] in refused(pid, demand, $0) },
                 answered: { [unowned self] _ in
-                    line.haveRoom()
                     settle(pid, demand)
                     told[pid] = (loop.now, demand.reason.asksToEnd)
                 })
