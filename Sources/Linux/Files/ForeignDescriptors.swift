@@ -20,16 +20,18 @@ public enum ForeignDescriptors {
         table.note(descriptor)
     }
 
-    /// From now on, no descriptor is received: for a program that needs none. A program that receives some can be kept
-    /// from ending by a close that does not return.
-    public static func refuse() { table.isRefusing = true }
+    /// From now on, descriptors are received only from sockets that a process of this user has made: for a program that
+    /// needs no others. A program that receives some can be kept from ending by a close that does not return.
+    public static func refuseFromOthers() { table.isRefusing = true }
 
     /// recvmsg(2), which also notes the received descriptors.
     public static func receive(
         _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
     ) -> Int {
         guard message.pointee.msg_controllen > 0 else { return clinux_recvmsg(socket, message, flags) }
-        if table.isRefusing || table.isFull { return receiveWithoutDescriptors(socket, message, flags) }
+        if table.isFull || table.isRefusing && isOfOthers(socket) {
+            return receiveWithoutDescriptors(socket, message, flags)
+        }
         let count = clinux_recvmsg(socket, message, flags)
         guard count >= 0, message.pointee.msg_controllen > 0 else { return count }
         for descriptor in sent(in: message.pointee) where !PidFD.isPidFD(descriptor) { note(descriptor) }
@@ -50,13 +52,14 @@ public enum ForeignDescriptors {
         let control = message.pointee.msg_control
         message.pointee.msg_control = nil
         message.pointee.msg_controllen = 0
-        let end = Interruption()
+        let interruption = Interruption()
         let count = clinux_recvmsg(socket, message, flags)
         let error = errno
-        end.cancel()
-        let span = now - begin
+        interruption.cancel()
+        let end = now
         let haveDropped = message.pointee.msg_flags & Int32(MSG_CTRUNC) != 0
-        table.pause = haveDropped && span > waited ? (socket, begin + 2 * span) : nil
+        table.pause =
+            haveDropped && end - begin > waited ? (socket, end + min(end - begin, longestPause)) : nil
         message.pointee.msg_control = control
         // libsystemd would give the connection up.
         message.pointee.msg_flags &= ~Int32(MSG_CTRUNC)
@@ -66,6 +69,17 @@ public enum ForeignDescriptors {
 
     /// A receive that drops descriptors and takes longer than this has probably waited; nanoseconds.
     private static let waited: UInt64 = 50_000
+    /// How long a socket is not read then, in nanoseconds. The thread may have stood still for another reason.
+    private static let longestPause: UInt64 = 5_000_000
+
+    /// Whether another user has made the other end (unix(7), `SO_PEERCRED`).
+    private static func isOfOthers(_ socket: Int32) -> Bool {
+        // struct ucred: the process, the user and the group.
+        var credentials: [UInt32] = [0, 0, 0]
+        var size = socklen_t(12)
+        guard getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 else { return true }
+        return credentials[1] != geteuid()
+    }
 
     private static var now: UInt64 {
         var time = timespec()
