@@ -68,15 +68,16 @@ extension Application {
         // An acknowledgement that is still awaited ends the new grace period, too.
         var serial: UInt64?
         if case .running(let awaited, _) = grace { serial = awaited }
-        grace = .running(serial: serial, countdown(span, atLeast: least, from: step.now))
+        graceFloor = max(graceFloor, step.now.advanced(saturatingBy: least))
+        grace = .running(serial: serial, countdown(span, from: step.now))
     }
 
     /// The countdown of a grace period that begins now.
-    mutating func countdown(
-        _ common: Microseconds?, atLeast least: Microseconds, from now: Microseconds
+    func countdown(
+        _ common: Microseconds?, atLeast least: Microseconds = 0, from now: Microseconds
     ) -> Countdown {
-        graceFloor = max(graceFloor, now.advanced(saturatingBy: least))
-        return Countdown(ownGrace(common).map { max($0, graceFloor - now) }, from: now)
+        let left = graceFloor - min(now, graceFloor)
+        return Countdown(ownGrace(common).map { max($0, least, left) }, from: now)
     }
 
     /// The shortest grace period after something prevented a suspension, and while the application is needed.

@@ -64,6 +64,7 @@ extension Machine {
         updateAnnouncing(number, .demand) {
             $0.need(why, at: $1.now)
             $0.leastGrace = least
+            $0.graceFloor = max($0.graceFloor, $1.now.advanced(saturatingBy: least))
             $0.holds = []
             $0.waitAgain(for: grace, atLeast: least, &$1)
         }

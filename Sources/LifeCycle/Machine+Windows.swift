@@ -181,7 +181,12 @@ extension Machine {
                 // Another user's window: it could only take the focus from our windows, and no reporter could
                 // remove it now.
                 _ = remove(key)
-            } else if haveSuccessor(of: key, number, by: reporter) {
+            } else if let successor = successor(of: key, number, by: reporter) {
+                if let session = windows[key]?.session, sessions[session]?.focus == key,
+                    let window = windows[successor], window.visible, !window.minimized
+                {
+                    moveFocus(to: successor, in: session)
+                }
                 touched.formUnion(remove(key))
             } else {
                 windows[key]?.orphaned = true
@@ -201,13 +206,11 @@ extension Machine {
         if let session = reporter.session { tidy(session) }
     }
 
-    /// Whether a reporter of the same user has already reported this window. It never repeats that.
-    private func haveSuccessor(of key: WindowKey, _ number: UInt64, by reporter: Reporter) -> Bool {
-        reporters.contains { connection, other in
-            guard other.user == reporter.user, other.windows.contains(number),
-                let window = windows[.reported(connection, number)]
-            else { return false }
-            return window.process == windows[key]?.process && window.session == windows[key]?.session
+    /// The same window, if a reporter of the same user has already reported it. It never repeats that.
+    private func successor(of key: WindowKey, _ number: UInt64, by reporter: Reporter) -> WindowKey? {
+        let others = reporters.filter { $0.value.user == reporter.user && $0.value.windows.contains(number) }
+        return others.keys.map { WindowKey.reported($0, number) }.sorted(by: WindowKey.inOrder).first {
+            windows[$0]?.process == windows[key]?.process && windows[$0]?.session == windows[key]?.session
         }
     }
 

@@ -53,7 +53,12 @@ struct ReporterTests {
         desk.take(.disconnected(Desk.reporter().connection))
         // Nobody has replaced the other window yet.
         #expect(desk.states(a, b) == [.background, .inactive])
-        try desk.perform(.replaceWindows([Desk.report(1, mine, visible: false)], next))
+        // With several reporters at once, the focus goes to the one that stays.
+        let third = Desk.reporter(":1.11")
+        for reporter in [next, third] { try desk.update(1, mine, focused: true, visible: true, by: reporter) }
+        desk.take(.disconnected(third.connection))
+        #expect(desk.states(a, b) == [.active, .inactive])
+        try desk.perform(.replaceWindows([Desk.report(1, mine, focused: false, visible: false)], next))
         #expect(desk.states(a, b) == [.background, .background])
         #expect(desk.machine.windows.count == 1)
     }
