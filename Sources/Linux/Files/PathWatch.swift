@@ -99,7 +99,8 @@ public final class PathWatch {
             places[directory, default: Self.end] |= names.isEmpty ? Self.comings : 0
             var status = stat()
             guard lstat(place, &status) == 0 else {
-                places[directory, default: 0] |= Self.comings | (isFile ? UInt32(IN_CLOSE_WRITE) : 0)
+                places[directory, default: 0] |=
+                    Self.comings | (isFile && names.isEmpty ? UInt32(IN_CLOSE_WRITE) : 0)
                 // A directory that is removed stays for as long as a process is in it, and so does its watch.
                 places[Self.parent(of: directory), default: 0] |= Self.comings | Self.goings
                 return places

@@ -250,7 +250,12 @@ final class ConnectionWatch {
         failed.insert(pid)
     }
 
-    /// Another attempt would fail, too, for example because the kernel has no unix_diag.
+    /// The kernel has no unix_diag, or a security module forbids it.
+    private static let lasting: Set<Int32> = [
+        EPROTONOSUPPORT, EAFNOSUPPORT, EOPNOTSUPP, ENOENT, EINVAL, EPERM, EACCES,
+    ]
+
+    /// Another attempt would fail, too.
     private func complain(_ failure: KernelFailure) {
         let why = "connections to suspended applications are not seen: \(failure)"
         if complaint != why { journal.log(.notice, why) }
@@ -289,7 +294,11 @@ final class ConnectionWatch {
             case .failed(let failure):
                 guard isAwaited else { break }
                 watched.removeValue(forKey: pid)
-                if failure.isExhaustion { fail(pid, "\(failure)") } else { complain(failure) }
+                if Self.lasting.contains(failure.errno) {
+                    complain(failure)
+                } else {
+                    fail(pid, "\(failure)")
+                }
             }
         }
     }
