@@ -279,8 +279,11 @@ final class Station {
     func wait(for path: String, toBe state: String) throws {
         // It may have got there before the subscription.
         try wait("\(path) to be \(state)") { try self.state(of: path) == state }
-        while try loop.runOnce(timeout: 0) {}
+        try readEdges()
     }
+
+    /// Reads the signals that have arrived.
+    func readEdges() throws { while try loop.runOnce(timeout: 0) {} }
 
     /// Waits until each of these applications has gone through these edges, and forgets them.
     func wait(forWalks walks: [String: [String]], _ what: String) throws {
