@@ -34,17 +34,6 @@ enum LocalSocket {
         return connection
     }
 
-    /// The process that listens at the other end (unix(7), "SO_PEERCRED"); nil if it is not on this machine, or in a
-    /// PID namespace that we cannot see.
-    static func process(of descriptor: Int32) -> Int32? {
-        // struct ucred: the process, the user, the group.
-        var credentials: [Int32] = [0, 0, 0]
-        var size = socklen_t(credentials.count * MemoryLayout<Int32>.size)
-        guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0, credentials[0] > 0
-        else { return nil }
-        return credentials[0]
-    }
-
     /// The path to which the server has bound its end; nil if it has none.
     static func service(of descriptor: Int32) -> String? {
         var address = sockaddr_un()

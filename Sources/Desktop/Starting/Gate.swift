@@ -80,16 +80,16 @@ public final class WaitingProcess {
     private static let patience: UInt64 = 10_000_000
 
     init(_ connection: consuming Descriptor, loop: EventLoop) throws(KernelFailure) {
-        guard let peer = GateSocket.peer(of: connection.rawValue), peer.uid == geteuid() else {
+        guard let peer = SocketPeer(of: connection.rawValue), let pid = peer.pid, peer.uid == geteuid() else {
             throw KernelFailure(operation: "let in", subject: "a process of another user", errno: EPERM)
         }
-        process = try PidFD(pid: peer.pid)
+        process = try PidFD(pid: pid)
         // The process still waits, so the PID belonged to it when the pidfd was opened.
         var look = pollfd(fd: connection.rawValue, events: Int16(POLLIN), revents: 0)
         guard poll(&look, 1, 0) == 0 else {
-            throw KernelFailure(operation: "let in", subject: "pid \(peer.pid)", errno: ESRCH)
+            throw KernelFailure(operation: "let in", subject: "pid \(pid)", errno: ESRCH)
         }
-        pid = peer.pid
+        self.pid = pid
         self.connection = connection
         self.loop = loop
     }

@@ -42,7 +42,7 @@ public enum GateProgram {
         } catch {
             end(1, "appstate-session: \(error)")
         }
-        guard GateSocket.peer(of: gate)?.uid == getuid() else {
+        guard let peer = SocketPeer(of: gate), peer.pid != nil, peer.uid == getuid() else {
             end(1, "appstate-session: the gate \(order.gate) belongs to another user")
         }
         guard mayProceed(gate) else { exit(0) }

@@ -36,16 +36,6 @@ enum GateSocket {
         return descriptor
     }
 
-    /// The process and the user at the other end, at the time when they connected or began to listen (SO_PEERCRED).
-    static func peer(of descriptor: Int32) -> (pid: Int32, uid: UInt32)? {
-        // struct ucred: the PID, the UID and the GID.
-        var credentials: [Int32] = [0, -1, -1]
-        var size = socklen_t(credentials.count * MemoryLayout<Int32>.size)
-        guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0, credentials[0] > 0
-        else { return nil }
-        return (credentials[0], UInt32(bitPattern: credentials[1]))
-    }
-
     /// The byte that lets a process go on. Any other byte, or the end of the connection, means that it may not go on.
     static let proceed = UInt8(ascii: "p")
 }

@@ -43,7 +43,7 @@ public enum ForeignDescriptors {
     private static func receiveWithoutDescriptors(
         _ socket: Int32, _ message: UnsafeMutablePointer<msghdr>, _ flags: Int32
     ) -> Int {
-        let begin = now
+        let begin = Clock.monotonicMicroseconds
         // A sender that makes us wait has its next message wait. The socket stays readable.
         if let pause = table.pause, pause.socket == socket, begin < pause.until {
             errno = EAGAIN
@@ -56,7 +56,7 @@ public enum ForeignDescriptors {
         let count = clinux_recvmsg(socket, message, flags)
         let error = errno
         interruption.cancel()
-        let end = now
+        let end = Clock.monotonicMicroseconds
         let haveDropped = message.pointee.msg_flags & Int32(MSG_CTRUNC) != 0
         table.pause =
             haveDropped && end - begin > waited ? (socket, end + min(end - begin, longestPause)) : nil
@@ -67,25 +67,13 @@ public enum ForeignDescriptors {
         return count
     }
 
-    /// A receive that drops descriptors and takes longer than this has probably waited; nanoseconds.
-    private static let waited: UInt64 = 50_000
-    /// How long a socket is not read then, in nanoseconds. The thread may have stood still for another reason.
-    private static let longestPause: UInt64 = 5_000_000
+    /// A receive that drops descriptors and takes longer than this has probably waited; microseconds.
+    private static let waited: UInt64 = 50
+    /// How long a socket is not read then, in microseconds. The thread may have stood still for another reason.
+    private static let longestPause: UInt64 = 5_000
 
-    /// Whether another user has made the other end (unix(7), `SO_PEERCRED`).
-    private static func isOfOthers(_ socket: Int32) -> Bool {
-        // struct ucred: the process, the user and the group.
-        var credentials: [UInt32] = [0, 0, 0]
-        var size = socklen_t(12)
-        guard getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 else { return true }
-        return credentials[1] != geteuid()
-    }
-
-    private static var now: UInt64 {
-        var time = timespec()
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)
-    }
+    /// Whether another user has made the other end.
+    private static func isOfOthers(_ socket: Int32) -> Bool { SocketPeer(of: socket)?.uid != geteuid() }
 
     /// Signals to the calling thread, again and again: the first may come before the thread waits. Nothing else uses
     /// this signal. Descriptors must be received by one thread only.
@@ -158,7 +146,7 @@ public enum ForeignDescriptors {
         private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
         /// Set before the first message arrives.
         var isRefusing = false
-        /// Until when, in nanoseconds, a socket is not read. Only the receiving thread uses it.
+        /// Until when, in microseconds, a socket is not read. Only the receiving thread uses it.
         var pause: (socket: Int32, until: UInt64)?
         // Guarded by the mutex.
         private var queue: [Int32] = []

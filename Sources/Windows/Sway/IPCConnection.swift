@@ -36,7 +36,7 @@ final class IPCConnection {
     var descriptor: Int32 { socket.rawValue }
 
     /// The process that listens.
-    var process: Int32? { LocalSocket.process(of: descriptor) }
+    var process: Int32? { SocketPeer(of: descriptor)?.pid }
 
     /// Sends a message. Messages are small, and few are unanswered at a time, so there is always room for them.
     func send(_ kind: Kind, _ payload: String = "") throws(ObserverFailure) {

@@ -83,7 +83,7 @@ final class WaylandConnection {
     }
 
     /// The compositor's process.
-    var process: Int32? { LocalSocket.process(of: descriptor) }
+    var process: Int32? { SocketPeer(of: descriptor)?.pid }
 
     // MARK: Objects
 

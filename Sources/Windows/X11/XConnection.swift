@@ -1,5 +1,6 @@
 import CXCB
 import Glibc
+import Linux
 
 /// A connection to an X server, and the few requests that we make. Requests are sent without waiting, so that many of
 /// them cost one round trip; each answer is then fetched by its cookie.
@@ -274,7 +275,7 @@ final class XConnection {
     // MARK: Processes
 
     /// The process of the X server, if it is on this machine.
-    var server: Int32? { LocalSocket.process(of: descriptor) }
+    var server: Int32? { SocketPeer(of: descriptor)?.pid }
 
     /// A query for the clients of windows.
     struct ProcessQuestion {
