@@ -64,12 +64,17 @@ extension Application {
         for span: Microseconds?, atLeast least: Microseconds = leastRetry, _ step: inout Step
     ) {
         guard isResting, suspension == .automatic, !isTerminating else { return }
-        leastGrace = 0
+        raiseFloor(least, at: step.now)
         // An acknowledgement that is still awaited ends the new grace period, too.
         var serial: UInt64?
         if case .running(let awaited, _) = grace { serial = awaited }
-        graceFloor = max(graceFloor, step.now.advanced(saturatingBy: least))
         grace = .running(serial: serial, countdown(span, from: step.now))
+    }
+
+    /// Whatever its rule says, its grace period lasts for so long from now on.
+    mutating func raiseFloor(_ least: Microseconds, at now: Microseconds) {
+        graceFloor = max(graceFloor, now.advanced(saturatingBy: least))
+        leastGrace = 0
     }
 
     /// The countdown of a grace period that begins now.

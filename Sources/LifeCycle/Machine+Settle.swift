@@ -64,7 +64,6 @@ extension Machine {
         updateAnnouncing(number, .demand) {
             $0.need(why, at: $1.now)
             $0.leastGrace = least
-            $0.graceFloor = max($0.graceFloor, $1.now.advanced(saturatingBy: least))
             $0.holds = []
             $0.waitAgain(for: grace, atLeast: least, &$1)
         }
@@ -291,13 +290,14 @@ extension Application {
         announce(.protectedDataWillBecomeUnavailable, with: .until(deadline ?? 0, of: serial), &step)
     }
 
-    mutating func startGrace(_ settings: Settings, serial: UInt64?, at now: Microseconds) {
+    mutating func startGrace(
+        _ settings: Settings, serial: UInt64?, atLeast least: Microseconds = 0, at now: Microseconds
+    ) {
         guard suspension == .automatic, !isTerminating else {
             grace = .none
             return
         }
-        let least = leastGrace
-        leastGrace = 0
+        raiseFloor(leastGrace, at: now)
         owesNoAnswer = false
         grace = .running(
             serial: serial, countdown(settings.backgroundGrace, atLeast: least, from: now))
@@ -306,12 +306,13 @@ extension Application {
     /// Starts its grace period anew, if it has one: something that kept policy from suspending it has ended. No
     /// acknowledgement ends this grace period, and it does not end before the former one.
     mutating func restartGrace(_ settings: Settings, at now: Microseconds) {
+        var least: Microseconds = 0
         switch grace {
         case .none: return
-        case .running(_, let countdown): leastGrace = max(leastGrace, countdown.remaining(at: now) ?? 0)
+        case .running(_, let countdown): least = countdown.remaining(at: now) ?? 0
         case .over: break
         }
-        startGrace(settings, serial: nil, at: now)
+        startGrace(settings, serial: nil, atLeast: least, at: now)
     }
 
     /// A grace period is as long as the rule says from now on, also one that is over, unless policy has suspended the
