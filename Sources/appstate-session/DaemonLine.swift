@@ -33,16 +33,12 @@ final class DaemonLine {
     private let loop: EventLoop
     private var retry: Timer?
 
-    /// The number of consecutive refusals because of a limit.
+    /// The number of attempts since a call was last accepted that may be refused because of a limit.
     private var attempts = 0
-    /// The number of consecutive pauses.
-    private var pauses: UInt64 = 0
 
     private static let mostAttempts = 3
     /// How long to wait before a call is tried again that was refused for a temporary reason, in microseconds.
     private static let retryDelay: UInt64 = 2_000_000
-    /// The reason may last after this many pauses. Each further one may be twice as long as the one before.
-    private static let shortPauses: UInt64 = 3
 
     /// - Parameter deaf: called if the bus refuses a match rule for the daemon.
     init(
@@ -122,26 +118,26 @@ final class DaemonLine {
         // Another of these calls was refused.
         if isResting { return true }
         guard attempts < Self.mostAttempts else { return false }
-        attempts += 1
         return tryAgain(sentence, error)
     }
 
     /// A call that may be refused because of a limit was accepted.
-    func haveRoom() { (attempts, pauses) = (0, 0) }
+    func haveRoom() { attempts = 0 }
 
     /// Handles a refusal.
     ///
-    /// - Parameter doublings: how often the pause may double until `haveRoom` is called.
+    /// - Parameter doublings: how often the pause may double until `haveRoom` is called: after three attempts the reason
+    ///   is hardly temporary.
     /// - Returns: whether the refusal may be temporary, for example because too many calls are in progress. If so, the
     ///   speaker sends its calls again after a pause.
-    func tryAgain(_ sentence: String, _ error: MethodError, doublings most: UInt64 = 0) -> Bool {
+    func tryAgain(_ sentence: String, _ error: MethodError, doublings most: Int = 0) -> Bool {
         journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
         guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
         // Another of the calls that were sent together was refused.
         if isResting { return true }
         isResting = true
-        pauses += 1
-        let doublings = min(pauses - min(pauses, Self.shortPauses), most)
+        attempts += 1
+        let doublings = min(max(attempts - Self.mostAttempts, 0), most)
         retry?.arm(at: loop.now + Self.retryDelay << doublings)
         return true
     }
@@ -149,7 +145,6 @@ final class DaemonLine {
     private func begin(isAbsent: Bool) {
         self.isAbsent = isAbsent
         isResting = false
-        pauses = 0
         (awaited, calls) = (0, [])
         speaker?.forget()
     }

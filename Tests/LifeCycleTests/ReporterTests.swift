@@ -6,15 +6,22 @@ import Testing
 /// Reporters that come, go and report for other sessions; windows of processes below applications (§ 2).
 @Suite("Reporters")
 struct ReporterTests {
-    @Test("the windows of a reporter stay after it leaves, until the next one sends a whole set")
-    func orphans() throws {
+    /// Two applications with a window each; the first has the focus.
+    private static func pair() throws -> (
+        desk: Desk, mine: ReportedProcess, first: ApplicationNumber, second: ApplicationNumber
+    ) {
         var desk = Desk()
-        let mine = desk.process()
-        let other = desk.process()
-        let a = try desk.register(mine)
-        let b = try desk.register(other)
+        let (mine, other) = (desk.process(), desk.process())
+        let (a, b) = (try desk.register(mine), try desk.register(other))
         try desk.update(1, mine, focused: true)
         try desk.update(2, other)
+        return (desk, mine, a, b)
+    }
+
+    @Test("the windows of a reporter stay after it leaves, until the next one sends a whole set")
+    func orphans() throws {
+        let (begun, mine, a, b) = try Self.pair()
+        var desk = begun
         desk.take(.disconnected(Desk.reporter().connection))
         #expect(desk.states(a, b) == [.active, .inactive])
         desk.forget()
@@ -40,13 +47,8 @@ struct ReporterTests {
 
     @Test("a reporter that leaves after its successor has reported takes its windows with it")
     func lateLeaver() throws {
-        var desk = Desk()
-        let mine = desk.process()
-        let other = desk.process()
-        let a = try desk.register(mine)
-        let b = try desk.register(other)
-        try desk.update(1, mine, focused: true)
-        try desk.update(2, other)
+        let (begun, mine, a, b) = try Self.pair()
+        var desk = begun
         let next = Desk.reporter(":1.10")
         try desk.perform(.replaceWindows([Desk.report(1, mine, visible: false)], next))
         #expect(desk.states(a, b) == [.active, .inactive])

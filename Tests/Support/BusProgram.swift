@@ -1,4 +1,3 @@
-import Foundation
 import Glibc
 
 /// The programs that desktops use as message buses.

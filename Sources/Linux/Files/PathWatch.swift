@@ -88,7 +88,7 @@ public final class PathWatch {
         var places: [String: UInt32] = [:]
         // Without links.
         var directory = "/"
-        var names = path.split(separator: "/").map(String.init)[...]
+        var names = Self.names(in: path)
         var links = 0
         while let name = names.popFirst() {
             if name == ".." {
@@ -111,7 +111,7 @@ public final class PathWatch {
                 links += 1
                 places[directory, default: 0] |= Self.comings | Self.goings
                 if target.hasPrefix("/") { directory = "/" }
-                names = target.split(separator: "/").filter { $0 != "." }.map(String.init)[...] + names
+                names = Self.names(in: target) + names
                 continue
             }
             if !names.isEmpty {
@@ -121,6 +121,10 @@ public final class PathWatch {
             }
         }
         return places
+    }
+
+    private static func names(in path: String) -> ArraySlice<String> {
+        path.split(separator: "/").filter { $0 != "." }.map(String.init)[...]
     }
 
     private static func target(of link: String) -> String? {
