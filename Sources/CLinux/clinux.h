@@ -577,4 +577,11 @@ static inline int clinux_set_affinity(unsigned long bytes, const unsigned long *
     return clinux_result(clinux_syscall(__NR_sched_setaffinity, 0, bytes, mask));
 }
 
+// A function of the C library in <malloc.h>, which Glibc's module map leaves out. Returns 1 for success.
+static inline int clinux_set_mmap_threshold(int bytes) {
+    extern int mallopt(int parameter, int value);
+    // M_MMAP_THRESHOLD
+    return mallopt(-3, bytes);
+}
+
 #endif

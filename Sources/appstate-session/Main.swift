@@ -33,6 +33,7 @@ enum Main {
         signal(SIGCHLD, SIG_DFL)
         // Other users can send through the system bus. The monitor of the session bus needs whole messages.
         ForeignDescriptors.refuseFromOthers()
+        Heap.returnLargeBlocks()
         do {
             let loop = try EventLoop()
             let agent = Agent(loop: loop, options: options, journal: journal)

@@ -39,6 +39,8 @@ enum Main {
         // We take leases on files (F_SETLEASE). A process that opens such a file would otherwise terminate us
         // with this signal.
         signal(SIGIO, SIG_IGN)
+        // Anybody may send a long message, and the heap is locked into memory.
+        Heap.returnLargeBlocks()
         do {
             try ResourceLimit.raiseOpenFiles()
         } catch {
