@@ -44,4 +44,32 @@ struct LongFilesTests {
         }
         #expect(try proc.status(child.pid, evenIfLong: true).owner.isWholly(0))
     }
+
+    @Test(
+        "a process with 65,536 groups can be measured and killed",
+        .enabled(if: getuid() == 0 && Machine.hasPython, "needs root and python3"),
+        arguments: [true, false])
+    func killed(afterStop: Bool) throws {
+        let proc = Proc()
+        let child = try Child(
+            python: """
+                held = bytearray(b"x" * (20 << 20))
+                os.setgroups(list(range(100000, 165536))); say('on'); hold()
+                """)
+        _ = try child.line()
+        #expect(throws: KernelFailure.self) { try proc.status(child.pid) }
+        #expect(try proc.releasableMemory(of: child.pid) >= 20 << 20)
+        let main = try proc.identity(of: child.pid)
+        if afterStop {
+            let extent = StoppedExtent(proc: proc, main: main, owner: getuid(), evenIfLong: true)
+            _ = extent.stop(within: .unlimited, isForeign: { _ in false })
+            #expect(extent.members == [main])
+            _ = extent.kill(within: .unlimited, isForeign: { _ in false })
+        } else {
+            let extent = SignalledExtent(SIGKILL, to: main, owner: getuid(), proc: proc)
+            _ = extent.proceed(.unlimited, isForeign: { _ in false })
+            #expect(extent.members == [main])
+        }
+        #expect(try child.reap() & 0x7F == SIGKILL)
+    }
 }

@@ -268,12 +268,12 @@ final class PressureSensor {
     private func watchSlice(of user: UInt32, _ settings: PressureSettings) -> Bool {
         // systemd.slice(5), systemd.special(7): user.slice holds one slice for each user.
         let path = "/user.slice/user-\(user).slice"
-        guard settings.sources.isEmpty, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy),
-            cgroup.has("memory.pressure")
-        else { return false }
+        guard settings.sources.isEmpty, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy) else {
+            return false
+        }
         let source = PressureSource(path: cgroup.directory + "/memory.pressure", user: user)
-        watch(source, settings)
-        // It is tried again at this user's next registration.
+        if cgroup.has("memory.pressure") { watch(source, settings) }
+        // It is tried again at this user's next registration, which may come from a process in the slice.
         if watched[source] == nil { users.remove(user) }
         return watched[source] != nil
     }
@@ -281,13 +281,16 @@ final class PressureSensor {
     private func watch(_ source: PressureSource, _ settings: PressureSettings) {
         let entry: Watched
         do {
+            // A file that is not PSI is refused before anything is written to it.
+            let stalls = try PressureFile(path: source.path)
+            _ = try stalls.read()
             let cgroup = hierarchy.flatMap { source.cgroup(in: $0) }
             // In a container, the machine's memory is that of the topmost cgroup, if that has a limit.
             let limited = cgroup ?? hierarchy.flatMap { Cgroup(path: $0.top, in: $0) }
             entry = Watched(
                 isOfCgroup: cgroup.map { !$0.isRoot } ?? false,
                 limited.flatMap { CgroupLimits($0, proc: proc) },
-                try PressureFile(path: source.path))
+                stalls)
             for (wanted, level) in [
                 (settings.warning, MemoryPressure.warning), (settings.critical, .critical),
             ] {

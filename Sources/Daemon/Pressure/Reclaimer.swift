@@ -24,6 +24,9 @@ final class Reclaimer {
     private var ends: [ApplicationNumber: End] = [:]
     /// The sizes as last measured.
     private var sizes: [ApplicationNumber: UInt64] = [:]
+    private var isMeasuring = false
+    /// What is to be measured after the present measurement.
+    private var unmeasured: (numbers: [ApplicationNumber], parts: [PressureSource: Cgroup])?
     private let turn: Turn
     private let table: ApplicationTable
     private let standings: Standings
@@ -81,12 +84,18 @@ final class Reclaimer {
     // MARK: Measuring
 
     /// - Parameter parts: cgroups for which the applications in them are reported as well.
+    ///
+    /// If one measurement is under way, the next one begins after it.
     func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
+        guard !isMeasuring else {
+            unmeasured = (numbers, parts)
+            return
+        }
         let applications = numbers.compactMap { number in
             table[number].map { (number, $0.process, Self.frozenCgroup(of: $0)) }
         }
         let (proc, foreign) = (proc, table.foreign)
-        submit(.measure, to: measurer) {
+        isMeasuring = submit(.measure, to: measurer) {
             var sizes: [ApplicationNumber: UInt64] = [:]
             var members = parts.mapValues { _ in Set<ApplicationNumber>() }
             for (number, process, frozen) in applications {
@@ -110,13 +119,13 @@ final class Reclaimer {
     ) -> UInt64 {
         if let bytes = try? frozen?.releasableMemory() { return bytes }
         let members = Extent.members(of: main, proc: proc, isForeign: foreign.contains)
-        return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid))?.releasable ?? 0) }
+        return members.reduce(0) { $0 &+ ((try? proc.releasableMemory(of: $1.pid)) ?? 0) }
     }
 
     // MARK: Paging out
 
     func pageOut(_ number: ApplicationNumber, _ extent: PageOutExtent) {
-        guard let application = table[number], standings.stands(number) == true else {
+        guard let application = table[number], stands(application) == true else {
             report(.pagedOut(number))
             return
         }
@@ -125,8 +134,8 @@ final class Reclaimer {
         let cgroup = ownCgroup(of: application)
         // It may run again, or end, before the worker comes to it. Then it needs its memory, or the kernel frees it.
         let frozen = application.suspender.frozen ?? cgroup
-        let stands: @Sendable () -> Bool = {
-            (try? proc.isStopped(main)) == true || (try? frozen?.isFrozen()) == true
+        let stands: @Sendable (ProcessIdentity) -> Bool = { process in
+            (try? proc.isStopped(process)) == true || (try? frozen?.isFrozen()) == true
         }
         let isUnderWay = submit(.pageOut(number), to: evictor) {
             var bytes: UInt64 = 0
@@ -135,16 +144,20 @@ final class Reclaimer {
             let members =
                 cgroup.flatMap { Self.members(of: $0, proc) { $0 != main && foreign.contains($0) } }
                 ?? Extent.members(of: main, proc: proc, isForeign: foreign.contains)
-            for member in members.prefix(Self.mostPagedOut) {
+            // One that runs needs its memory, and may keep the kernel from showing its mappings: while it executes another
+            // program, it closes files first, and a file server may never answer.
+            for member in members.prefix(Self.mostPagedOut) where stands(main) && stands(member) {
                 do throws(KernelFailure) {
-                    bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc, while: stands)
-                        .released
+                    bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc) {
+                        stands(member)
+                    }
+                    .released
                 } catch {
                     if !error.isNoSuchProcess, failure == nil { failure = error }
                 }
             }
             // The cgroup may have no memory controller.
-            if stands() { bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0 }
+            if stands(main) { bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0 }
             return .pagedOut(bytes: bytes, failure: bytes == 0 ? failure : nil)
         }
         if !isUnderWay { report(.pagedOut(number)) }
@@ -183,7 +196,7 @@ final class Reclaimer {
         var bytes: UInt64 = 0
         for process in walk.found {
             do throws(KernelFailure) {
-                bytes &+= try proc.memory(of: process.pid, evenIfLong: false).releasable
+                bytes &+= try proc.releasableMemory(of: process.pid)
             } catch {
                 if !error.isNoSuchProcess { isWhole = false }
             }
@@ -198,8 +211,9 @@ final class Reclaimer {
     /// Sends SIGKILL to all of a suspended application, if it is still suspended and still belongs to its user.
     func end(_ application: Registered) {
         let number = application.number
-        guard standings.stands(number) == true else {
-            report(.spared(number, "it runs again"))
+        let stands = stands(application)
+        guard stands == true else {
+            report(.spared(number, stands == nil ? "it cannot be examined" : "it runs again"))
             return
         }
         let status = try? proc.status(application.process.pid, evenIfLong: true)
@@ -210,12 +224,17 @@ final class Reclaimer {
         willEnd(application)
         if let cgroup = ownCgroup(of: application) { try? cgroup.liftCPULimit() }
         // If another process has stopped only the main process, its children run.
-        let stands =
+        let isWhole =
             application.suspender.holdsAnybody
             || standings.isFrozenAsWhole(application, within: turn.budget)
-        kills.kill(application, stands: stands) { [weak self] killed in
+        kills.kill(application, stands: isWhole) { [weak self] killed in
             let pids = killed.map(\.pid)
             guard let self else { return }
+            // For example because of a lack of descriptors.
+            if !killed.contains(application.process), (try? proc.isDying(application.process)) == false {
+                report(.spared(number, "it could not be signalled"))
+                return
+            }
             let isUnderWay = submit(.release(number), to: releaser) {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.
                 for pid in pids { try? PidFD(pid: pid).releaseMemory() }
@@ -223,6 +242,13 @@ final class Reclaimer {
             }
             if isUnderWay { report(.releasing(number, isOver: false)) }
         }
+    }
+
+    /// Whether its main process executes nothing. nil: that cannot be read now. Its user can keep the status of a process
+    /// from being read, but not the state of a frozen cgroup.
+    private func stands(_ application: Registered) -> Bool? {
+        standings.stands(application.number)
+            ?? (standings.isFrozenAsWhole(application, within: turn.budget) ? true : nil)
     }
 
     /// The application is gone: reports how much memory was freed, and how fast.
@@ -251,7 +277,7 @@ final class Reclaimer {
         case .failed(let failure)?:
             journal.log(.warning, "\(failure)")
             return false
-        // Nothing depends on the job: it is requested again while the pressure lasts.
+        // Nothing depends on the job.
         case .full?, nil: return false
         }
     }
@@ -261,7 +287,12 @@ final class Reclaimer {
             switch (finished.key, finished.value) {
             case (_, .sizes(let sizes, let members)):
                 self.sizes = sizes
+                isMeasuring = false
                 report(.memoryMeasured(sizes, members: members))
+                if let next = unmeasured {
+                    unmeasured = nil
+                    measure(next.numbers, next.parts)
+                }
             case (.pageOut(let number), .pagedOut(let bytes, let failure)):
                 report(.pagedOut(number, bytes: bytes))
                 guard let application = table[number] else { continue }

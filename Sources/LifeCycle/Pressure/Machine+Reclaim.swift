@@ -8,7 +8,7 @@ extension Machine {
             && (!source.isPart || pressure.members[source]?.contains(application.number) == true)
     }
 
-    /// Pages out a few applications at a time, because ends and measurements wait behind them.
+    /// Pages out a few applications at a time, because what is queued is paged out even if the pressure has ended.
     mutating func pageOut() {
         guard settings.mode == .enforce, pressure.beingPagedOut.count < Pressure.mostPageOuts else { return }
         let gauges = pressure.gauges.filter { $0.value.level > .normal }

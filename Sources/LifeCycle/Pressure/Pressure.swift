@@ -61,7 +61,7 @@ struct Pressure: Equatable, Sendable {
     /// Page-outs are awaited no longer than this.
     static let pageOutWait: Microseconds = 500_000
 
-    /// The most page-outs at a time, because ends and measurements wait behind them.
+    /// The most page-outs at a time: what is queued is paged out even if the pressure has ended.
     static let mostPageOuts = 4
 
     /// Whether an application was ended in this event for the memory of a source. Memory that is freed below

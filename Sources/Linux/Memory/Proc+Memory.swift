@@ -35,4 +35,23 @@ extension Proc {
         }
         return memory
     }
+
+    /// The memory that the end of a process would free, in bytes, in a time that its user cannot make long: if its status
+    /// is long, what it has in swap is not counted (proc_pid_statm(5)).
+    ///
+    /// Throws `ESRCH` if there is no such process.
+    public func releasableMemory(of pid: Int32) throws(KernelFailure) -> UInt64 {
+        do throws(KernelFailure) {
+            return try memory(of: pid, evenIfLong: false).releasable
+        } catch {
+            guard error.errno == EFBIG else { throw error }
+        }
+        let pages = try readOnce(pid, "statm") { text -> UInt64? in
+            guard text.skip(fields: 1), let resident = text.unsigned(), let shared = text.unsigned() else {
+                return nil
+            }
+            return resident > shared ? resident - shared : 0
+        }
+        return pages.multipliedReportingOverflow(by: UInt64(sysconf(Int32(_SC_PAGESIZE)))).partialValue
+    }
 }
