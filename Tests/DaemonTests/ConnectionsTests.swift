@@ -40,7 +40,7 @@ struct ConnectionsTests {
         try whileStopped {
             for number in 0..<count {
                 for (index, stranger) in strangers.enumerated() {
-                    let call = try stranger.bus.callAsync(ping(stranger.bus)) {
+                    let call = try stranger.bus.callAsync(ping(stranger.bus), timeout: .max) {
                         let isRefused = $0.isError
                         #expect(!isRefused)
                         answered[index].append(number)

@@ -279,10 +279,9 @@ struct DamageTests {
                 let isRecord = file.hasPrefix("applications/")
                 #expect(try scene.client.list().count == (isRecord ? 2 : 3))
                 if isRecord {
-                    _ = scene.daemon.process.advance()
                     let number = file.split(separator: "/")[1]
-                    let line = "application \(number) of the previous daemon cannot be taken over"
-                    #expect(scene.daemon.process.errors.contains(line))
+                    try scene.daemon.process.waitForLine(
+                        containing: "application \(number) of the previous daemon cannot be taken over")
                 } else {
                     #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
                 }

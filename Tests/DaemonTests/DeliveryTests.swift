@@ -196,7 +196,7 @@ struct DeliveryTests {
             destination: BusNames.service, path: path, interface: interface, member: member)
         try body(call)
         var isAnswered = false
-        let pending = try client.bus.callAsync(call) { reply in
+        let pending = try client.bus.callAsync(call, timeout: .max) { reply in
             order.append(reply.error?.name ?? "reply")
             isAnswered = true
         }

@@ -40,7 +40,9 @@ struct DrainTests {
         #expect(try !isStopped(app.pid))
     }
 
-    @Test("with DrainEverySec=0 a suspended application is never drained")
+    @Test(
+        "with DrainEverySec=0 a suspended application is never drained",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func never() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=0\nDrainForSec=50ms\n")
         let client = try daemon.client()
@@ -50,7 +52,9 @@ struct DrainTests {
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
     }
 
-    @Test("another process's stop is not lifted for a drain")
+    @Test(
+        "another process's stop is not lifted for a drain",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func foreign() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=50ms\nDrainForSec=50ms\n")
         let client = try daemon.subscriber()

@@ -29,12 +29,27 @@ struct ExhaustionTests {
         let client = try daemon.client()
         let process = try Child("sleep", ["1000"])
         #expect(try client.list() == [])
-        try exhaust(daemon)
-        let limitsExceeded = ErrorName.limitsExceeded.rawValue
-        #expect(client.error { try client.register("org.example.App", process.pid) } == limitsExceeded)
-        let newcomer = try daemon.client()
-        #expect(newcomer.error { try newcomer.register("org.example.App", process.pid) } == limitsExceeded)
-        #expect(newcomer.error { _ = try newcomer.list() } == limitsExceeded)
+        /// The daemon may close a descriptor that it had for something else, so this is repeated.
+        func isRefused(_ call: () throws -> Void) throws -> Bool {
+            try (0..<10).contains { _ in
+                try exhaust(daemon)
+                return client.error(of: call) == ErrorName.limitsExceeded.rawValue
+            }
+        }
+        func register(_ client: Client) throws {
+            let path = try client.register("org.example.App", process.pid)
+            try client.application(path, "Unregister")
+        }
+        #expect(try isRefused { try register(client) })
+        var newcomer = client
+        func refusesNewcomer(_ call: (Client) throws -> Void) throws -> Bool {
+            try isRefused {
+                newcomer = try daemon.client()
+                try call(newcomer)
+            }
+        }
+        #expect(try refusesNewcomer(register))
+        #expect(try refusesNewcomer { _ = try $0.list() })
         try limit(daemon, "1024:")
         #expect(try newcomer.list() == [])
         // It does not count as sandboxed because it could not be examined before.

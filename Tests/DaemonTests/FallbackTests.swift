@@ -99,7 +99,11 @@ struct FallbackTests {
         try elsewhere.take(scene.other)
         try scene.tellSuspend()
         try scene.client.wait("the freeze and the thaw") {
-            scene.client.edges(of: scene.path).suffix(2) == ["background→suspended", "suspended→background"]
+            let edges = scene.client.edges(of: scene.path).suffix(2)
+            if edges == ["background→suspended", "suspended→background"] { return true }
+            // On a busy machine the freeze may be given up.
+            if try scene.client.holds(scene.path).isEmpty { try scene.tellSuspend() }
+            return false
         }
         try scene.daemon.end(SIGKILL)
         #expect(try !scene.home.cgroup.wantsFrozen())

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -237,7 +238,9 @@ struct FlowTests {
 
     // MARK: Gone
 
-    @Test("a subscriber that leaves during a burst leaves nothing behind, whether or not it was cut off")
+    @Test(
+        "a subscriber that leaves during a burst leaves nothing behind, whether or not it was cut off",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
     func leaving() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nSubscribersPerUser=3\n")
         let burst = try Burst(daemon)

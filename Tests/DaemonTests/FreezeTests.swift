@@ -25,11 +25,11 @@ struct FreezeTests {
 
     @Test("an application that acknowledges the background is suspended at once")
     func acknowledged() throws {
-        let scene = try CgroupScene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
-        let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-        // It is frozen before it can read the answer.
-        scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
-        try scene.client.wait(for: scene.path, toBe: "suspended")
+        let scene = try CgroupScene.suspended(by: "[LifeCycle]\nBackgroundGraceSec=1h\n") { scene in
+            let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
+            // It is frozen before it can read the answer.
+            scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
+        }
         #expect(try scene.cgroup.isFrozen())
         #expect(try scene.client.holds(scene.path) == ["policy appstated"])
     }
@@ -44,28 +44,29 @@ struct FreezeTests {
 
     @Test("an application with a background task is suspended at the end of the task")
     func taskEnds() throws {
-        let scene = try CgroupScene("[LifeCycle]\nBackgroundGraceSec=1h\n", options: "suspension=s:automatic")
-        let answer = try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
-        let task = answer.filter(\.isNumber)
-        let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-        try scene.app.application(scene.path, "Acknowledge t:\(serial)")
-        try scene.client.settle()
-        #expect(try scene.client.state(scene.path) == "background")
-        scene.app.tell("call \(scene.path) \(BusNames.application) EndBackgroundTask t:\(task)")
-        try scene.client.wait(for: scene.path, toBe: "suspended")
+        let scene = try CgroupScene.suspended(by: "[LifeCycle]\nBackgroundGraceSec=1h\n") { scene in
+            let answer = try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
+            let task = answer.filter(\.isNumber)
+            let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
+            try scene.app.application(scene.path, "Acknowledge t:\(serial)")
+            try scene.client.settle()
+            #expect(try scene.client.state(scene.path) == "background")
+            scene.app.tell("call \(scene.path) \(BusNames.application) EndBackgroundTask t:\(task)")
+        }
         #expect(try scene.cgroup.isFrozen())
     }
 
     @Test("an application whose background task does not end is warned, then suspended at the limit")
     func taskExpires() throws {
-        let scene = try CgroupScene(
-            "[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n",
-            options: "suspension=s:automatic")
-        try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
-        let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-        // If the limit has passed, it is frozen before it can read the answer.
-        scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
-        try scene.client.wait(for: scene.path, toBe: "suspended")
+        let scene = try CgroupScene.suspended(
+            by:
+                "[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n"
+        ) { scene in
+            try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
+            let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
+            // If the limit has passed, it is frozen before it can read the answer.
+            scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
+        }
         #expect(try scene.cgroup.isFrozen())
         let story = scene.client.signals(of: scene.path).map(\.member)
         #expect(story.suffix(2) == ["BackgroundTaskWillExpire", "StateChanged"])

@@ -106,7 +106,7 @@ struct ListingTests {
             let call = try follower.bus.newCall(
                 destination: BusNames.service, path: BusNames.root, interface: BusNames.objectManager,
                 member: "GetManagedObjects")
-            let slot = try follower.bus.callAsync(call) { reply in
+            let slot = try follower.bus.callAsync(call, timeout: .max) { reply in
                 hasAnswer = true
                 do {
                     for (path, values) in try objects(in: reply) { picture[path] = values }
@@ -145,7 +145,9 @@ struct ListingTests {
                 destination: BusNames.service, path: BusNames.root, interface: BusNames.manager,
                 member: "ListApplications")
             slots.append(
-                try greedy.bus.callAsync(call) { reply in if reply.error == nil { answers += 1 } })
+                try greedy.bus.callAsync(call, timeout: .max) { reply in
+                    if reply.error == nil { answers += 1 }
+                })
         }
         _ = try crowd.client.property(BusNames.root, BusNames.manager, "Version")
         try greedy.wait("all answers") { answers == 60 }

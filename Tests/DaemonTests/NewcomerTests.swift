@@ -72,6 +72,8 @@ struct NewcomerTests {
         let maker = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
         try app.application(maker, "FinishLaunching")
         #expect(try given(maker).first?.hasPrefix("Nice=\(own + 7), was \(own) ") == true)
+        // What Explain says is planned, and may be set a moment later.
+        try family.wait("its nice value") { try Niceness.read(app.pid) == own + 7 }
         let child = try app.make("fork")
         #expect(try Niceness.read(child) == own + 7)
         let path = try client.register("org.example.Inner", child)

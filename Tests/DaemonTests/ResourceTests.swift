@@ -136,6 +136,9 @@ struct ResourceTests {
         let own = try Values(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
+        try client.wait("the values") {
+            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        }
         #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 15) == 0)
         try client.setFocus(child.pid)
         try wait(for: path, toBe: "active", client)

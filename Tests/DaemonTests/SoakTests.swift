@@ -46,7 +46,7 @@ struct SoakTests {
             memory.append(try daemon.anonymousMemory())
             // Further rounds cannot repair a failure.
             guard soak.failures.isEmpty, soak.witnesses.allSatisfy(\.ledger.violations.isEmpty) else { break }
-        } while ContinuousClock.now < end || memory.count < 3
+        } while ContinuousClock.now < end || memory.count < 4
 
         #expect(soak.failures == [])
         for witness in soak.witnesses {
@@ -70,7 +70,9 @@ struct SoakTests {
         let rest = try left()
         #expect(rest == [])
         try client.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
-        // The tables reach their final size in the first round.
-        #expect((memory.last ?? 0) - memory[min(1, memory.count - 1)] < 1_024, "KiB: \(memory)")
+        // The tables reach their final size in the first round. A leak shows in each later round, what the allocator keeps
+        // does not.
+        let growth = zip(memory.dropFirst(), memory.dropFirst(2)).map { $1 - $0 }
+        #expect((growth.min() ?? 0) < 256, "KiB: \(memory)")
     }
 }

@@ -71,7 +71,11 @@ struct UnrecordedTests {
         let scene = try Scene()
         let own = try Niceness.read(getpid())
         // A record that is being replaced while the disk is filled would leave room for another.
-        try scene.client.wait("the resources of the first") { try Niceness.read(scene.child.pid) > own }
+        let score = try OOMScoreAdjustment.read(getpid(), proc: Proc())
+        try scene.client.wait("the resources of the first") {
+            let given = try OOMScoreAdjustment.read(scene.child.pid, proc: Proc())
+            return try Niceness.read(scene.child.pid) > own && given == score + 200
+        }
         try scene.client.settle()
         try scene.disk.fill()
         let child = try Child("sleep", ["1000"])

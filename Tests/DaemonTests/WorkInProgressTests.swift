@@ -137,7 +137,7 @@ struct WorkInProgressTests {
         out.connect(end.getsockname())
         print("on", flush=True)
         while True:
-            out.send(bytes(1000)); end.recv(1000)
+            out.send(bytes(10000 if often else 1000)); end.recv(10000)
             time.sleep(0.02 if often else 1)
         """
 

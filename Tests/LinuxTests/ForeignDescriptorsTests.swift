@@ -5,6 +5,7 @@ import Testing
 
 @testable import Linux
 
+/// What these tests open is closed in the children of other tests, which would otherwise keep it open.
 @Suite("Descriptors of other processes")
 struct ForeignDescriptorsTests {
     /// Two connected sockets, and what is sent over them.
@@ -13,7 +14,8 @@ struct ForeignDescriptorsTests {
 
         init() throws {
             var ends: [Int32] = [-1, -1]
-            try #require(socketpair(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0, &ends) == 0)
+            try #require(
+                socketpair(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0)
             self.ends = ends
         }
 
@@ -36,7 +38,8 @@ struct ForeignDescriptorsTests {
         /// Receives one message as the daemon does; the descriptors in it.
         func receive(_ count: Int) -> [Int32] {
             withMessage(space: 512) { message, control in
-                guard ForeignDescriptors.receive(ends[1], message, 0) == 1 else { return [] }
+                let flags = Int32(MSG_CMSG_CLOEXEC)
+                guard ForeignDescriptors.receive(ends[1], message, flags) == 1 else { return [] }
                 return (0..<count).map { control.load(fromByteOffset: 16 + $0 * 4, as: Int32.self) }
             }
         }
@@ -63,13 +66,13 @@ struct ForeignDescriptorsTests {
 
     /// A TCP socket whose last close(2) waits for an hour: SO_LINGER, and a peer that reads nothing.
     private static func lingering() throws -> (sender: Int32, peer: Int32) {
-        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         defer { _ = Glibc.close(listener) }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let sender = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        let sender = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         let failure = withUnsafeMutablePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
                 bind(listener, address, length) | listen(listener, 1)
@@ -78,6 +81,7 @@ struct ForeignDescriptorsTests {
         }
         try #require(failure == 0)
         let peer = accept(listener, nil, nil)
+        _ = fcntl(peer, F_SETFD, FD_CLOEXEC)
         let bytes = [UInt8](repeating: 0, count: 1 << 16)
         while send(sender, bytes, bytes.count, Int32(MSG_DONTWAIT)) > 0 {}
         var linger = Glibc.linger(l_onoff: 1, l_linger: 3_600)

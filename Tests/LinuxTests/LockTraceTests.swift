@@ -6,7 +6,7 @@ import Testing
 @testable import Linux
 
 @Suite(
-    "LockTrace, on the running kernel",
+    "LockTrace, on the running kernel", .serialized,
     .enabled(if: Machine.whyNoLockTrace == nil, Comment(rawValue: Machine.whyNoLockTrace ?? "")),
     .enabled(if: Machine.hasPython, "needs python3"))
 struct LockTraceTests {
@@ -22,15 +22,14 @@ struct LockTraceTests {
         return false
     }
 
-    /// Whether no hint arrives while `body` runs, in one of several attempts: other processes on the machine wait too.
+    /// Whether no hint arrives while `body` runs, once in five minutes: other processes on the machine wait too.
     private func isSilent(_ trace: LockTrace, _ body: () throws -> Void) rethrows -> Bool {
-        for _ in 0..<50 {
+        try eventually {
             for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
             try body()
             // Each descriptor is drained, whatever the one before it reported.
-            if trace.descriptors.map({ trace.drain($0) }).allSatisfy({ !$0 }) { return true }
+            return trace.descriptors.map({ trace.drain($0) }).allSatisfy({ !$0 })
         }
-        return false
     }
 
     static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"

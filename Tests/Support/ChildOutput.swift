@@ -46,11 +46,16 @@ final class ChildOutput: @unchecked Sendable {
         var bytes = [UInt8](repeating: 0, count: 64)
         while recv(descriptor, &bytes, bytes.count, Int32(MSG_DONTWAIT)) > 0 {}
         return lock.withLock {
-            defer { texts = [[], []] }
-            return News(
-                output: String(decoding: texts[0], as: UTF8.self),
-                errors: String(decoding: texts[1], as: UTF8.self), isOpen: open > 0, hasExited: hasExited)
+            News(output: takeText(0), errors: takeText(1), isOpen: open > 0, hasExited: hasExited)
         }
+    }
+
+    /// A character whose bytes may not all be there yet stays for the next call.
+    private func takeText(_ index: Int) -> String {
+        let text = texts[index]
+        let end = open > 0 ? (text.lastIndex { $0 < 0x80 } ?? -1) + 1 : text.count
+        texts[index] = Array(text[end...])
+        return String(decoding: text[..<end], as: UTF8.self)
     }
 
     private func run(_ pipes: [Int32]) {

@@ -22,11 +22,15 @@ public final class MemoryLimit {
         if own.cgroup.hasMemoryController {
             old = nil
             try Self.write("\(bytes)", to: "\(own.cgroup.directory)/memory.max")
+            // The kernel has this file if it counts swap.
+            try? Self.write("0", to: "\(own.cgroup.directory)/memory.swap.max")
         } else {
             let directory = "/sys/fs/cgroup/memory/\(own.cgroup.name)"
             guard mkdir(directory, 0o755) == 0 else { throw TestFailure("mkdir \(directory): \(errno)") }
             old = directory
             try Self.write("\(bytes)", to: "\(directory)/memory.limit_in_bytes")
+            // The kernel has this file if it counts swap. The limit is that of memory and swap together.
+            try? Self.write("\(bytes)", to: "\(directory)/memory.memsw.limit_in_bytes")
         }
     }
 

@@ -79,7 +79,9 @@ struct RuleTests {
         let window = try alpha.open("Alpha")
         let path = try station.wait(forApplication: "Alpha", alpha.pid)
         let beta = try display.app()
-        _ = try beta.open("Beta")
+        let other = try beta.open("Beta")
+        // The window manager focuses a new window, possibly late, or on a busy machine not at all.
+        try display.run("xdotool", ["windowactivate", "--sync", "\(other)"])
         try station.wait(for: path, toBe: "suspended")
         #expect(try station.explain(path, "rule") == .string("ALPHA"))
         try display.run("xdotool", ["windowactivate", "\(window)"])

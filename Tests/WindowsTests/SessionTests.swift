@@ -194,8 +194,9 @@ struct SessionTests {
         try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
         try station.wait(for: path, toBe: "active")
         let tasks = "/proc/\(agent.pid)/task"
-        return try FileManager.default.contentsOfDirectory(atPath: tasks).map { task in
-            try String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8)
+        // A thread may end meanwhile.
+        return try FileManager.default.contentsOfDirectory(atPath: tasks).compactMap { task in
+            (try? String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8))?
                 .trimmingCharacters(in: .newlines)
         }
     }

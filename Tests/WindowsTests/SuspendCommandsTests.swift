@@ -75,7 +75,7 @@ struct SuspendCommandsTests {
         arguments: ["exit 3", "kill -TERM $$", "sleep 1000", "nosuchcommand"])
     func failure(_ line: String) throws {
         // Only the command that takes too long may exceed the limit.
-        let scene = try Scene(limit: line.hasPrefix("sleep") ? 10_000_000 : 300_000_000)
+        let scene = try Scene(limit: line.hasPrefix("sleep") ? 30_000_000 : 300_000_000)
         scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
         scene.commands.learn([7: .background])
         try scene.wait("the command's end") { try !scene.lines.isEmpty && Self.children(scene).isEmpty }

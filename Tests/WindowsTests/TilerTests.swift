@@ -182,7 +182,7 @@ struct TilerTests {
         try watch.wait("50 windows") { $0.count == 50 }
         _ = try app.open("Last")
         try watch.wait("one more") { $0.count == 51 }
-        // Each message is executed as a whole. swaymsg waits 3 s for the answer to one.
+        // Each message is executed as a whole.
         for message in 0..<10 {
             let turns = (0..<100).map { "[title=\"^window \((message * 100 + $0) * 7 % 50)$\"] focus" }
             try tiler.command(turns.joined(separator: "; "))

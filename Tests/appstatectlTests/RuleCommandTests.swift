@@ -226,7 +226,7 @@ struct RuleCommandTests {
     func agents() throws {
         let home = try Home()
         let program = home.path + "/appstate-session"
-        try FileManager.default.copyItem(atPath: try #require(Programs.inPath("sleep")), toPath: program)
+        try Programs.copy(try #require(Programs.inPath("sleep")), to: program)
         func warning(_ environment: [String: String?]) throws -> String {
             let agent = try Child(program, ["1000"], environment: environment)
             defer { withExtendedLifetime(agent) {} }

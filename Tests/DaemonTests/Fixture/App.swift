@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
@@ -12,7 +13,7 @@ final class App {
     /// Our end of its standard input.
     private let input: Int32
     private var asked = 0
-    private var descendants: [Int32] = []
+    private var descendants: [ProcessIdentity] = []
 
     /// Whether it was built beside the tests.
     static let isAvailable = TestDaemon.isAvailable && Programs.built("AppActor") != nil
@@ -61,7 +62,7 @@ final class App {
 
     deinit {
         close(input)
-        for descendant in descendants { kill(descendant, SIGKILL) }
+        for descendant in descendants { signal(SIGKILL, to: descendant) }
     }
 
     /// Sends a command of those in Tests/Actor/Application.swift, and returns the words of the answer. A D-Bus error
@@ -126,7 +127,7 @@ final class App {
     /// Makes processes: `fork`, `double-fork` or `descend`. Returns the new process's PID.
     func make(_ how: String) throws -> Int32 {
         guard let pid = Int32(try ask(how)) else { throw TestFailure("\(how) answered no pid") }
-        descendants.append(pid)
+        if let process = try? Proc().identity(of: pid) { descendants.append(process) }
         return pid
     }
 

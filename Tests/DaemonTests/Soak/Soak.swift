@@ -114,7 +114,7 @@ final class Soak {
         busy += 1
         actor.deed = "\(deed) of \(subject.pid)"
         let message = try deed.call(on: actor.bus, pid: subject.pid, path: subject.path)
-        actor.call = try actor.bus.callAsync(message, timeout: 60_000_000) { [unowned self] reply in
+        actor.call = try actor.bus.callAsync(message, timeout: 300_000_000) { [unowned self] reply in
             busy -= 1
             actor.deed = ""
             do {
@@ -197,11 +197,11 @@ final class Soak {
     }
 
     private func wait(_ what: String, until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(240)
+        let deadline = ContinuousClock.now + .seconds(300)
         while !done() {
             guard ContinuousClock.now < deadline else {
                 throw TestFailure(
-                    "\(what): not within 240 s; under way: \(actors.map(\.deed).filter { !$0.isEmpty }); \(behind) witnesses behind, "
+                    "\(what): not within 300 s; under way: \(actors.map(\.deed).filter { !$0.isEmpty }); \(behind) witnesses behind, "
                         + "\(ready.count) processes with something to do, \(failures)")
             }
             try loop.runOnce(timeout: 100_000)

@@ -27,7 +27,7 @@ final class Witness {
         question = try bus.callAsync(
             bus.newCall(
                 destination: BusNames.service, path: "/", interface: "org.freedesktop.DBus.Peer",
-                member: "Ping")
+                member: "Ping"), timeout: 300_000_000
         ) { [weak self] reply in
             if let error = reply.error { self?.ledger.complain("Ping: \(error)") }
             done()

@@ -95,17 +95,17 @@ final class Display {
     /// same number at once, Xvfb ends, and is started again.
     static func startServer(_ number: [String] = []) throws -> (Child, String) {
         let options = ["-displayfd", "3", "-screen", "0", "1280x800x24", "-nolisten", "tcp", "-noreset"]
-        var attempts = 5
+        let deadline = ContinuousClock.now + .seconds(300)
         while true {
             let told = try PipeEnds()
             let server = try Child("Xvfb", number + options, descriptors: [3: told.write])
             close(told.takeWrite())
-            attempts -= 1
             do {
                 let number = try line(from: told.read, of: server)
                 return (server, ":" + number)
-            } catch  where attempts > 0 {
+            } catch  where ContinuousClock.now < deadline {
                 try server.waitOrKill()
+                poll(nil, 0, Int32.random(in: 10...200))
             }
         }
     }

@@ -2,7 +2,8 @@ import Foundation
 import Glibc
 import TestSupport
 import Testing
-import Windows
+
+@testable import Windows
 
 /// sway without a screen, or i3 on an X server without one. It ends when it is released.
 final class Tiler {
@@ -69,11 +70,27 @@ final class Tiler {
 
     /// Makes it execute a command.
     func command(_ command: String) throws {
-        let child = try Child(
-            kind == .sway ? "swaymsg" : "i3-msg", ["-s", socket, command], environment: environment)
+        guard kind == .i3 else { return try tellSway(command) }
+        let child = try Child("i3-msg", ["-s", socket, command], environment: environment)
         guard try child.waitForExit() == .exited(0) else {
             throw TestFailure("\(command): \(child.output)\(child.errors)")
         }
+    }
+
+    /// What swaymsg does, except that it waits for an answer for 3 s only.
+    private func tellSway(_ command: String) throws {
+        let connection = try IPCConnection(path: socket)
+        try connection.send(.runCommand, command)
+        var ready = pollfd(fd: connection.descriptor, events: Int16(POLLIN), revents: 0)
+        while poll(&ready, 1, 300_000) == 1 {
+            guard case .answer(_, let text) = try connection.receive().first else { continue }
+            let results = try JSONSerialization.jsonObject(with: Data(text)) as? [[String: Any]]
+            guard results?.allSatisfy({ $0["success"] as? Bool == true }) == true else {
+                throw TestFailure("\(command): \(String(decoding: text, as: UTF8.self))")
+            }
+            return
+        }
+        throw TestFailure("\(command): sway does not answer")
     }
 
     /// An application on its X server.

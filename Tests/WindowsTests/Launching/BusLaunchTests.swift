@@ -86,7 +86,7 @@ struct BusLaunchTests {
         // No window, and nothing to open.
         #expect(try test.scene.present(Scene.id, launch.process.pid))
         try test.scene.wait("the second request") { test.lines.count { $0 == "activate" } == 2 }
-        kill(launch.process.pid, SIGKILL)
+        launch.process.kill(SIGKILL)
         try launch.process.waitForEnd()
         // Since Linux 6.15 the kernel reports the status.
         #expect(["unknown 0", "signaled 9"].contains(try test.scene.exit(of: launch)))
@@ -100,7 +100,7 @@ struct BusLaunchTests {
         let mode = ("launch-mode", Variant.string("background"))
         let launch = try test.scene.start(Scene.id, [mode, ("urls", .strings(["https://example.org/"]))])
         try test.wait(for: "open https://example.org/")
-        kill(launch.process.pid, SIGKILL)
+        launch.process.kill(SIGKILL)
         try launch.process.waitForEnd()
         let next = try test.scene.start(Scene.id, [mode])
         try test.wait(for: "pid \(next.process.pid)")

@@ -264,6 +264,14 @@ final class PidDescriptor {
         return line?.split(separator: "\t").last.flatMap { Int32($0) } ?? -1
     }
 
+    /// Signals it, or does nothing once it has ended.
+    ///
+    /// - Parameter wholeGroup: signals the process group that it leads.
+    func kill(_ signal: Int32, wholeGroup: Bool = false) {
+        let pid = pid
+        if pid > 1 { _ = Glibc.kill(wholeGroup ? -pid : pid, signal) }
+    }
+
     var hasEnded: Bool {
         var look = pollfd(fd: number, events: Int16(POLLIN), revents: 0)
         return poll(&look, 1, 0) == 1

@@ -144,7 +144,7 @@ struct LaunchTests {
         let launch = try scene.start("org.example.Sleeper")
         try scene.proceed(launch)
         _ = try scene.record(record)
-        kill(launch.process.pid, SIGTERM)
+        launch.process.kill(SIGTERM)
         try launch.process.waitForEnd()
         #expect(try scene.exit(of: launch) == "signaled \(SIGTERM)")
         withExtendedLifetime(display) {}
@@ -186,7 +186,7 @@ struct LaunchTests {
         scene.agent?.kill(SIGTERM)
         try scene.agent?.waitForExit()
         #expect(!launch.process.hasEnded)
-        kill(launch.process.pid, SIGKILL)
+        launch.process.kill(SIGKILL)
         withExtendedLifetime(display) {}
     }
 
@@ -270,7 +270,7 @@ struct LaunchTests {
         _ = try scene.record(record)
         try Self.endLaunches(80, in: scene)
         #expect(try scene.exit(of: launch) == "running 0")
-        kill(launch.process.pid, SIGTERM)
+        launch.process.kill(SIGTERM)
         try launch.process.waitForEnd()
         #expect(try scene.exit(of: launch) == "signaled \(SIGTERM)")
         withExtendedLifetime(display) {}
@@ -329,7 +329,7 @@ struct LaunchTests {
         try watch.wait("a terminal") { $0.contains { $0.appID == "XTerm" } }
         #expect(try scene.record(record).last == "[two words]")
         #expect(try watch.window("XTerm").process == launch.process.pid)
-        kill(launch.process.pid, SIGTERM)
+        launch.process.kill(SIGTERM)
         try launch.process.waitForEnd()
     }
 }

@@ -79,7 +79,7 @@ struct StartupNoticeTests {
         let watch = try display.watch()
         try watch.wait("the window") { $0.contains { $0.appID == "Alpha" } }
         #expect(try watch.window("Alpha").process != nil)
-        kill(-launch.process.pid, SIGKILL)
+        launch.process.kill(SIGKILL, wholeGroup: true)
     }
 
     @Test(
