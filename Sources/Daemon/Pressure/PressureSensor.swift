@@ -191,10 +191,11 @@ final class PressureSensor {
     /// An application of this user was registered: from now on the user's slice is watched, if it has PSI of its own. A
     /// configured source may be such a slice, which exists only while the user is logged in.
     func noteUser(_ user: UInt32) {
-        let isNew = users.insert(user).inserted
+        users.insert(user)
         guard let settings else { return }
         let hasFound = watchMissing(settings)
-        if isNew && watchSlice(of: user, settings) || hasFound {
+        let isWatched = watched.keys.contains { $0.user == user }
+        if !isWatched && watchSlice(of: user, settings) || hasFound {
             report(.pressureSources(Array(watched.keys)))
         }
     }
@@ -272,9 +273,8 @@ final class PressureSensor {
             return false
         }
         let source = PressureSource(path: cgroup.directory + "/memory.pressure", user: user)
-        if cgroup.has("memory.pressure") { watch(source, settings) }
         // It is tried again at this user's next registration, which may come from a process in the slice.
-        if watched[source] == nil { users.remove(user) }
+        if cgroup.has("memory.pressure") { watch(source, settings) }
         return watched[source] != nil
     }
 
@@ -334,7 +334,6 @@ final class PressureSensor {
         watched[source] = nil
         unreadable.remove(source)
         alarm(source, after: nil)
-        if let user = source.user { users.remove(user) }
         journal.log(.notice, "\(source) is no longer watched for memory pressure: \(why)")
         report(.pressureSources(Array(watched.keys)))
     }
