@@ -48,33 +48,13 @@ struct LargeApplicationTests {
         "other calls are answered while an application is being stopped, and in the end all of it is stopped")
     func others() throws {
         #expect(all.count == Self.count + 1)
-        // These arrive at the daemon together: it has them all when it continues.
-        daemon.process.kill(SIGSTOP)
-        var answers: [String] = []
-        var calls: [Slot] = []
-        let suspend = try client.bus.newCall(
-            destination: BusNames.service, path: path, interface: BusNames.application, member: "Suspend")
-        calls.append(
-            try client.bus.callAsync(suspend, timeout: .max) { answers.append($0.error?.name ?? "suspended") }
-        )
-        for _ in 0..<5 {
-            let get = try client.bus.newCall(
-                destination: BusNames.service, path: path, interface: BusNames.properties, member: "Get")
-            try get.append(BusNames.application)
-            try get.append("State")
-            calls.append(
-                try client.bus.callAsync(get, timeout: .max) { reply in
-                    guard case .string(let state)? = try? reply.readVariant() else { return }
-                    answers.append(state)
-                })
-        }
-        // The bus has passed them on before it answers this.
-        _ = try client.bus.id()
-        daemon.process.kill(SIGCONT)
-        try client.wait("all answers") { answers.count == calls.count }
+        let get: Client.QueuedCall = ("Get", BusNames.properties, [BusNames.application, "State"])
+        let calls: [Client.QueuedCall] = [("Suspend", BusNames.application, []), get, get, get, get, get]
+        let replies = try client.replies(to: calls, of: path, from: daemon)
+        #expect(replies.allSatisfy { $0.error == "" }, "\(replies)")
         // The state changes when all are stopped. Until then, each answer comes between two pieces.
-        #expect(answers.prefix(2) == ["background", "background"], "\(answers)")
-        #expect(answers.contains("suspended"))
+        let background = Variant.string("background")
+        #expect(replies.prefix(2).map(\.value) == [background, background], "\(replies)")
         try client.wait(for: path, toBe: "suspended")
         #expect(stopped == all.count)
         try client.application(path, "Resume")

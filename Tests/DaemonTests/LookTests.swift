@@ -68,31 +68,8 @@ struct LookTests {
             path = try client.register("org.example.Hoarder", app.pid, options)
         }
 
-        /// Makes the calls arrive at the daemon together, and returns the replies in their order.
-        func replies(
-            to calls: [(name: String, interface: String, arguments: [String])], _ meanwhile: () -> Void = {}
-        ) throws -> [(name: String, message: String)] {
-            var replies: [(name: String, message: String)] = []
-            var slots: [Slot] = []
-            daemon.process.kill(SIGSTOP)
-            for call in calls {
-                let message = try client.bus.newCall(
-                    destination: BusNames.service, path: path, interface: call.interface, member: call.name)
-                for argument in call.arguments { try message.append(argument) }
-                slots.append(
-                    try client.bus.callAsync(message, timeout: .max) { reply in
-                        replies.append((call.name, reply.error.map { $0.name } ?? ""))
-                    })
-            }
-            // The bus has passed the calls on before it answers this.
-            let names = try client.bus.newCall(
-                destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-                interface: "org.freedesktop.DBus", member: "GetId")
-            _ = try client.bus.call(names)
-            meanwhile()
-            daemon.process.kill(SIGCONT)
-            try client.wait("all answers") { replies.count == calls.count }
-            return replies
+        func replies(to calls: [Client.QueuedCall], _ meanwhile: () -> Void = {}) throws -> [Client.Reply] {
+            try client.replies(to: calls, of: path, from: daemon, meanwhile)
         }
     }
 
@@ -105,7 +82,7 @@ struct LookTests {
         let scene = try Scene(files: 900, processes: 2, contests: 50)
         let replies = try scene.replies(to: [(member, BusNames.application, []), Self.property])
         #expect(replies.map(\.name) == ["Get", member])
-        #expect(replies.map(\.message) == ["", ""])
+        #expect(replies.map(\.error) == ["", ""])
     }
 
     @Test("an application that ends during a look gives NoSuchApplication")
@@ -117,7 +94,7 @@ struct LookTests {
             var info = siginfo_t()
             waitid(P_PID, id_t(scene.app.pid), &info, WEXITED | WNOWAIT)
         }
-        #expect(replies.map(\.message) == [ErrorName.noSuchApplication.rawValue])
+        #expect(replies.map(\.error) == [ErrorName.noSuchApplication.rawValue])
     }
 
     @Test("the number of a user's calls that wait for looks is limited, and each call is answered")
@@ -125,10 +102,10 @@ struct LookTests {
         let scene = try Scene(files: 900, processes: 2, contests: 50)
         let calls = Array(repeating: ("CanSuspend", BusNames.application, [String]()), count: 100)
         let replies = try scene.replies(to: calls)
-        let refused = replies.filter { $0.message == "org.freedesktop.DBus.Error.LimitsExceeded" }
+        let refused = replies.filter { $0.error == "org.freedesktop.DBus.Error.LimitsExceeded" }
         #expect(!refused.isEmpty)
         #expect(replies.count - refused.count >= 32)
-        #expect(replies.allSatisfy { $0.message == "" || $0.message == refused.first?.message })
+        #expect(replies.allSatisfy { $0.error == "" || $0.error == refused.first?.error })
         #expect(try scene.client.canSuspend(scene.path) == [])
     }
 
