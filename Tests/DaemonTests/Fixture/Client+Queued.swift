@@ -22,8 +22,8 @@ extension Client {
             for argument in call.arguments { try message.append(argument) }
             slots.append(
                 try bus.callAsync(message, timeout: .max) { reply in
-                    let value = call.name == "Get" ? try? reply.readVariant() : nil
-                    replies.append((call.name, reply.error?.name ?? "", value))
+                    let value = try? reply.readVariant()
+                    replies.append((call.name, reply.error.map { $0.name } ?? "", value))
                 })
         }
         // The bus has passed the calls on before it answers this.
