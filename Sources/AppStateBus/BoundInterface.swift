@@ -68,7 +68,6 @@ final class BoundInterface {
         }
         _ = Unmanaged.passRetained(self)
         return Slot(slot) { userdata in
-            LiveHandles.counts.pointee.slots -= 1
             guard let userdata else { return }
             userdata.assumingMemoryBound(to: Row.self).pointee.registration.release()
         }
@@ -146,6 +145,7 @@ private func callMethod(
     return withUnsafeMutablePointer(to: &answered) { answered in
         let call = Call(Message(retaining: message), answered: answered, registration.complain)
         do {
+            try call.message.checkSize(atMost: method.limit)
             try method.handler(call)
             if !answered.pointee {
                 registration.complain(

@@ -16,12 +16,10 @@ public final class Bus {
         self.pointer = pointer
         self.complain = complain
         self.isMonitor = isMonitor
-        LiveHandles.counts.pointee.buses += 1
     }
 
     deinit {
         disconnection = nil
-        LiveHandles.counts.pointee.buses -= 1
         sd_bus_close_unref(pointer)
     }
 

@@ -5,22 +5,6 @@ import Glibc
 public final class EventLoop {
     let pointer: OpaquePointer
 
-    /// Called for an event that delayed the others for longer than `longest`, with its duration in
-    /// microseconds and its origin: the file that created the source, or the bus.
-    public var overran: ((_ microseconds: UInt64, _ place: String) -> Void)?
-    /// Called after each event, with the time that it took in microseconds.
-    public var dispatched: ((_ microseconds: UInt64) -> Void)?
-    /// Called in turn after each event, repeatedly for a short time. Each is called again for as long as it answers
-    /// that it has handled something more.
-    public var more: [() -> Bool] = []
-    /// That time, in microseconds.
-    private static let longestSequel: UInt64 = 300
-    /// How long one event may take, in microseconds, before `overran` is called.
-    public static let longest: UInt64 = 5_000
-    private var isEnding = false
-    /// The origin of the event that is being dispatched; nil: the bus.
-    fileprivate var place: StaticString?
-
     /// Creates a new loop, not the thread's default one.
     public init() throws(BusFailure) {
         var event: OpaquePointer?
@@ -37,47 +21,7 @@ public final class EventLoop {
 
     /// Dispatches events until `exit(code:)` and returns its code. A loop runs once.
     public func run() throws(BusFailure) -> Int32 {
-        while sd_event_get_state(pointer) != Int32(SD_EVENT_FINISHED) { try turn(timeout: UInt64.max) }
-        var code: Int32 = 0
-        try check(sd_event_get_exit_code(pointer, &code), "run", "the event loop")
-        return code
-    }
-
-    /// Like sd_event_run(3), but reads the clock after the event.
-    @discardableResult
-    private func turn(timeout: UInt64) throws(BusFailure) -> Bool {
-        var result = sd_event_prepare(pointer)
-        if result == 0 { result = sd_event_wait(pointer, timeout) }
-        guard try check(result, "wait", "the event loop") > 0 else { return false }
-        place = nil
-        var begin = now
-        try check(sd_event_dispatch(pointer), "run", "the event loop")
-        let first = note(since: begin)
-        // `more` runs here because each turn of the loop costs more system calls than a message takes.
-        var busy = isEnding ? [] : more
-        while !busy.isEmpty {
-            for index in busy.indices.reversed() {
-                begin = Self.clock
-                guard begin - first < Self.longestSequel else { return true }
-                place = nil
-                if !busy[index]() { busy.remove(at: index) }
-                note(since: begin)
-                if isEnding { return true }
-            }
-        }
-        return true
-    }
-
-    /// Reports how long an event took.
-    ///
-    /// - Returns: when it ended.
-    @discardableResult
-    private func note(since begin: UInt64) -> UInt64 {
-        let end = Self.clock
-        let span = end > begin ? end - begin : 0
-        dispatched?(span)
-        if span > Self.longest { overran?(span, place.map { "\($0)" } ?? "the bus") }
-        return end
+        try check(sd_event_loop(pointer), "run", "the event loop")
     }
 
     /// CLOCK_MONOTONIC at this moment, in microseconds. Inside another loop, `now` may be old.
@@ -93,7 +37,7 @@ public final class EventLoop {
     /// - Returns: whether something was dispatched.
     @discardableResult
     public func runOnce(timeout: UInt64?) throws(BusFailure) -> Bool {
-        try turn(timeout: timeout ?? UInt64.max)
+        try check(sd_event_run(pointer, timeout ?? UInt64.max), "run", "the event loop") > 0
     }
 
     // MARK: Inside another loop
@@ -140,7 +84,6 @@ public final class EventLoop {
 
     /// Ends `run()` after the current handler.
     public func exit(code: Int32) {
-        isEnding = true
         sd_event_exit(pointer, code)
     }
 
@@ -159,18 +102,12 @@ public final class EventLoop {
     /// - Parameters:
     ///   - descriptor: a descriptor that epoll(7) accepts.
     ///   - readiness: what to wait for; errors and hang-ups are reported in any case.
-    ///   - place: the name under which `overran` reports that the handler kept the others waiting.
     ///   - handler: receives the readiness that was found.
     /// - Returns: the source; it watches for as long as it is kept.
     public func watch(
-        _ descriptor: Int32, for readiness: Readiness = .readable, in place: StaticString = #fileID,
-        _ handler: @escaping (Readiness) -> Void
+        _ descriptor: Int32, for readiness: Readiness = .readable, _ handler: @escaping (Readiness) -> Void
     ) throws(BusFailure) -> Source {
-        let noted: (Readiness) -> Void = { [weak self] readiness in
-            self?.place = place
-            handler(readiness)
-        }
-        return try Source.make("watch descriptor \(descriptor)", noted) { source, userdata in
+        try Source.make("watch descriptor \(descriptor)", handler) { source, userdata in
             sd_event_add_io(pointer, &source, descriptor, readiness.rawValue, ready, userdata)
         }
     }
@@ -178,17 +115,9 @@ public final class EventLoop {
     /// Creates a timer that is not armed. It fires within a microsecond of its time, as the kernel allows. If several
     /// become due before the loop turns, any of them may be first.
     ///
-    /// - Parameters:
-    ///   - place: the name under which `overran` reports that the handler kept the others waiting.
-    ///   - handler: called once for each time the timer was armed and came due.
-    public func timer(
-        in place: StaticString = #fileID, _ handler: @escaping () -> Void
-    ) throws(BusFailure) -> Timer {
-        let noted: (Readiness) -> Void = { [weak self] _ in
-            self?.place = place
-            handler()
-        }
-        let source = try Source.make("make a timer", noted) { source, userdata in
+    /// - Parameter handler: called once for each time the timer was armed and came due.
+    public func timer(_ handler: @escaping () -> Void) throws(BusFailure) -> Timer {
+        let source = try Source.make("make a timer", { _ in handler() }) { source, userdata in
             // An accuracy of 0 would mean libsystemd's default, 250 ms: sd_event_add_time(3).
             sd_event_add_time(pointer, &source, CLOCK_MONOTONIC, UInt64.max, 1, due, userdata)
         }

@@ -11,7 +11,6 @@ public struct Message: ~Copyable {
     /// Takes over a reference.
     init(owning pointer: OpaquePointer) {
         self.pointer = pointer
-        LiveHandles.counts.pointee.messages += 1
     }
 
     /// Adds a reference to a message that libsystemd lends for the duration of a callback.
@@ -20,7 +19,6 @@ public struct Message: ~Copyable {
     }
 
     deinit {
-        LiveHandles.counts.pointee.messages -= 1
         sd_bus_message_unref(pointer)
     }
 
@@ -48,18 +46,16 @@ public struct Message: ~Copyable {
     }
     /// Whether it is a method call.
     public var isMethodCall: Bool { sd_bus_message_is_method_call(pointer, nil, nil) > 0 }
+    /// Whether it is a call of this method. A call that names no interface is none.
+    public borrowing func isMethodCall(_ interface: String, _ member: String) -> Bool {
+        sd_bus_message_is_method_call(pointer, interface, member) > 0
+    }
     /// Whether it is a signal.
     public var isSignal: Bool { sd_bus_message_is_signal(pointer, nil, nil) > 0 }
     /// Whether it is an error that answers a call.
     public var isError: Bool { sd_bus_message_is_method_error(pointer, nil) > 0 }
     /// Whether the sender of this call waits for an answer.
     public var expectsReply: Bool { sd_bus_message_get_expect_reply(pointer) > 0 }
-
-    /// Whether the sender of this call agrees to wait until a user has authenticated: the flag
-    /// ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification.
-    public var allowsInteraction: Bool {
-        sd_bus_message_get_allow_interactive_authorization(pointer) > 0
-    }
 
     /// The error that answers a call; nil for any other message. Of its text, the first 4,096 bytes.
     public var error: MethodError? {
@@ -78,9 +74,6 @@ public struct Message: ~Copyable {
 
     private static let longestErrorText = 4_096
 
-    /// Whether the other is a reference to the same message.
-    public borrowing func isSame(as other: borrowing Message) -> Bool { pointer == other.pointer }
-
     /// Begins reading from the first argument again.
     public borrowing func rewind() throws(BusFailure) {
         try check(sd_bus_message_rewind(pointer, 1), "rewind", subject)
@@ -95,26 +88,27 @@ public struct Message: ~Copyable {
     ///
     /// Throws `EBADF` for a message that names a descriptor and carries none, another error for one that cannot be
     /// traversed.
-    ///
-    /// - Parameter values: the most values, with each container and everything in it; an array of bytes is one, unless
-    ///   the message is in the other byte order. They take time, however few bytes they have.
-    public borrowing func size(atMost limit: Int, values: Int = .max) throws(BusFailure) -> Int? {
+    public borrowing func size(atMost limit: Int) throws(BusFailure) -> Int? {
         var left = limit
-        var places = values
-        let result = csystemd_message_weigh(pointer, &left, &places)
+        let result = csystemd_message_weigh(pointer, &left)
         try rewind()
         return try check(result, "measure", subject) == 0 ? limit - left : nil
     }
 
-    /// How much it carries: the bytes of its arguments, as `size(atMost:values:)` counts them, and the number of its
-    /// values. For a message that was received or has been sent.
-    public borrowing func measure() throws(BusFailure) -> (bytes: Int, values: Int) {
-        try rewind()
-        var (bytes, values) = (Int.max, Int.max)
-        let result = csystemd_message_weigh(pointer, &bytes, &values)
-        try rewind()
-        try check(result, "measure", subject)
-        return (Int.max - bytes, Int.max - values)
+    /// Refuses a call whose arguments have more than `limit` bytes, or cannot be traversed.
+    borrowing func checkSize(atMost limit: Int) throws(MethodError) {
+        if sd_bus_message_is_empty(pointer) > 0 { return }
+        let size: Int?
+        do throws(BusFailure) {
+            size = try self.size(atMost: limit)
+        } catch {
+            throw error.errno == EBADF
+                ? .invalidArgs("The message carries no file descriptor") : .invalidArgs("The message is broken")
+        }
+        guard size != nil else {
+            throw MethodError(
+                "org.freedesktop.DBus.Error.LimitsExceeded", "The arguments are more than \(limit) bytes")
+        }
     }
 
     /// How failures name it: the member, or else the kind of message.

@@ -12,7 +12,6 @@ public final class Slot {
     init(_ pointer: OpaquePointer, destroy: @escaping sd_bus_destroy_t) {
         self.pointer = pointer
         sd_bus_slot_set_destroy_callback(pointer, destroy)
-        LiveHandles.counts.pointee.slots += 1
     }
 
     deinit {
@@ -32,7 +31,6 @@ public final class Slot {
         _ add: (inout OpaquePointer?, UnsafeMutableRawPointer?) -> Int32
     ) throws(BusFailure) -> Slot {
         Slot(try made(owning: context, operation, subject(), add)) { userdata in
-            LiveHandles.counts.pointee.slots -= 1
             guard let userdata else { return }
             Unmanaged<AnyObject>.fromOpaque(userdata).release()
         }

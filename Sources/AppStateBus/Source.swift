@@ -94,10 +94,8 @@ extension Source {
         let source = try made(owning: SourceContext(handler), operation, "in the event loop", add)
         sd_event_source_set_destroy_callback(source) { userdata in
             guard let userdata else { return }
-            LiveHandles.counts.pointee.sources -= 1
             Unmanaged<SourceContext>.fromOpaque(userdata).release()
         }
-        LiveHandles.counts.pointee.sources += 1
         return Source(source)
     }
 }

@@ -12,8 +12,6 @@ public import Systemd
 public final class Daemon {
     let loop: EventLoop
     let bus: Bus
-    /// For queries to the bus whose answers the daemon waits for. No client calls it.
-    private let inquiries: Bus
     let journal: Journal
     let proc = Proc()
     let connections: Connections
@@ -35,14 +33,10 @@ public final class Daemon {
     /// Users whose applications may delay the machine's sleep.
     let sleepDelays: Retries<UInt32>
     let sessions: SessionSensor
-    let polkit: Polkit
-    let gate: Gate
-    let longCalls: LongCalls
     let core: Core
     let state: RuntimeState?
     /// nil: nothing is kept.
     let keeper: Keeper?
-    let unread: UnreadAnswers
     let agents: Agents
     let launches: Launches
     /// Processes that have ended, and whose session agents were asked how they ended.
@@ -62,13 +56,7 @@ public final class Daemon {
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     /// The current step follows from a client's request.
     private var isAsked = false
-    /// The number of each user's calls that wait until processes have been examined.
-    var lookingCalls: [UInt32: Int] = [:]
     private var timer: Timer?
-    private(set) lazy var listings = Listings(
-        bus: bus, announcer: announcer, core: core, share: background.share, unread: unread,
-        table: table, possiblyVisible: { [unowned self] in possiblyVisible(to: $0) },
-        maySee: { [unowned self] in maySee($0, $1) })
     private var cpus: CPUSensor?
     private var time: TimeSensor?
     /// Restarts the daemon to get the kernel's events again.
@@ -87,9 +75,6 @@ public final class Daemon {
     private static let settlingOfSessions: Microseconds = 1_000_000
     private static let memoryOfUnsettledSessions: Microseconds = 100_000
 
-    /// The pause between two lines about an event that delayed others.
-    private static let leastPauseOfComplaints: Microseconds = 1_000_000
-
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer anyway.
     private static let longestWait: Microseconds = 500_000
 
@@ -102,14 +87,13 @@ public final class Daemon {
     ///   - stored: the descriptors that the service manager kept from the previous daemon.
     ///   - handed: the descriptors that were opened for the daemon with more privileges than its own.
     public init(
-        loop: EventLoop, bus: Bus, inquiries: Bus, configuration source: Configuration.Source,
+        loop: EventLoop, bus: Bus, configuration source: Configuration.Source,
         runtimeDirectory: String?, stateDirectory: String?,
         stored: [(name: String, descriptor: Int32)], handed: HandedOver, journal: Journal
     ) throws {
         self.handed = handed
         self.loop = loop
         self.bus = bus
-        self.inquiries = inquiries
         self.journal = journal
         self.source = source
         self.stored = stored
@@ -125,22 +109,13 @@ public final class Daemon {
         keeper = try Keeper(
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
             loop: loop, journal: journal, now: { Self.now }, share: share)
-        connections = Connections(bus: bus, inquiries: inquiries, proc: proc, journal: journal)
-        // Queries on which everything depends use the connection on which no client can leave calls
-        // unanswered.
-        polkit = Polkit(bus: inquiries, journal: journal)
-        let questions = try Questions(loop: loop, polkit: polkit, journal: journal, now: { Self.now })
-        gate = Gate(
-            bus: bus, polkit: polkit, questions: questions, connections: connections, journal: journal)
+        connections = Connections(bus: bus, proc: proc, journal: journal)
         agents = try Agents(
             loop: loop, bus: bus, connections: connections, share: share, journal: journal)
         launches = try Launches(loop: loop)
-        unread = UnreadAnswers(inquiries: inquiries, share: share, journal: journal)
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
         thaws = try Retries(loop: loop, now: { Self.now }, background: background)
-        longCalls = try LongCalls(
-            loop: loop, bus: bus, now: { Self.now }, background: background)
         serviceManager = try ServiceManager()
         processes = try Processes(loop: loop, serviceManager: serviceManager, report: core.report)
         let table = ApplicationTable(proc: proc)
@@ -154,7 +129,7 @@ public final class Daemon {
             handed: handed, standing: standings.read)
         let kills = try Kills(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
-        logind = BusPeer(Logind.name, bus: inquiries, journal: journal)
+        logind = BusPeer(Logind.name, bus: bus, journal: journal)
         inhibitors = Inhibitors(logind: logind, now: { Self.now })
         sleepDelays = try Retries(loop: loop, now: { Self.now }, background: background)
         let objections = try ObjectionSensor(
@@ -167,7 +142,7 @@ public final class Daemon {
             background: background, core: core, table: table, records: records, standings: standings,
             sensor: sensor, kills: kills, objections: objections)
         delivery = Delivery(
-            bus: bus, connections: connections, journal: journal, now: { Self.now }, share: share,
+            bus: bus, connections: connections, journal: journal,
             isReachable: { connection in
                 guard let application = connection.application(in: core.machine).flatMap(core.application)
                 else { return true }
@@ -206,18 +181,8 @@ public final class Daemon {
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
             pressure: pressure, journal: journal,
             relaunch: { [unowned core] in core.relaunches.append($0) }, report: core.report)
-        gate.sightChanged = { [unowned self] in delivery.haveReadAgain($0) }
-        connections.willLook = { [longCalls] in longCalls.charge($0) }
-        connections.wasAnswered = { [unread] in
-            _ = unread.admit($1 * UnreadAnswers.sizeOfRefusal, from: $0)
-        }
         connections.left = { [unowned self] in
-            gate.departed($0)
-            unread.departed($0)
-            delivery.departed($0)
             agents.departed($0)
-            listings.departed($0)
-            longCalls.departed($0)
             core.report(.disconnected($0))
         }
         announcer.session = { [unowned self] in session(of: $0) }
@@ -227,18 +192,6 @@ public final class Daemon {
         sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
-        delivery.timer = try loop.timer { [unowned self] in delivery.resyncReachable() }
-        listings.timer = try loop.timer { [unowned self] in
-            background.run(listings) { [unowned self] in listings.turn() }
-        }
-        if journal.logs(.debug) {
-            var next: Microseconds = 0
-            loop.overran = { span, place in
-                guard Self.now >= next else { return }
-                next = Self.now + Self.leastPauseOfComplaints
-                journal.log(.debug, "the loop was busy for \(span / 1_000) ms in \(place)")
-            }
-        }
         complain(configuration)
     }
 
@@ -248,7 +201,7 @@ public final class Daemon {
         watchCPUs()
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
         watchKills()
-        slots.append(try bus.addFilter { [unowned self] in meet($0) })
+        slots.append(try bus.addFilter { [unowned self] in intercept($0) })
         let manager = managerInterface()
         let application = applicationInterface()
         announcer.managerInterface = manager
@@ -262,8 +215,7 @@ public final class Daemon {
             })
         slots.append(
             try bus.addNodes(under: BusNames.applications) { [unowned self] in visiblePaths(below: $0) })
-        try inquiries.attach(to: loop)
-        for bus in [bus, inquiries] { try bus.onDisconnect { [unowned self] in lostBus() } }
+        try bus.onDisconnect { [unowned self] in lostBus() }
         busID = try? bus.id()
         for signal in [SIGTERM, SIGINT] {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
@@ -280,12 +232,7 @@ public final class Daemon {
             if logind.owner != nil { core.report(.shutdownPrepared(false)) }
         }
         try logind.start()
-        try polkit.start()
         try bus.attach(to: loop)
-        // A client that floods the daemon must not make the bus's queue for the daemon grow, because others wait in
-        // that queue. Any process may send a signal to any connection, and the answer about who a stranger is may come
-        // behind such signals.
-        loop.more = [bus, inquiries].map { bus in { (try? bus.process()) == true } }
         try takeName()
         // The owner of the name also owns the files. Calls wait until the loop runs.
         keeper?.open()
@@ -499,7 +446,6 @@ public final class Daemon {
         resources.configure(configuration.resources, configuration.settings.mode)
         resources.isAwaited = false
         configurePressure()
-        polkit.tryAgain()
         serviceManager.notify("READY=1")
     }
 
@@ -561,7 +507,7 @@ public final class Daemon {
         executor.announceChanges()
         isStepping = false
         resources.isAwaited = false
-        delivery.stepHasEnded()
+        delivery.resyncReachable()
         answerWaiting()
         arm()
         sensor.noteActivity()
@@ -709,7 +655,7 @@ public final class Daemon {
         let numbers: [ApplicationNumber]
         switch connection.confinement {
         case .none:
-            numbers = table.all.filter { connection.maySee(user: $0.user) }.map(\.number)
+            numbers = table.all.filter { connection.mayManage(user: $0.user) }.map(\.number)
         case .within:
             numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }
         case .proxy(let unit):

@@ -295,8 +295,8 @@ extension Daemon {
         }
     }
 
-    /// The caller's user must own the process, or polkit must allow it. This is checked before the caller
-    /// gets any information about the process.
+    /// The caller's user must own the process, or be root. This is checked before the caller gets any information
+    /// about the process.
     private func checkRights(
         _ subject: borrowing NamedProcess, _ connection: Connection, isItself: Bool
     ) throws(MethodError) {
@@ -305,9 +305,9 @@ extension Daemon {
             throw Self.onlyItself(UInt32(pid))
         }
         if subject.owner.isWholly(connection.user) { return }
-        try requireManagement(
-            of: .process(ProcessID(subject.identity), user: subject.owner.real), user: 0, connection,
-            "Process \(pid) does not belong to user \(connection.user)")
+        guard connection.mayManage(user: 0) else {
+            throw MethodError(.accessDenied, "Process \(pid) does not belong to user \(connection.user)")
+        }
     }
 
     private static func onlyItself(_ pid: UInt32) -> MethodError {

@@ -53,11 +53,9 @@ enum Main {
         for name in handed.names { Service.dropStored(name) }
         let loop: EventLoop
         let bus: Bus
-        let inquiries: Bus
         do {
             loop = try EventLoop()
             bus = try Bus.system { journal.log(.error, $0) }
-            inquiries = try Bus.system { journal.log(.error, $0) }
         } catch {
             lines?.flush(milliseconds: longestFlush)
             let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
@@ -68,7 +66,7 @@ enum Main {
         do {
             let directory = runtimeDirectory
             let daemon = try Daemon(
-                loop: loop, bus: bus, inquiries: inquiries, configuration: configuration,
+                loop: loop, bus: bus, configuration: configuration,
                 runtimeDirectory: directory,
                 stateDirectory: getenv("STATE_DIRECTORY").map { String(cString: $0) },
                 stored: stored, handed: handed, journal: journal)

@@ -111,9 +111,7 @@ import Testing
 
     @Test func aDescriptorThatCannotBeWatchedIsAFailure() throws {
         let loop = try EventLoop()
-        let before = LiveHandles.now.sources
         #expect(throws: BusFailure.self) { try loop.watch(-1) { _ in } }
-        #expect(LiveHandles.now.sources == before)
     }
 
     @Test func aSignalIsHandledInTheLoop() throws {

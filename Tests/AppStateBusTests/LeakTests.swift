@@ -33,14 +33,12 @@ private final class Result: @unchecked Sendable {
     }
 
     @Test func tenThousandMixedCallsLeaveNothing() throws {
-        let before = LiveHandles.now
         var captured = 0
         try mixedCalls {
             captured -= 1
         } made: {
             captured += 1
         }
-        #expect(LiveHandles.now == before)
         #expect(captured == 0)
     }
 
@@ -69,8 +67,6 @@ private final class Result: @unchecked Sendable {
         let match = try peers.client.match("type='signal',member='Tick'", failed: unexpected) { _ in
             ticks += 1
         }
-        #expect(LiveHandles.now.slots > 2)
-        #expect(LiveHandles.now.buses >= 2)
         let members = [
             "Echo", "Fail", "Throw", "Later", "Dropped", "Wrong", "Unknown", "Cancel", "Echo", "Get",
         ]
@@ -102,7 +98,6 @@ private final class Result: @unchecked Sendable {
             try peers.run { answered == expected - kept.count && ticks == round }
         }
         #expect(kept.count == 5)
-        #expect(LiveHandles.now.messages >= 5)
         filter.cancel()
         match.cancel()
     }
@@ -123,37 +118,29 @@ private final class Result: @unchecked Sendable {
     }
 
     @Test func sourcesAndTimersLeaveNothing() throws {
-        let before = LiveHandles.now
+        var captured = 0
         do {
             let loop = try EventLoop()
             let pipe = try PipeEnds()
-            var sources: [Source] = []
             var timers: [AppStateBus.Timer] = []
             for _ in 0..<100 {
-                timers.append(try loop.timer {})
+                captured += 2
+                let capture = Captured { captured -= 1 }
+                timers.append(try loop.timer { _ = capture })
                 timers.last?.arm(at: 0)
                 let duplicate = fcntl(pipe.write, F_DUPFD_CLOEXEC, 3)
-                let source = try loop.watch(duplicate, for: .writable) { _ in }
-                sources.append(source)
+                let other = Captured { captured -= 1 }
+                let source = try loop.watch(duplicate, for: .writable) { _ in _ = other }
                 try loop.runOnce(timeout: 0)
                 source.cancel()
                 close(duplicate)
             }
-            #expect(LiveHandles.now.sources == before.sources + 100)
+            #expect(captured == 100)
             for timer in timers.prefix(50) {
                 timer.cancel()
             }
-            #expect(LiveHandles.now.sources == before.sources + 50)
+            #expect(captured == 50)
         }
-        #expect(LiveHandles.now == before)
-    }
-
-    @Test func aThreadCountsItsOwn() throws {
-        let loop = try EventLoop()
-        let timer = try loop.timer {}
-        let elsewhere = try onThread { LiveHandles.now.sources }
-        #expect(elsewhere == 0)
-        #expect(LiveHandles.now.sources > 0)
-        timer.cancel()
+        #expect(captured == 0)
     }
 }

@@ -4,39 +4,26 @@ import Glibc
 import LifeCycle
 import Linux
 
-/// The permissions of callers (dbus-api, the table). The credentials that the bus gives decide first, then
-/// what polkit answered before the call was dispatched. Without polkit: the same user, and root.
+/// The permissions of callers (dbus-api, the table): a user's applications are the user's, or root's.
 extension Daemon {
     /// The caller of the message being dispatched.
     func caller() throws(MethodError) -> Connection {
-        guard let sender = bus.currentSender, let connection = connections[sender] else {
+        guard let sender = bus.currentSender else {
             throw MethodError(.accessDenied, "The bus does not identify the caller")
         }
-        return connection
+        do {
+            return try connections.connection(named: sender)
+        } catch let failure as KernelFailure {
+            throw .exhausted(failure)
+        } catch {
+            throw MethodError(.accessDenied, "The bus does not identify the caller: \(error)")
+        }
     }
 
     /// Whether a connection may know that an application exists.
     func maySee(_ application: Application, _ connection: Connection) -> Bool {
-        connection.maySee(user: application.user)
+        connection.mayManage(user: application.user)
             || connection.isSandboxed && isOwn(application, connection)
-            || gate.verdict(on: .application(application.number.rawValue), for: connection) == .yes
-    }
-
-    /// Refuses to manage another user's application, unless polkit allows it. A sandboxed caller manages
-    /// nothing.
-    func requireManagement(
-        of target: Target, user: UInt32, _ connection: Connection, _ what: @autoclosure () -> String
-    ) throws(MethodError) {
-        if connection.mayManage(user: user) { return }
-        switch gate.verdict(on: target, for: connection) {
-        case .yes?: return
-        case .challenge?:
-            throw MethodError(
-                .interactiveAuthorizationRequired,
-                "\(what()): a user has to authenticate (\(Polkit.Action.manage.rawValue))")
-        case .unanswered?: throw MethodError(.accessDenied, "\(what()): polkit did not answer in time")
-        case .no?, nil: throw MethodError(.accessDenied, what())
-        }
     }
 
     /// Whether the connection's process is in the application's extent and belongs to the application's user. The
@@ -114,8 +101,8 @@ extension Daemon {
         return application
     }
 
-    /// The application of a call that manages it. The caller must be its user, root, or allowed by polkit; a sandboxed
-    /// caller manages nothing.
+    /// The application of a call that manages it. The caller must be its user or root; a sandboxed caller manages
+    /// nothing.
     func managedApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
@@ -128,10 +115,12 @@ extension Daemon {
         of application: Application, _ connection: Connection, _ member: String
     ) throws(MethodError) {
         try requireUnconfined(connection, member)
-        try requireManagement(
-            of: .application(application.number.rawValue), user: application.user, connection,
-            "User \(connection.user) may not \(member) application \(application.number) of user \(application.user)"
-        )
+        guard connection.mayManage(user: application.user) else {
+            throw MethodError(
+                .accessDenied,
+                "User \(connection.user) may not \(member) application \(application.number) of user \(application.user)"
+            )
+        }
     }
 
     /// The application of a call to one of the delegate's methods. Only the application's own processes may call them;

@@ -12,13 +12,6 @@ final class Announcer {
     /// Set once the objects are on the bus.
     var applicationInterface: Interface?
     var managerInterface: Interface?
-    enum Change {
-        case changed(Set<ApplicationProperty>)
-        case ended
-    }
-
-    /// Called with each change, because an answer that is being written may contain the earlier state.
-    var noted: (ApplicationNumber, Change) -> Void = { _, _ in }
     /// Whether a sandboxed connection may act for an application.
     var isOwn: (ApplicationNumber, Connection) -> Bool = { _, _ in false }
     /// The session whose focus a connection sees.
@@ -50,7 +43,7 @@ final class Announcer {
             connection.listedOwn.insert(application.number)
         }
         guard let interface = applicationInterface else { return }
-        delivery.send(.objects("InterfacesAdded"), of: application.user, to: followers(of: application)) {
+        delivery.send(.objects("InterfacesAdded"), to: followers(of: application)) {
             try append(object: application.path, of: interface, to: $0)
         }
     }
@@ -90,26 +83,7 @@ final class Announcer {
             try message.append(strings: Self.standardInterfaces + [BusNames.application])
         }
         for connection in connections.all { connection.unfollow(application.number) }
-        noted(application.number, .ended)
     }
-
-    /// Repeats the end of an application to a connection that was just sent an answer containing the application.
-    func sayRemoved(_ number: ApplicationNumber, to connection: Connection) {
-        delivery.send(.objects("InterfacesRemoved"), of: nil, to: connection) { message in
-            try message.append(objectPath: BusNames.path(ofApplication: number.rawValue))
-            try message.append(strings: Self.standardInterfaces + [BusNames.application])
-        }
-    }
-
-    /// Repeats changed properties to a connection that was just sent an answer with the earlier values.
-    func sayChanged(
-        _ application: Registered, _ properties: Set<ApplicationProperty>, to connection: Connection
-    ) {
-        propertiesChanged(of: application, properties) { $0 === connection }
-    }
-
-    /// Too much has changed since an answer was written, so the connection must read everything again.
-    func haveReadAgain(_ connection: Connection) { delivery.haveReadAgain(connection) }
 
     /// Sends the last edge to the delegate, unless it was sent that as a subscriber.
     func announceEnd(_ application: Registered, _ announcement: Announcement, to delegate: ConnectionName) {
@@ -117,7 +91,7 @@ final class Announcer {
             !(connection.isSubscribed && reason == .exit)
         else { return }
         let signal = SignalName(announcement.signal, of: application)
-        delivery.sendToDelegate(signal, of: application.user, to: connection) {
+        delivery.post(signal, to: connection) {
             try announcement.append(to: $0, [])
         }
     }
@@ -128,12 +102,12 @@ final class Announcer {
         let entries = announcement.entries(of: application)
         let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
         if let connection = delegate.flatMap({ connections[$0] }) {
-            delivery.sendToDelegate(signal, of: application.user, to: connection) {
+            delivery.post(signal, to: connection) {
                 try announcement.append(to: $0, entries)
             }
         }
         guard audience.contains(.subscribers) else { return }
-        delivery.send(signal, of: application.user, to: subscribers(of: application, without: delegate)) {
+        delivery.send(signal, to: subscribers(of: application, without: delegate)) {
             try announcement.append(to: $0, entries)
         }
 
@@ -145,10 +119,9 @@ final class Announcer {
     }
 
     func changed(_ application: Registered, _ properties: Set<ApplicationProperty>) {
-        noted(application.number, .changed(properties))
         let number = application.number
         propertiesChanged(of: application, properties) {
-            let maySee = $0.maySee(user: application.user)
+            let maySee = $0.mayManage(user: application.user)
             // A sandboxed connection follows its own application alone.
             return $0.isFollower && maySee || $0.follows(number) && (maySee || $0.isSandboxed)
         }
@@ -170,7 +143,7 @@ final class Announcer {
     /// Each reporter is sent its own windows only.
     func minimizeRequested(_ windows: [UInt64], of reporter: ConnectionName) {
         guard let connection = connections[reporter] else { return }
-        delivery.send(.reporter(.minimizeRequested), of: nil, to: connection) { try $0.append(windows) }
+        delivery.post(.reporter(.minimizeRequested), to: connection) { try $0.append(windows) }
     }
 
     func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
@@ -192,13 +165,13 @@ final class Announcer {
     private func subscribers(
         of application: Registered, without delegate: ConnectionName? = nil
     ) -> (Connection) -> Bool {
-        { $0.isSubscribed && $0.name != delegate && $0.maySee(user: application.user) }
+        { $0.isSubscribed && $0.name != delegate && $0.mayManage(user: application.user) }
     }
 
     /// The connections that keep track of the existing objects. A sandboxed one keeps track of its own application.
     private func followers(of application: Registered) -> (Connection) -> Bool {
         {
-            $0.isFollower && $0.maySee(user: application.user)
+            $0.isFollower && $0.mayManage(user: application.user)
                 || $0.listedOwn.contains(application.number)
         }
     }
@@ -210,18 +183,17 @@ final class Announcer {
         of application: Registered, _ properties: Set<ApplicationProperty>, to wants: (Connection) -> Bool
     ) {
         propertiesChanged(
-            of: applicationInterface, application.path, properties.map(\.rawValue).sorted(),
-            of: application.user, to: wants)
+            of: applicationInterface, application.path, properties.map(\.rawValue).sorted(), to: wants)
     }
 
     private func managerChanged(
         _ property: ManagerProperty, to wants: (Connection) -> Bool = { $0.followsManager || $0.isSubscribed }
     ) {
-        propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], of: nil, to: wants)
+        propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], to: wants)
     }
 
     private func propertiesChanged(
-        of interface: Interface?, _ path: String, _ names: [String], of owner: UInt32?,
+        of interface: Interface?, _ path: String, _ names: [String],
         to wants: (Connection) -> Bool
     ) {
         guard let interface else { return }
@@ -229,7 +201,7 @@ final class Announcer {
         let invalidated = names.filter { $0 == ApplicationProperty.userActivity.rawValue }
         let names = names.filter { !invalidated.contains($0) }
         let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
-        delivery.sendEach(signal, of: owner, to: wants) { message, connection in
+        delivery.sendEach(signal, to: wants) { message, connection in
             reader = connection
             defer { reader = nil }
             try message.append(interface.name)
@@ -243,7 +215,7 @@ final class Announcer {
         _ signal: ManagerSignal, about application: Registered,
         _ body: (borrowing Message) throws -> Void = { _ in }
     ) {
-        delivery.send(.manager(signal), of: application.user, to: subscribers(of: application)) { message in
+        delivery.send(.manager(signal), to: subscribers(of: application)) { message in
             try message.append(objectPath: application.path)
             try message.append(application.id.rawValue)
             try message.append(application.pid)

@@ -51,46 +51,6 @@ final class Connection {
     var followedOwn: Set<ApplicationNumber> = []
     var followsManager = false
 
-    /// Whether other users' applications exist for it: polkit's last answer about `observe`.
-    var mayObserve = false
-    /// Whether that answer still holds.
-    var sight = Sight.open
-    /// polkit reported a change while it was being asked.
-    var isSightStale = false
-
-    /// It was refused permission to manage another user's application, and the journal has a line about this.
-    var wasRefused = false
-
-    enum Sight {
-        /// polkit was not asked, or may answer differently now.
-        case open
-        /// The question is under way.
-        case asked
-        /// The answer holds until polkit reports a change.
-        case settled
-        /// No, unless the user authenticates.
-        case challenge
-    }
-
-    var flow = Flow()
-
-    /// Whether the connection reads the signals that are sent to it.
-    struct Flow {
-        /// Signals since the last ping was answered, or since one was sent.
-        var sent = 0
-        var ping: Slot?
-        /// The bus had no room for a ping, and may have room from then on.
-        var notBefore: Microseconds = 0
-        /// Signals were withheld from it, so it gets `Resync` when it reads again.
-        var isWithheld = false
-        /// It does not read: not even a delegate is sent more. A connection that was suspended may have a ping to
-        /// answer and read all the same.
-        var isCutOff: Bool { ping != nil && sent >= Self.window }
-
-        /// A ping that stays unanswered for this many signals means that the connection does not read (§ 3).
-        static let window = 256
-    }
-
     /// The pidfd that the bus gave, where the bus does so (dbus 1.15.8 and later).
     private let descriptor: Descriptor?
 
@@ -161,15 +121,8 @@ final class Connection {
         return try PidFD(adopting: copy)
     }
 
-    /// Root may see and manage everything; a user only their own applications.
+    /// Whether it may see and manage a user's applications: its own user's, and root everybody's.
     func mayManage(user other: UInt32) -> Bool { !isSandboxed && (user == 0 || user == other) }
-
-    /// Whether polkit is consulted. Whatever polkit says, root may do everything, and a sandboxed process nothing to
-    /// others.
-    var hasRightsByPolkit: Bool { user != 0 && !isSandboxed }
-
-    /// Whether it may manage the application, or polkit allows it to see it.
-    func maySee(user other: UInt32) -> Bool { mayManage(user: other) || mayObserve && !isSandboxed }
 
     /// It keeps a list of the existing applications.
     var isFollower: Bool { isSubscribed || followsObjects }

@@ -70,7 +70,7 @@ extension Daemon {
         ]
     }
 
-    /// For the application's user, root, and callers that polkit allows to manage it.
+    /// For the application's user, and root.
     private func managingMethods() -> [Method] {
         [
             Method(Name.configure, in: [("rule", "a{sv}")]) { [unowned self] call in
@@ -105,8 +105,8 @@ extension Daemon {
                 }
             },
             Method(Name.canSuspend, out: [("objections", "as")]) { [unowned self] call in
-                let (application, connection) = try managedApplication(call)
-                answer(call.deferred(), lookingAt: application, for: connection) {
+                let (application, _) = try managedApplication(call)
+                answer(call.deferred(), lookingAt: application) {
                     try $0.append(strings: $2)
                 }
             },
@@ -130,8 +130,7 @@ extension Daemon {
             Method(Name.explain, out: [("explanation", "a{sv}")]) { [unowned self] call in
                 let connection = try caller()
                 let application = try visibleApplication(at: call.path, to: connection)
-                answer(call.deferred(), lookingAt: application, for: connection) {
-                    [unowned self] in
+                answer(call.deferred(), lookingAt: application) { [unowned self] in
                     try $0.appendDictionary(explanation(of: $1, $2))
                 }
             },

@@ -87,37 +87,22 @@ extension Daemon {
     /// Answers a call once the application's processes have been examined.
     ///
     /// - Parameters:
-    ///   - connection: the caller's. Several calls may wait for one look: each answer is written in its own
-    ///     turn, and charged to its caller's share.
     ///   - append: gets the application as it is then, and the objections to suspending it: those that the
     ///     life cycle knows, and those that the look found.
     func answer(
-        _ call: PendingCall, lookingAt application: Application, for connection: Connection,
+        _ call: PendingCall, lookingAt application: Application,
         _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
     ) {
-        let (number, user) = (application.number, connection.user)
+        let number = application.number
         guard let registered = table[number] else {
             return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
         }
-        guard lookingCalls[user, default: 0] < Self.mostLookingCalls else {
-            return call.fail(
-                MethodError(
-                    .limitsExceeded,
-                    "More than \(Self.mostLookingCalls) calls of user \(user) wait for processes to be examined"
-                ))
-        }
-        lookingCalls[user, default: 0] += 1
         objections.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in
-            lookingCalls[user] = lookingCalls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
-            longCalls.begin(connection, holdsCalls: false) { [unowned self] in
-                guard let application = machine.applications[number] else {
-                    call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
-                    return true
-                }
-                let objections = objections(to: application, answer)
-                call.reply { message in try append(message, application, objections) }
-                return true
+            guard let application = machine.applications[number] else {
+                return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
             }
+            let objections = objections(to: application, answer)
+            call.reply { message in try append(message, application, objections) }
         }
     }
 
@@ -135,8 +120,6 @@ extension Daemon {
         return objections
     }
 
-    /// The most calls of one user that wait for looks.
-    private static var mostLookingCalls: Int { 32 }
     /// The longest that a call waits for a look.
     private static var longestLook: Microseconds { 2_000_000 }
 

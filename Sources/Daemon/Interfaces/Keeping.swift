@@ -11,7 +11,7 @@ extension Daemon {
     /// For the application's own processes only.
     func stateMethods() -> [Method] {
         [
-            Method(Name.saveState, in: [("state", "ay")]) { [unowned self] call in
+            Method(Name.saveState, in: [("state", "ay")], limit: .max) { [unowned self] call in
                 let bytes = try call.message.readBytes()
                 let (application, _) = try ownApplication(call)
                 guard bytes.count <= Keeper.mostBytesInMessage else {
@@ -92,21 +92,10 @@ extension Daemon {
     }
 
     private func load(_ call: borrowing Call, asFile: Bool) throws(MethodError) {
-        let (application, connection) = try ownApplication(call)
+        let (application, _) = try ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
         try keeper.checkQueue(of: kept.user)
-        try unread.checkExpected(of: connection.user)
-        if asFile {
-            unread.expectDescriptor(to: connection)
-            return keeper.open(kept, call.deferred()) { [unread] in
-                unread.sentAnswer(of: UnreadAnswers.sizeOfDescriptor, to: connection)
-            }
-        }
-        let expected = Int(clamping: keeper.expectedSize(of: kept))
-        // A larger state is refused.
-        let size = expected <= Keeper.mostBytesInMessage ? expected : UnreadAnswers.sizeOfRefusal
-        unread.expectAnswer(of: size, to: connection)
-        keeper.load(kept, call.deferred()) { [unread] in unread.sentAnswer(of: size, to: connection) }
+        if asFile { keeper.open(kept, call.deferred()) {} } else { keeper.load(kept, call.deferred()) {} }
     }
 
     private func openKeeper() throws(MethodError) -> Keeper {

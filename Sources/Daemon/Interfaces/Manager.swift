@@ -32,7 +32,7 @@ extension Daemon {
                         call, id, try subject(descriptor: descriptor.release()), options, try caller())
                 },
                 Method(Name.listApplications, out: [("applications", "a(osuus)")]) { [unowned self] call in
-                    listings.answer(.rows, call.deferred(), try caller())
+                    try answerWithList(call, try caller())
                 },
                 Method(Name.getApplicationByPID, in: [("pid", "u")], out: [("application", "o")]) {
                     [unowned self] call in
@@ -59,8 +59,9 @@ extension Daemon {
                 Method(Name.reloadConfig) { [unowned self] call in
                     let connection = try caller()
                     try requireUnconfined(connection, call.member)
-                    try requireManagement(
-                        of: .configuration, user: 0, connection, "User \(connection.user) may not reload")
+                    guard connection.mayManage(user: 0) else {
+                        throw MethodError(.accessDenied, "User \(connection.user) may not reload")
+                    }
                     reload()
                     try call.reply()
                 },
@@ -180,8 +181,8 @@ extension Method {
     /// A method of the contract.
     init(
         _ name: some MethodName, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
-        _ handler: @escaping (borrowing Call) throws -> Void
+        limit: Int = Method.usualLimit, _ handler: @escaping (borrowing Call) throws -> Void
     ) {
-        self.init(name.rawValue, in: arguments, out: results, handler)
+        self.init(name.rawValue, in: arguments, out: results, limit: limit, handler)
     }
 }

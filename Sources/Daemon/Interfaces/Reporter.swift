@@ -55,12 +55,11 @@ extension Daemon {
                     try perform(.removeWindow(window, try reporter(call.member)))
                     try call.reply()
                 },
-                Method(Name.replaceWindows, in: [("windows", "a(tua{sv})")]) { [unowned self] call in
-                    let reporter = try reporter(call.member)
-                    let windows = try WindowSet(call.message, reporter, self)
-                    if try windows.takeIfShort() { return try call.reply() }
-                    let pending = call.deferred()
-                    longCalls.begin(try caller()) { windows.take(pending) }
+                Method(
+                    Name.replaceWindows, in: [("windows", "a(tua{sv})")], limit: Self.mostBytesOfWindows
+                ) { [unowned self] call in
+                    try replaceWindows(call.message, try reporter(call.member))
+                    try call.reply()
                 },
                 Method(Name.setSession, in: [("session", "s")]) { [unowned self] call in
                     let session = try call.message.readString()
@@ -78,11 +77,8 @@ extension Daemon {
                     try call.reply()
                 },
                 Method(Name.replaceExemptions, in: [("exemptions", "a(us)")]) { [unowned self] call in
-                    let reporter = try reporter(call.member)
-                    let exemptions = try ExemptionSet(call.message, reporter, self)
-                    if try exemptions.takeIfShort() { return try call.reply() }
-                    let pending = call.deferred()
-                    longCalls.begin(try caller()) { exemptions.take(pending) }
+                    try replaceExemptions(call.message, try reporter(call.member))
+                    try call.reply()
                 },
                 Method(Name.reportDemand, in: [("pid", "u"), ("reason", "s"), ("by", "u")]) {
                     [unowned self] call in

@@ -3,193 +3,42 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// The processes of a call that names many. They are examined and held one by one, no matter how long this
-/// takes.
-final class NamedProcesses {
-    private let daemon: Daemon
-    private var open: [UInt32]
-    private var known: [UInt32: ReportedProcess] = [:]
-    /// Processes that are held for this call only.
-    private var new: Set<ProcessID> = []
+/// The decoding of whole sets that a reporter sends. Windows and exemptions of processes that have ended are left out.
+extension Daemon {
+    private typealias WindowRow = (window: UInt64, pid: UInt32, state: [(key: String, value: Variant)])
+    private typealias ExemptionRow = (pid: UInt32, reason: String)
 
-    init(_ pids: [UInt32], _ daemon: Daemon) {
-        self.daemon = daemon
-        var seen: Set<UInt32> = []
-        open = pids.filter { seen.insert($0).inserted }.reversed()
-    }
+    /// The most bytes of a reporter's whole set of windows: 1,024 windows with titles.
+    static var mostBytesOfWindows: Int { 1 << 20 }
 
-    deinit { daemon.letGo(Array(new)) }
-
-    var left: Int { open.count }
-
-    /// The most processes that are examined at once to find whose units the named ones are in.
-    private static let mostExamined = 16
-
-    /// Examines the next processes, all of them unless this takes long. Throws as `resolveNext` does.
-    func resolveFew(for reporter: ReporterIdentity) throws(MethodError) {
-        let end = daemon.units.examined + Self.mostExamined
-        while left > 0, daemon.units.examined < end { try resolveNext(for: reporter) }
-    }
-
-    /// Examines the next process. One that has ended meanwhile is left out. Throws if the daemon has no descriptors left:
-    /// a process that it cannot examine may exist all the same.
-    func resolveNext(for reporter: ReporterIdentity) throws(MethodError) {
-        guard let pid = open.popLast(), let process = try examine(pid, for: reporter),
-            let id = process.lineage.first, try holds(id)
-        else { return }
-        known[pid] = process
-    }
-
-    /// Holds a process, also if it has been released since it was examined; false: it has ended.
-    func holds(_ id: ProcessID) throws(MethodError) -> Bool {
-        if daemon.processes.isTracked(id) { return true }
-        guard try daemon.isHeld(id) else { return false }
-        new.insert(id)
-        return true
-    }
-
-    private func examine(_ pid: UInt32, for reporter: ReporterIdentity) throws(MethodError)
-        -> ReportedProcess?
-    {
-        do {
-            return try daemon.reportedProcess(pid, by: reporter)
-        } catch {
-            if error.name == ErrorName.noSuchProcess.rawValue { return nil }
-            throw error
+    /// ReplaceWindows.
+    func replaceWindows(_ message: borrowing Message, _ reporter: ReporterIdentity) throws {
+        let rows = try windowRows(in: message)
+        let processes = try reportedProcesses(rows.map(\.pid), by: reporter)
+        let limit = machine.settings.limits.stringBytes
+        var reports: [WindowReport] = []
+        for row in rows {
+            guard let process = processes[row.pid] else { continue }
+            reports.append(
+                try WindowReport(number: row.window, process: process, row.state, limit: limit))
         }
-    }
-
-    /// nil: the process has ended, as far as is known.
-    subscript(_ pid: UInt32) -> ReportedProcess? { known[pid] }
-}
-
-/// A reporter's whole set of windows, which may be long. It is read, examined and applied in steps, and answered at the
-/// end.
-final class WindowSet {
-    private typealias Row = (window: UInt64, pid: UInt32, state: [(key: String, value: Variant)])
-
-    private enum Step {
-        case reading
-        case resolving
-        case adding(Int)
-        case dropping
-    }
-
-    private let daemon: Daemon
-    private let reporter: ReporterIdentity
-    private let message: Message
-    private var call: PendingCall?
-    private var rows: [Row] = []
-    private var seen: Set<UInt64> = []
-    private var isRead = false
-    private var processes: NamedProcesses?
-    private var reports: [WindowReport] = []
-    private var step = Step.reading
-
-    /// Up to this many windows are applied at once, by the call's handler.
-    private static let few = 16
-    /// The number of windows in one step.
-    private static let atOnce = 4
-
-    init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
-        self.message = message.retained()
-        self.reporter = reporter
-        self.daemon = daemon
-        _ = try self.message.enter(.array, "(tua{sv})")
-    }
-
-    /// Applies the set if it is short and its processes are examined quickly.
-    ///
-    /// - Returns: whether it was applied; if not, call `take` for each step.
-    func takeIfShort() throws -> Bool {
-        try read(atMost: Self.few)
-        guard isRead, Set(rows.map(\.pid)).count <= Self.few * 3 / 4,
-            daemon.machine.replaceableWindows(of: reporter) <= Self.few
-        else { return false }
-        let processes = NamedProcesses(rows.map(\.pid), daemon)
-        try processes.resolveFew(for: reporter)
-        guard processes.left == 0 else {
-            self.processes = processes
-            step = .resolving
-            return false
-        }
-        try makeReports(processes)
-        let reports = reports
-        try daemon.withTracked(reports.map(\.process)) { held throws(MethodError) in
+        try withTracked(reports.map(\.process)) { held throws(MethodError) in
             let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
-            try daemon.perform(.replaceWindows(present, reporter))
+            try perform(.replaceWindows(present, reporter))
         }
-        return true
     }
 
-    /// Takes the next step. Returns whether it was the last one, with which the call is answered.
-    func take(_ call: PendingCall) -> Bool {
-        do {
-            guard try takeStep() else { return false }
-            call.reply()
-        } catch let error as MethodError {
-            call.fail(error)
-        } catch let failure as BusFailure {
-            call.fail(MethodError(failure))
-        } catch {
-            call.fail(.failed("\(error)"))
-        }
-        processes = nil
-        return true
-    }
-
-    private func takeStep() throws -> Bool {
-        switch step {
-        case .reading:
-            try read(atMost: rows.count + Self.atOnce)
-            if isRead {
-                processes = NamedProcesses(rows.map(\.pid), daemon)
-                step = .resolving
-            }
-        case .resolving:
-            guard let processes, processes.left > 0 else {
-                if let processes { try makeReports(processes) }
-                do {
-                    try daemon.machine.checkReplacement(reports, reporter)
-                } catch {
-                    throw MethodError(error)
-                }
-                step = .adding(0)
-                return false
-            }
-            try processes.resolveNext(for: reporter)
-        case .adding(let start):
-            let end = min(start + Self.atOnce, reports.count)
-            let some = Array(reports[start..<end])
-            // A process may have ended, or been released, since it was examined.
-            try daemon.withTracked(some.map(\.process)) { held throws(MethodError) in
-                let present = some.filter { $0.process.lineage.first.map(held.contains) ?? false }
-                try daemon.perform(.addWindows(present, reporter))
-            }
-            step = end < reports.count ? .adding(end) : .dropping
-        case .dropping:
-            var isMore = false
-            let named = Set(reports.map(\.number))
-            try daemon.perform(.dropWindows(except: named, reporter, atMost: Self.atOnce)) {
-                isMore = $0 == .more
-            }
-            return !isMore
-        }
-        return false
-    }
-
-    private func read(atMost most: Int) throws {
-        while rows.count < most {
-            if message.atEnd {
-                isRead = true
-                return
-            }
+    private func windowRows(in message: borrowing Message) throws -> [WindowRow] {
+        var rows: [WindowRow] = []
+        var seen: Set<UInt64> = []
+        _ = try message.enter(.array, "(tua{sv})")
+        while !message.atEnd {
             guard rows.count < Machine.windowsPerReporter else {
                 throw MethodError(
                     .limitsExceeded, "More than \(Machine.windowsPerReporter) windows in one message")
             }
             _ = try message.enter(.struct, "tua{sv}")
-            let row: Row = (
+            let row: WindowRow = (
                 try message.readUInt64(), try message.readUInt32(),
                 try message.readDictionary(atMost: WindowReport.mostEntries, of: WindowReport.types)
             )
@@ -200,38 +49,33 @@ final class WindowSet {
             if row.pid == 0 { throw MethodError(.invalidArgs, "Window \(row.window) has no process: pid 0") }
             rows.append(row)
         }
-        if message.atEnd { isRead = true }
+        return rows
     }
 
-    /// Windows whose process has ended in the meantime are gone, and are left out.
-    private func makeReports(_ processes: NamedProcesses) throws(MethodError) {
-        let limit = daemon.machine.settings.limits.stringBytes
-        for row in rows {
-            guard let process = processes[row.pid] else { continue }
-            reports.append(
-                try WindowReport(number: row.window, process: process, row.state, limit: limit))
+    /// ReplaceExemptions.
+    func replaceExemptions(_ message: borrowing Message, _ reporter: ReporterIdentity) throws {
+        let rows = try exemptionRows(in: message)
+        let processes = try reportedProcesses(rows.map(\.pid), by: reporter)
+        let reports = rows.compactMap { row in
+            processes[row.pid].map { ExemptionReport(process: $0, reason: row.reason) }
         }
-        rows = []
+        try withTracked(reports.map(\.process)) { held throws(MethodError) in
+            let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
+            try perform(.replaceExemptions(present, reporter))
+        }
     }
-}
 
-/// A reporter's whole set of exemptions, handled in the same way.
-final class ExemptionSet {
-    private typealias Row = (pid: UInt32, reason: String)
-
-    private let daemon: Daemon
-    private let reporter: ReporterIdentity
-    private let rows: [Row]
-    private let processes: NamedProcesses
-
-    private static let few = 12
-    private static let atOnce = 4
-
-    init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
-        self.daemon = daemon
-        self.reporter = reporter
-        rows = try Self.rows(in: message)
-        for row in rows {
+    private func exemptionRows(in message: borrowing Message) throws -> [ExemptionRow] {
+        var rows: [ExemptionRow] = []
+        _ = try message.enter(.array, "(us)")
+        while !message.atEnd {
+            guard rows.count < Machine.exemptionsPerUser else {
+                throw MethodError(
+                    .limitsExceeded, "More than \(Machine.exemptionsPerUser) exemptions in one message")
+            }
+            _ = try message.enter(.struct, "us")
+            let row: ExemptionRow = (try message.readUInt32(), try message.readString())
+            try message.exit()
             if row.pid == 0 {
                 throw MethodError(.invalidArgs, "Exemption \(row.reason.shortened) has no process: pid 0")
             }
@@ -240,70 +84,24 @@ final class ExemptionSet {
                     .invalidArgs,
                     "Exemption \"\(row.reason.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
             }
-        }
-        processes = NamedProcesses(rows.map(\.pid), daemon)
-    }
-
-    /// Not in the initializer: Swift 6.0.3 crashes if a throwing initializer keeps a message of its own.
-    private static func rows(in message: borrowing Message) throws -> [Row] {
-        var rows: [Row] = []
-        let message = message.retained()
-        try message.withEntered(.array, "(us)") {
-            while !message.atEnd {
-                guard rows.count < Machine.exemptionsPerUser else {
-                    throw MethodError(
-                        .limitsExceeded, "More than \(Machine.exemptionsPerUser) exemptions in one message")
-                }
-                try message.withEntered(.struct, "us") {
-                    rows.append((try message.readUInt32(), try message.readString()))
-                }
-            }
+            rows.append(row)
         }
         return rows
     }
 
-    /// Applies the set if it is short and its processes are examined quickly.
-    ///
-    /// - Returns: whether it was applied; if not, call `take` for each step.
-    func takeIfShort() throws(MethodError) -> Bool {
-        guard processes.left <= Self.few,
-            daemon.machine.exemptionCount(of: reporter.connection) <= Self.few
-        else { return false }
-        try processes.resolveFew(for: reporter)
-        guard processes.left == 0 else { return false }
-        let present = try present()
-        try daemon.perform(.replaceExemptions(present, reporter))
-        return true
-    }
-
-    /// Takes the next step. Returns whether it was the last one, with which the call is answered.
-    func take(_ call: PendingCall) -> Bool {
-        var isMore = false
-        do throws(MethodError) {
-            if processes.left > 0 {
-                try processes.resolveNext(for: reporter)
-                return false
+    /// The named processes that exist. Throws if the daemon has no descriptors left: a process that it cannot examine
+    /// may exist all the same.
+    private func reportedProcesses(
+        _ pids: [UInt32], by reporter: ReporterIdentity
+    ) throws(MethodError) -> [UInt32: ReportedProcess] {
+        var processes: [UInt32: ReportedProcess] = [:]
+        for pid in Set(pids) {
+            do {
+                processes[pid] = try reportedProcess(pid, by: reporter)
+            } catch {
+                guard error.name == ErrorName.noSuchProcess.rawValue else { throw error }
             }
-            let present = try present()
-            try daemon.perform(.replaceExemptions(present, reporter, atMost: Self.atOnce)) {
-                isMore = $0 == .more
-            }
-        } catch {
-            call.fail(error)
-            return true
         }
-        if !isMore { call.reply() }
-        return !isMore
-    }
-
-    /// The exemptions, without those of processes that have ended meanwhile.
-    private func present() throws(MethodError) -> [ExemptionReport] {
-        var reports: [ExemptionReport] = []
-        for row in rows {
-            guard let process = processes[row.pid], let id = process.lineage.first, try processes.holds(id)
-            else { continue }
-            reports.append(ExemptionReport(process: process, reason: row.reason))
-        }
-        return reports
+        return processes
     }
 }
