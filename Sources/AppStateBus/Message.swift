@@ -46,9 +46,10 @@ public struct Message: ~Copyable {
     }
     /// Whether it is a method call.
     public var isMethodCall: Bool { sd_bus_message_is_method_call(pointer, nil, nil) > 0 }
-    /// Whether it is a call of this method. A call that names no interface is none.
-    public borrowing func isMethodCall(_ interface: String, _ member: String) -> Bool {
-        sd_bus_message_is_method_call(pointer, interface, member) > 0
+    /// Whether its member has this name. Nothing is copied, so that each message may be asked.
+    public borrowing func hasMember(_ name: StaticString) -> Bool {
+        guard let member = sd_bus_message_get_member(pointer) else { return false }
+        return strcmp(member, UnsafeRawPointer(name.utf8Start).assumingMemoryBound(to: CChar.self)) == 0
     }
     /// Whether it is a signal.
     public var isSignal: Bool { sd_bus_message_is_signal(pointer, nil, nil) > 0 }

@@ -27,14 +27,21 @@ public enum BusNames {
     /// The object path of application `number`.
     public static func path(ofApplication number: UInt32) -> String { "\(applications)/\(number)" }
 
+    private static let applicationsPrefix = applications + "/"
+
     /// The number in an application's object path; nil for any other path.
     /// Only the canonical spelling counts: no sign, no leading zero.
     public static func applicationNumber(inPath path: some StringProtocol) -> UInt32? {
-        guard path.hasPrefix(applications + "/") else { return nil }
-        let digits = path.dropFirst(applications.utf8.count + 1)
-        guard let first = digits.utf8.first, first != UInt8(ascii: "0"),
-            digits.utf8.allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) })
-        else { return nil }
-        return UInt32(digits)
+        guard path.hasPrefix(applicationsPrefix) else { return nil }
+        var number: UInt32 = 0
+        for byte in path.utf8.dropFirst(applicationsPrefix.utf8.count) {
+            guard (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) else { return nil }
+            let (tens, isTooLong) = number.multipliedReportingOverflow(by: 10)
+            let (sum, isTooLarge) = tens.addingReportingOverflow(UInt32(byte - UInt8(ascii: "0")))
+            // No number is 0, so a leading zero leads here, too.
+            guard !isTooLong, !isTooLarge, sum > 0 else { return nil }
+            number = sum
+        }
+        return number > 0 ? number : nil
     }
 }

@@ -23,9 +23,11 @@ extension Daemon {
             bus.refuse(message, MethodError("org.freedesktop.DBus.Error.UnknownObject", why))
             return true
         }
-        let readsAll = message.isMethodCall(BusNames.properties, "GetAll")
-        let lists = !readsAll && message.isMethodCall(BusNames.objectManager, "GetManagedObjects")
-        guard readsAll || lists, let path = message.path, !lists || path == BusNames.root else { return false }
+        let readsAll = message.hasMember("GetAll")
+        guard readsAll || message.hasMember("GetManagedObjects"), let path = message.path,
+            message.interface == (readsAll ? BusNames.properties : BusNames.objectManager),
+            readsAll || path == BusNames.root
+        else { return false }
         do throws(MethodError) {
             let connection = try caller()
             if readsAll {

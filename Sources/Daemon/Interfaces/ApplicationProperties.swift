@@ -50,7 +50,7 @@ extension Daemon {
         Property(name.rawValue, type, emits: changes) { [unowned self] message, path in
             // Whether the caller may read it was decided when the object was looked up.
             guard let number = BusNames.applicationNumber(inPath: path),
-                let application = machine.applications[ApplicationNumber(number)]
+                let application = core.application(ApplicationNumber(number))
             else { throw MethodError(.noSuchApplication, "No application at \(path)") }
             try value(message, application)
         }

@@ -83,7 +83,7 @@ extension Daemon {
             properties: [
                 property(.version, "s", .const) { try $0.append(Product.version) },
                 property(.memoryPressure, "s", .change) { [unowned self] in
-                    try $0.append(machine.memoryPressure.rawValue)
+                    try $0.append(core.machine.memoryPressure.rawValue)
                 },
                 property(.focusedApplication, "o", .change) { [unowned self] in
                     try $0.append(objectPath: focusedApplicationPath())
@@ -92,7 +92,7 @@ extension Daemon {
                     try $0.append(sensor.detection.rawValue)
                 },
                 property(.mode, "s", .change) { [unowned self] in
-                    try $0.append(machine.settings.mode.rawValue)
+                    try $0.append(core.machine.settings.mode.rawValue)
                 },
                 property(.refusedLines, "u", .change) { [unowned self] in
                     try $0.append(UInt32(clamping: refusedLines))
