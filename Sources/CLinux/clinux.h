@@ -66,33 +66,6 @@ static inline int clinux_close_range(unsigned int first) {
     return clinux_result(clinux_syscall(__NR_close_range, first, ~0U, 0U));
 }
 
-// close(2) and recvmsg(2) for a program that replaces the C library's functions of these names. They return what those
-// return, and set errno.
-static inline int clinux_close(int descriptor) {
-    return (int)clinux_syscall(__NR_close, descriptor);
-}
-
-static inline long clinux_recvmsg(int socket, void *message, int flags) {
-    return clinux_syscall(__NR_recvmsg, socket, message, flags);
-}
-
-// timer_create(2): a timer that sends a signal to the calling thread. The structure is the kernel's struct sigevent; 1 is
-// CLOCK_MONOTONIC, 4 is SIGEV_THREAD_ID. Returns the timer's number, or -1 and sets errno.
-static inline int clinux_thread_timer(int signal) {
-    struct {
-        __u64 value;
-        __s32 signal, notify, thread, rest[11];
-    } event = {0, signal, 4, (__s32)clinux_syscall(__NR_gettid), {0}};
-    int timer = -1;
-    return clinux_syscall(__NR_timer_create, 1, &event, &timer) < 0 ? -1 : timer;
-}
-
-// timer_settime(2): the timer expires every so many nanoseconds, less than a second; 0 disarms it.
-static inline void clinux_set_thread_timer(int timer, long nanoseconds) {
-    long value[4] = {0, nanoseconds, 0, nanoseconds};
-    (void)clinux_syscall(__NR_timer_settime, timer, 0, value, 0);
-}
-
 // struct statx, defined here because <linux/stat.h> also defines the mode bits, which belong to Glibc.
 struct clinux_statx {
     __u32 mask, blksize;

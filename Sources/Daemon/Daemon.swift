@@ -417,11 +417,6 @@ public final class Daemon {
             journal.log(.error, "the bus has gone away")
             return stop(with: 1)
         }
-        guard ForeignDescriptors.finish(seconds: 1) else {
-            journal.log(
-                .error, "the bus has disconnected appstated, which waits for a file server: restarting")
-            return makeWay(with: Self.temporaryFailure)
-        }
         journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
         stops.recordProgress()
         records.writeDelayed()

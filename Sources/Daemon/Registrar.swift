@@ -468,19 +468,15 @@ extension String {
 }
 
 extension Message {
-    /// Reads `h`; the caller owns the descriptor. Unless it is a pidfd, it is closed by another thread:
-    /// `ForeignDescriptors` says why. Throws `LimitsExceeded` if the daemon has no descriptors left.
-    borrowing func readForeignDescriptor() throws -> Int32 {
-        let descriptor: Int32
+    /// Reads `h`; the caller owns the descriptor. Throws `LimitsExceeded` if the daemon has no descriptors left.
+    borrowing func readOwnedDescriptor() throws -> Int32 {
         do throws(BusFailure) {
-            descriptor = try readDescriptor()
+            return try readDescriptor()
         } catch {
             let failure = KernelFailure(
                 operation: error.operation, subject: error.subject, errno: error.errno)
             if failure.isExhaustion { throw MethodError.exhausted(failure) }
             throw error
         }
-        if !PidFD.isPidFD(descriptor) { ForeignDescriptors.note(descriptor) }
-        return descriptor
     }
 }
