@@ -613,8 +613,8 @@ public final class Daemon {
     /// runs as a user other than its session's (su(1)) does not report for that session. Root's windows may
     /// be shown anywhere.
     func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
-        if proc.canNameCgroup(of: pid), let own = Login.session(ofProcess: pid),
-            let owner = Login.owner(ofSession: own), owner == user || user == 0
+        if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
+            owner == user || user == 0
         {
             return .login(own)
         }

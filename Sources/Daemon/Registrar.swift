@@ -173,11 +173,10 @@ extension Daemon {
                 if let known = table[new] { return known.add(options) }
                 processes.store(ProcessID(identity))
                 let run = begin(kept, options)
-                let hasPlace = proc.canNameCgroup(of: identity.pid)
                 let registered = Registered(
                     new, id: id, process: identity, user: user,
-                    session: (hasPlace ? Login.session(ofProcess: identity.pid) : nil) ?? "",
-                    unit: (hasPlace ? Login.unit(ofProcess: identity.pid) : nil) ?? "",
+                    session: Login.session(ofProcess: identity.pid) ?? "",
+                    unit: Login.unit(ofProcess: identity.pid) ?? "",
                     isToBeKept: kept != nil, launchOptions: run.options, launch: launch,
                     suspender: stops.suspender(identity, user))
                 registered.isKept = run.isKept

@@ -145,7 +145,7 @@ public final class SignalledExtent {
         do throws(KernelFailure) {
             let process = try HeldProcess(identity, proc: proc)
             // Checked here already, so that nothing below a process that is not ours is walked.
-            try process.checkOwner(owner, proc: proc, evenIfLong: signal == SIGKILL)
+            try process.checkOwner(owner, proc: proc)
             held.append(process)
         } catch {
             if !error.isNoSuchProcess { exclude(identity, error) }
