@@ -87,7 +87,6 @@ struct ExtentLook: Sendable {
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
-    let datagrams: DatagramCounter
 
     func objections(_ work: Work) -> Objections {
         // The number of processes is limited; what each of them has open is not.
@@ -124,7 +123,7 @@ struct ExtentLook: Sendable {
         if work.kinds.contains(.inhibitor), let why = inhibition(work.inhibitors, in: found.pids) {
             found.reasons.append("\(ObjectionReason.inhibitor.rawValue): \(why)")
         }
-        // One reason is enough, and to measure UDP is work for the whole machine.
+        // One reason is enough.
         guard work.isMeasured, found.reasons.isEmpty else { return }
         let sample = sample(work, of: pids, &budget)
         guard sample.traffic.isWhole else {
@@ -167,9 +166,7 @@ struct ExtentLook: Sendable {
         // A later look measures what the one before has begun to measure.
         if work.kinds.contains(.network), work.networkRate != nil, work.earlier?.traffic.isEmpty != true {
             sample.traffic = NetworkTraffic(
-                of: pids, owner: owner, proc: proc, handed: handed,
-                // The earlier sample goes on counting.
-                counter: work.earlier == nil ? datagrams : nil, rest: { budget.rest() })
+                of: pids, owner: owner, proc: proc, handed: handed, rest: { budget.rest() })
         }
         if work.isAnswering, work.earlier == nil || work.earlier?.processorTime != nil {
             sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() })
