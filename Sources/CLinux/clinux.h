@@ -182,22 +182,6 @@ static inline int clinux_setpriority(int thread, int nice) {
     return clinux_result(clinux_syscall(__NR_setpriority, 0, thread, nice));
 }
 
-// sched_setattr(2) for the calling thread under SCHED_OTHER, with the first version of its structure, which the C
-// library has only since 2.41. A time slice has a meaning since Linux 6.12.
-static inline int clinux_set_own_scheduling(int nice, __u64 slice_nanoseconds) {
-    struct {
-        __u32 size;
-        __u32 sched_policy;
-        __u64 sched_flags;
-        __s32 sched_nice;
-        __u32 sched_priority;
-        __u64 sched_runtime;
-        __u64 sched_deadline;
-        __u64 sched_period;
-    } attr = {.size = sizeof(attr), .sched_nice = nice, .sched_runtime = slice_nanoseconds};
-    return clinux_result(clinux_syscall(__NR_sched_setattr, 0, &attr, 0));
-}
-
 // perf_event_attr consists of bit fields and unions, so it is filled in here. One tracepoint on one CPU, every process;
 // each record carries the sender (PERF_SAMPLE_TID) and the tracepoint's raw fields, and wakes us.
 static inline int clinux_open_tracepoint(__u64 id, int cpu) {

@@ -18,31 +18,28 @@ public struct NetworkTraffic: Sendable {
 
     /// Processes that are gone, in another network namespace, or out of our reach count as having no traffic.
     ///
-    /// - Parameters:
-    ///   - owner: the user whose sockets count.
-    ///   - rest: called repeatedly.
+    /// - Parameter owner: the user whose sockets count.
     public init(
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver(), rest: () -> Void = {}
+        handed: HandedOver = HandedOver()
     ) {
         self.init(
-            of: processes, owner: owner, proc: proc, handed: handed, rest: rest,
-            atMost: SocketDiagnosis.mostOfMachine)
+            of: processes, owner: owner, proc: proc, handed: handed, atMost: SocketDiagnosis.mostOfMachine)
     }
 
     /// - Parameter most: the most of the machine's connections that are examined, so that no caller waits for long.
     init(
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver(), rest: () -> Void = {}, atMost most: Int
+        handed: HandedOver = HandedOver(), atMost most: Int
     ) {
         let time = Clock.monotonicMicroseconds
         let used: [UInt32: UInt64]
-        (used, isWhole) = Self.used(owner, handed, rest, most)
+        (used, isWhole) = Self.used(owner, handed, most)
         guard !used.isEmpty else {
             bytes = Tally()
             return
         }
-        let own = proc.sockets(of: processes, handed, rest: rest).holders
+        let own = proc.sockets(of: processes, handed).holders
         bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
     }
 
@@ -50,7 +47,7 @@ public struct NetworkTraffic: Sendable {
     /// may be examined, or if there was no room for the list. A kernel that does not list them, or not for us, counts as
     /// having none.
     private static func used(
-        _ owner: UInt32, _ handed: HandedOver, _ rest: () -> Void, _ most: Int
+        _ owner: UInt32, _ handed: HandedOver, _ most: Int
     ) -> (bytes: [UInt32: UInt64], isWhole: Bool) {
         var found: [UInt32: UInt64] = [:]
         var isWhole = true
@@ -61,7 +58,6 @@ public struct NetworkTraffic: Sendable {
                     if connection.owner == owner, connection.idle < recent {
                         found[connection.inode] = connection.bytes
                     }
-                    rest()
                     seen += 1
                     return seen < most
                 }
