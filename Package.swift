@@ -16,13 +16,6 @@ let coreSettings =
     Context.environment["APPSTATED_OPTIMIZED_CORE"] == nil
     ? settings : settings + [.unsafeFlags(["-O", "-assert-config", "Debug"])]
 
-// Interposed.swift says what for. gold does not export them by itself.
-let interposed: [LinkerSetting] = [
-    .unsafeFlags([
-        "-Xlinker", "--export-dynamic-symbol=close", "-Xlinker", "--export-dynamic-symbol=recvmsg",
-    ])
-]
-
 let package = Package(
     name: "appstated",
     products: [
@@ -47,17 +40,14 @@ let package = Package(
         .target(name: "Systemd", dependencies: ["CSystemd"], swiftSettings: settings),
         .systemLibrary(name: "CLinux"),
         .target(name: "Linux", dependencies: ["CLinux"], swiftSettings: settings),
-        .target(name: "Interposition", dependencies: ["Linux"], swiftSettings: settings),
         .target(
             name: "Daemon",
             dependencies: ["AppStateContract", "LifeCycle", "AppStateBus", "Systemd", "Linux"],
             swiftSettings: settings),
         .executableTarget(
             name: "appstated",
-            dependencies: [
-                "AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon", "Interposition",
-            ],
-            swiftSettings: settings, linkerSettings: interposed),
+            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "Daemon"],
+            swiftSettings: settings),
         .systemLibrary(
             name: "CXCB", pkgConfig: "xcb-res",
             providers: [.apt(["libxcb1-dev", "libxcb-res0-dev", "libxcb-xfixes0-dev"])]),
@@ -72,9 +62,8 @@ let package = Package(
             name: "appstate-session",
             dependencies: [
                 "AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Desktop",
-                "Interposition",
             ],
-            swiftSettings: settings, linkerSettings: interposed),
+            swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
             dependencies: [

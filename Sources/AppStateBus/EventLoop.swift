@@ -82,6 +82,12 @@ public final class EventLoop {
         return try check(result, "wait", "the event loop") > 0
     }
 
+    /// From now on, the loop notifies the service manager in time that it runs, if that wants to know
+    /// (`WatchdogSec=`): sd_event_set_watchdog(3).
+    public func beginWatchdog() throws(BusFailure) {
+        try check(sd_event_set_watchdog(pointer, 1), "begin", "the watchdog")
+    }
+
     /// Ends `run()` after the current handler.
     public func exit(code: Int32) {
         sd_event_exit(pointer, code)

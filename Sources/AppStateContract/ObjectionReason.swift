@@ -1,7 +1,7 @@
 /// Work in progress that keeps policy from suspending an application. `KeepWhile=` and `keep-while` use these names
 /// beside the reported reasons (`ExemptionReason`).
 public enum ObjectionReason: String, Sendable, CaseIterable {
-    /// It transfers more than `NetworkRate=` over TCP and UDP.
+    /// It transfers more than `NetworkRate=` over TCP.
     case network
     /// It writes more than `DiskRate=` to files.
     case disk

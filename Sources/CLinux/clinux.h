@@ -8,7 +8,6 @@
 // this module as well as to Glibc, and whether a Swift file that imports only one of them sees them would
 // depend on the build.
 #include <asm/unistd.h>
-#include <linux/bpf.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/ioctl.h>
@@ -64,33 +63,6 @@ static inline int clinux_pidfd_open(int pid, unsigned int flags) {
 // Since Linux 5.9; the C library declares it only for _GNU_SOURCE.
 static inline int clinux_close_range(unsigned int first) {
     return clinux_result(clinux_syscall(__NR_close_range, first, ~0U, 0U));
-}
-
-// close(2) and recvmsg(2) for a program that replaces the C library's functions of these names. They return what those
-// return, and set errno.
-static inline int clinux_close(int descriptor) {
-    return (int)clinux_syscall(__NR_close, descriptor);
-}
-
-static inline long clinux_recvmsg(int socket, void *message, int flags) {
-    return clinux_syscall(__NR_recvmsg, socket, message, flags);
-}
-
-// timer_create(2): a timer that sends a signal to the calling thread. The structure is the kernel's struct sigevent; 1 is
-// CLOCK_MONOTONIC, 4 is SIGEV_THREAD_ID. Returns the timer's number, or -1 and sets errno.
-static inline int clinux_thread_timer(int signal) {
-    struct {
-        __u64 value;
-        __s32 signal, notify, thread, rest[11];
-    } event = {0, signal, 4, (__s32)clinux_syscall(__NR_gettid), {0}};
-    int timer = -1;
-    return clinux_syscall(__NR_timer_create, 1, &event, &timer) < 0 ? -1 : timer;
-}
-
-// timer_settime(2): the timer expires every so many nanoseconds, less than a second; 0 disarms it.
-static inline void clinux_set_thread_timer(int timer, long nanoseconds) {
-    long value[4] = {0, nanoseconds, 0, nanoseconds};
-    (void)clinux_syscall(__NR_timer_settime, timer, 0, value, 0);
 }
 
 // struct statx, defined here because <linux/stat.h> also defines the mode bits, which belong to Glibc.
@@ -210,22 +182,6 @@ static inline int clinux_setpriority(int thread, int nice) {
     return clinux_result(clinux_syscall(__NR_setpriority, 0, thread, nice));
 }
 
-// sched_setattr(2) for the calling thread under SCHED_OTHER, with the first version of its structure, which the C
-// library has only since 2.41. A time slice has a meaning since Linux 6.12.
-static inline int clinux_set_own_scheduling(int nice, __u64 slice_nanoseconds) {
-    struct {
-        __u32 size;
-        __u32 sched_policy;
-        __u64 sched_flags;
-        __s32 sched_nice;
-        __u32 sched_priority;
-        __u64 sched_runtime;
-        __u64 sched_deadline;
-        __u64 sched_period;
-    } attr = {.size = sizeof(attr), .sched_nice = nice, .sched_runtime = slice_nanoseconds};
-    return clinux_result(clinux_syscall(__NR_sched_setattr, 0, &attr, 0));
-}
-
 // perf_event_attr consists of bit fields and unions, so it is filled in here. One tracepoint on one CPU, every process;
 // each record carries the sender (PERF_SAMPLE_TID) and the tracepoint's raw fields, and wakes us.
 static inline int clinux_open_tracepoint(__u64 id, int cpu) {
@@ -306,124 +262,6 @@ static inline __u64 clinux_perf_tail(const void *page) {
 // … and the kernel may overwrite it only once data_tail is stored with release.
 static inline void clinux_perf_set_tail(void *page, __u64 tail) {
     __atomic_store_n(&((struct perf_event_mmap_page *)page)->data_tail, tail, __ATOMIC_RELEASE);
-}
-
-// bpf(2), for DatagramCounter. The table into which its programs count: sets of slots, each with the cookie of a socket
-// (SO_COOKIE of socket(7)) and a number of bytes. A socket may be in any slot of the set that its cookie selects.
-#define CLINUX_DATAGRAM_SETS 512
-#define CLINUX_DATAGRAM_SLOTS 4
-// A datagram counts as this many bytes at least.
-#define CLINUX_DATAGRAM_LEAST 256
-
-struct clinux_datagram_slot {
-    __u64 cookie;
-    __u64 bytes;
-};
-
-// In bytes.
-#define CLINUX_DATAGRAM_TABLE 32768
-
-_Static_assert(sizeof(struct clinux_datagram_slot) == 16, "the program has the offsets");
-_Static_assert(CLINUX_DATAGRAM_TABLE == CLINUX_DATAGRAM_SETS * CLINUX_DATAGRAM_SLOTS * 16, "the whole table");
-
-// The descriptor can be mapped into memory.
-static inline int clinux_make_datagram_table(void) {
-    union bpf_attr attr;
-    __builtin_memset(&attr, 0, sizeof(attr));
-    attr.map_type = BPF_MAP_TYPE_ARRAY;
-    attr.key_size = 4;
-    attr.value_size = CLINUX_DATAGRAM_TABLE;
-    attr.max_entries = 1;
-    attr.map_flags = BPF_F_MMAPABLE;
-    __builtin_memcpy(attr.map_name, "appstated_udp", sizeof("appstated_udp"));
-    return clinux_result(clinux_syscall(__NR_bpf, BPF_MAP_CREATE, &attr, sizeof(attr)));
-}
-
-#define CLINUX_BPF(operation, to, from, offset, value) \
-    {.code = (operation), .dst_reg = (to), .src_reg = (from), .off = (offset), .imm = (value)}
-
-// Loads the program for a tracepoint with the arguments (struct sock *sk, int ret, int flags); `type` is the number of
-// the tracepoint's typedef in the kernel's BTF. In C:
-//
-//     if (ret < 0 || flags & (MSG_PEEK | MSG_ERRQUEUE)) return 0;
-//     u64 cookie = bpf_get_socket_cookie(sk);
-//     struct clinux_datagram_slot *set = table[cookie % SETS];
-//     for each of the four slots:
-//         if (slot->cookie == cookie) { slot->bytes += max(ret, LEAST); break; }
-//     return 0;
-//
-// It calls none of the kernel's functions that only programs under the GPL may call.
-static inline int clinux_load_datagram_program(int table, __u32 type) {
-    struct bpf_insn code[] = {
-        // r7 = ret; r2 = flags
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 7, 1, 8, 0),
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 2, 1, 16, 0),
-        CLINUX_BPF(BPF_JMP32 | BPF_JSLT | BPF_K, 7, 0, 27, 0),
-        CLINUX_BPF(BPF_JMP32 | BPF_JSET | BPF_K, 2, 0, 26, 0x2 | 0x2000),
-        // r6 = cookie
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 1, 1, 0, 0),
-        CLINUX_BPF(BPF_JMP | BPF_CALL, 0, 0, 0, BPF_FUNC_get_socket_cookie),
-        CLINUX_BPF(BPF_ALU64 | BPF_MOV | BPF_X, 6, 0, 0, 0),
-        // r7 = the 32 bits of ret, at least LEAST
-        CLINUX_BPF(BPF_ALU | BPF_MOV | BPF_X, 7, 7, 0, 0),
-        CLINUX_BPF(BPF_JMP | BPF_JGE | BPF_K, 7, 0, 1, CLINUX_DATAGRAM_LEAST),
-        CLINUX_BPF(BPF_ALU64 | BPF_MOV | BPF_K, 7, 0, 0, CLINUX_DATAGRAM_LEAST),
-        // r1 = the set
-        CLINUX_BPF(BPF_ALU64 | BPF_AND | BPF_K, 0, 0, 0, CLINUX_DATAGRAM_SETS - 1),
-        CLINUX_BPF(BPF_ALU64 | BPF_LSH | BPF_K, 0, 0, 0, 6),
-        CLINUX_BPF(BPF_LD | BPF_IMM | BPF_DW, 1, BPF_PSEUDO_MAP_VALUE, 0, table),
-        CLINUX_BPF(0, 0, 0, 0, 0),
-        CLINUX_BPF(BPF_ALU64 | BPF_ADD | BPF_X, 1, 0, 0, 0),
-        // Its slots
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 2, 1, 0, 0),
-        CLINUX_BPF(BPF_JMP | BPF_JNE | BPF_X, 2, 6, 2, 0),
-        CLINUX_BPF(BPF_STX | BPF_ATOMIC | BPF_DW, 1, 7, 8, BPF_ADD),
-        CLINUX_BPF(BPF_JMP | BPF_JA, 0, 0, 11, 0),
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 2, 1, 16, 0),
-        CLINUX_BPF(BPF_JMP | BPF_JNE | BPF_X, 2, 6, 2, 0),
-        CLINUX_BPF(BPF_STX | BPF_ATOMIC | BPF_DW, 1, 7, 24, BPF_ADD),
-        CLINUX_BPF(BPF_JMP | BPF_JA, 0, 0, 7, 0),
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 2, 1, 32, 0),
-        CLINUX_BPF(BPF_JMP | BPF_JNE | BPF_X, 2, 6, 2, 0),
-        CLINUX_BPF(BPF_STX | BPF_ATOMIC | BPF_DW, 1, 7, 40, BPF_ADD),
-        CLINUX_BPF(BPF_JMP | BPF_JA, 0, 0, 3, 0),
-        CLINUX_BPF(BPF_LDX | BPF_MEM | BPF_DW, 2, 1, 48, 0),
-        CLINUX_BPF(BPF_JMP | BPF_JNE | BPF_X, 2, 6, 1, 0),
-        CLINUX_BPF(BPF_STX | BPF_ATOMIC | BPF_DW, 1, 7, 56, BPF_ADD),
-        CLINUX_BPF(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0),
-        CLINUX_BPF(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-    };
-    union bpf_attr attr;
-    __builtin_memset(&attr, 0, sizeof(attr));
-    attr.prog_type = BPF_PROG_TYPE_TRACING;
-    attr.expected_attach_type = BPF_TRACE_RAW_TP;
-    attr.attach_btf_id = type;
-    attr.insns = (__u64)(unsigned long)code;
-    attr.insn_cnt = sizeof(code) / sizeof(code[0]);
-    attr.license = (__u64)(unsigned long)"Apache-2.0";
-    __builtin_memcpy(attr.prog_name, "appstated_udp", sizeof("appstated_udp"));
-    return clinux_result(clinux_syscall(__NR_bpf, BPF_PROG_LOAD, &attr, sizeof(attr)));
-}
-
-// Runs the program at its tracepoint until the descriptor that this returns is closed. Needs no capability (Linux 6.0).
-static inline int clinux_attach_datagram_program(int program) {
-    union bpf_attr attr;
-    __builtin_memset(&attr, 0, sizeof(attr));
-    attr.raw_tracepoint.prog_fd = program;
-    return clinux_result(clinux_syscall(__NR_bpf, BPF_RAW_TRACEPOINT_OPEN, &attr, sizeof(attr)));
-}
-
-// The program reads and writes the slots at any time. A slot without a cookie is free.
-static inline __u64 clinux_datagram_cookie(const struct clinux_datagram_slot *slot) {
-    return __atomic_load_n(&slot->cookie, __ATOMIC_RELAXED);
-}
-
-static inline void clinux_set_datagram_cookie(struct clinux_datagram_slot *slot, __u64 cookie) {
-    __atomic_store_n(&slot->cookie, cookie, __ATOMIC_RELAXED);
-}
-
-static inline __u64 clinux_datagram_bytes(const struct clinux_datagram_slot *slot) {
-    return __atomic_load_n(&slot->bytes, __ATOMIC_RELAXED);
 }
 
 // The mount calls of Linux 5.2 are in <sys/mount.h> and <linux/mount.h>, which cannot be included together

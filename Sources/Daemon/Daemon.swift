@@ -15,7 +15,6 @@ public final class Daemon {
     let journal: Journal
     let proc = Proc()
     let connections: Connections
-    let serviceManager: ServiceManager
     let processes: Processes
     let table: ApplicationTable
     let units: Units
@@ -116,8 +115,7 @@ public final class Daemon {
         let background = try Background(loop: loop, now: { Self.now }, share: share)
         self.background = background
         thaws = try Retries(loop: loop, now: { Self.now }, background: background)
-        serviceManager = try ServiceManager()
-        processes = try Processes(loop: loop, serviceManager: serviceManager, report: core.report)
+        processes = try Processes(loop: loop, report: core.report)
         let table = ApplicationTable(proc: proc)
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
@@ -248,7 +246,7 @@ public final class Daemon {
         keeper?.whenOpen { [unowned self] in keepAll() }
         configurePressure()
         watchTime()
-        try serviceManager.beginWatchdog(on: loop)
+        try loop.beginWatchdog()
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
             // Otherwise the service manager would wait for the daemon forever.
@@ -316,7 +314,7 @@ public final class Daemon {
         }
         sensor.detectionChanged = { [unowned self] in
             announcer.detectionChanged()
-            serviceManager.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
+            Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
         }
     }
 
@@ -367,7 +365,7 @@ public final class Daemon {
 
     /// Shuts down: the applications that the daemon suspended run again, with their original resource values.
     private func stop(with code: Int32) {
-        serviceManager.notify("STOPPING=1")
+        Service.notify("STOPPING=1")
         objections.close()
         keeper?.note(statesOfKept)
         isStepping = true
@@ -378,7 +376,6 @@ public final class Daemon {
         resources.putBackAll()
         records.writeAllWithoutResources(except: resources.owed)
         keeper?.finish()
-        serviceManager.finish()
         loop.exit(code: code)
     }
 
@@ -391,13 +388,12 @@ public final class Daemon {
     /// Exits for the next daemon, which is about to be started and takes over everything as it is recorded (§
     /// 5).
     private func makeWay(with code: Int32 = 0) {
-        serviceManager.notify("STOPPING=1")
+        Service.notify("STOPPING=1")
         stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         objections.close()
         keeper?.finish()
-        serviceManager.finish()
         loop.exit(code: code)
     }
 
@@ -417,24 +413,18 @@ public final class Daemon {
             journal.log(.error, "the bus has gone away")
             return stop(with: 1)
         }
-        guard ForeignDescriptors.finish(seconds: 1) else {
-            journal.log(
-                .error, "the bus has disconnected appstated, which waits for a file server: restarting")
-            return makeWay(with: Self.temporaryFailure)
-        }
         journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
         stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         keeper?.finish()
         processes.dropStored()
-        serviceManager.finish()
         loop.exit(code: Self.anew)
     }
 
     /// Reads the configuration again; no application is lost.
     func reload() {
-        serviceManager.notify(Service.reloading(at: Self.now))
+        Service.notify(Service.reloading(at: Self.now))
         let configuration = Configuration(reading: source)
         let before = (machine.settings.mode, refusedLines)
         complain(configuration)
@@ -446,7 +436,7 @@ public final class Daemon {
         resources.configure(configuration.resources, configuration.settings.mode)
         resources.isAwaited = false
         configurePressure()
-        serviceManager.notify("READY=1")
+        Service.notify("READY=1")
     }
 
     private func configurePressure() {
@@ -618,8 +608,8 @@ public final class Daemon {
     /// runs as a user other than its session's (su(1)) does not report for that session. Root's windows may
     /// be shown anywhere.
     func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
-        if proc.canNameCgroup(of: pid), let own = Login.session(ofProcess: pid),
-            let owner = Login.owner(ofSession: own), owner == user || user == 0
+        if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
+            owner == user || user == 0
         {
             return .login(own)
         }

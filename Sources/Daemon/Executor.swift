@@ -196,7 +196,7 @@ final class Executor {
     /// An application that is being debugged responds only when the debugger lets it, so it is spared.
     private func killUnresponsive(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        if (try? proc.status(application.process.pid, evenIfLong: true))?.tracer ?? 0 != 0 {
+        if (try? proc.status(application.process.pid))?.tracer ?? 0 != 0 {
             return report(.spared(number, "a debugger is attached"))
         }
         stops.kill(number)
@@ -209,7 +209,7 @@ final class Executor {
     /// Sends a signal to the main process, if that still belongs to its user.
     private func signal(_ signal: Int32, _ application: Registered) {
         do {
-            let status = try proc.status(application.process.pid, evenIfLong: true)
+            let status = try proc.status(application.process.pid)
             guard status.owner.isWholly(application.user) else {
                 throw KernelFailure(
                     operation: "signal \(signal)", subject: application.process.description, errno: EPERM)

@@ -24,8 +24,7 @@ final class LedgerWriter {
     ) throws {
         self.loop = loop
         self.written = written
-        // The deciding thread waits for this thread.
-        worker = try Worker(name: "appstated-score", limit: Self.mostJobs, givesWay: false)
+        worker = try Worker(name: "appstated-score", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
 

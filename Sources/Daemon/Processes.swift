@@ -3,6 +3,7 @@ import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
+import Systemd
 
 /// The processes that matter. Each is held by a pidfd, so that its end is detected at once and no later
 /// process with the same number is mistaken for it.
@@ -17,7 +18,6 @@ final class Processes {
         }
     }
 
-    private let serviceManager: ServiceManager
     private let report: (Fact) -> Void
     private let watch: ExitWatch
     private var source: Source?
@@ -31,10 +31,7 @@ final class Processes {
     /// Determines how a process has ended if the kernel does not report it. The answer may take a moment.
     var howEnded: (ProcessID, @escaping (ExitStatus) -> Void) -> Void = { $1(.unknown) }
 
-    init(
-        loop: EventLoop, serviceManager: ServiceManager, report: @escaping (Fact) -> Void
-    ) throws {
-        self.serviceManager = serviceManager
+    init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
         watch = try ExitWatch()
         source = try loop.watch(watch.descriptor) { [weak self] _ in self?.takeExit() }
@@ -55,14 +52,14 @@ final class Processes {
     /// Stores the pidfd in the service manager's descriptor store for the next daemon.
     func store(_ process: ProcessID) {
         guard let entry = tracked[process], !stored.contains(process) else { return }
-        if serviceManager.store(entry.descriptor.rawValue, as: Self.storedName(process)) {
+        if Service.store(entry.descriptor.rawValue, as: Self.storedName(process)) {
             stored.insert(process)
         }
     }
 
     /// Removes all of them from the service manager's descriptor store.
     func dropStored() {
-        for process in stored { serviceManager.dropStored(Self.storedName(process)) }
+        for process in stored { Service.dropStored(Self.storedName(process)) }
         stored = []
     }
 
@@ -70,7 +67,7 @@ final class Processes {
 
     func forget(_ process: ProcessID) {
         guard let entry = tracked.removeValue(forKey: process) else { return }
-        if stored.remove(process) != nil { serviceManager.dropStored(Self.storedName(process)) }
+        if stored.remove(process) != nil { Service.dropStored(Self.storedName(process)) }
         watch.remove(entry.descriptor)
         processes[entry.number] = nil
     }

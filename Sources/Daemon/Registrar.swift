@@ -173,11 +173,10 @@ extension Daemon {
                 if let known = table[new] { return known.add(options) }
                 processes.store(ProcessID(identity))
                 let run = begin(kept, options)
-                let hasPlace = proc.canNameCgroup(of: identity.pid)
                 let registered = Registered(
                     new, id: id, process: identity, user: user,
-                    session: (hasPlace ? Login.session(ofProcess: identity.pid) : nil) ?? "",
-                    unit: (hasPlace ? Login.unit(ofProcess: identity.pid) : nil) ?? "",
+                    session: Login.session(ofProcess: identity.pid) ?? "",
+                    unit: Login.unit(ofProcess: identity.pid) ?? "",
                     isToBeKept: kept != nil, launchOptions: run.options, launch: launch,
                     suspender: stops.suspender(identity, user))
                 registered.isKept = run.isKept
@@ -468,19 +467,15 @@ extension String {
 }
 
 extension Message {
-    /// Reads `h`; the caller owns the descriptor. Unless it is a pidfd, it is closed by another thread:
-    /// `ForeignDescriptors` says why. Throws `LimitsExceeded` if the daemon has no descriptors left.
-    borrowing func readForeignDescriptor() throws -> Int32 {
-        let descriptor: Int32
+    /// Reads `h`; the caller owns the descriptor. Throws `LimitsExceeded` if the daemon has no descriptors left.
+    borrowing func readOwnedDescriptor() throws -> Int32 {
         do throws(BusFailure) {
-            descriptor = try readDescriptor()
+            return try readDescriptor()
         } catch {
             let failure = KernelFailure(
                 operation: error.operation, subject: error.subject, errno: error.errno)
             if failure.isExhaustion { throw MethodError.exhausted(failure) }
             throw error
         }
-        if !PidFD.isPidFD(descriptor) { ForeignDescriptors.note(descriptor) }
-        return descriptor
     }
 }

@@ -27,7 +27,7 @@ public struct Settings: Equatable, Sendable {
     public var drainEvery: Microseconds? = 600_000_000
     /// How long a drain lasts; 0: none.
     public var drainFor: Microseconds = 1_000_000
-    /// Bytes per second over TCP and UDP together from which an application counts as transferring something; nil: none
+    /// Bytes per second over TCP from which an application counts as transferring something; nil: none
     /// does. An open chat or mailbox stays below it, a download does not.
     public var networkRate: UInt64? = 16_384
     /// Bytes per second written to files from which an application counts as working; nil: none does. A copy or an export

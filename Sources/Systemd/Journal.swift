@@ -1,16 +1,6 @@
 import CSystemd
 import Glibc
 
-/// Sends messages that may have to wait: sending a datagram to a full socket blocks (unix(7)), and every user
-/// can fill the journal's socket.
-public protocol JournalSender: Sendable {
-    /// Runs a job on another thread, after the earlier jobs. Returns false if too many jobs wait; then the
-    /// job is lost.
-    func post(_ job: @escaping @Sendable () -> Void) -> Bool
-    /// The number of jobs that were lost since the last call.
-    func takeRefused() -> Int
-}
-
 /// Logs structured entries to the journal, and one line to standard error unless that is already connected to
 /// the journal.
 public struct Journal: Sendable {
@@ -29,28 +19,22 @@ public struct Journal: Sendable {
     private let identifier: String
     private let minimum: Priority
     private let line: Int32?
-    private let sender: (any JournalSender)?
 
     /// - Parameters:
     ///   - identifier: SYSLOG_IDENTIFIER, and the beginning of each line on standard error.
     ///   - minimum: the least priority that is logged at all.
-    ///   - sender: sends the entries, so that `log` never waits for the journal; without it, `log` sends them itself.
-    public init(identifier: String, minimum: Priority = .info, through sender: (any JournalSender)? = nil) {
+    public init(identifier: String, minimum: Priority = .info) {
         self.init(
             identifier: identifier, minimum: minimum, errorDescriptor: STDERR_FILENO,
-            journalStream: getenv("JOURNAL_STREAM").map { String(cString: $0) }, through: sender)
+            journalStream: getenv("JOURNAL_STREAM").map { String(cString: $0) })
     }
 
     /// - Parameters:
     ///   - errorDescriptor: standard error.
     ///   - journalStream: device and inode of the journal's stream, as systemd.exec(5) describes JOURNAL_STREAM.
-    init(
-        identifier: String, minimum: Priority, errorDescriptor: Int32, journalStream: String?,
-        through sender: (any JournalSender)? = nil
-    ) {
+    init(identifier: String, minimum: Priority, errorDescriptor: Int32, journalStream: String?) {
         self.identifier = identifier
         self.minimum = minimum
-        self.sender = sender
         var status = stat()
         let isJournal =
             fstat(errorDescriptor, &status) == 0 && "\(status.st_dev):\(status.st_ino)" == journalStream
@@ -68,32 +52,11 @@ public struct Journal: Sendable {
     ///   - fields: further fields, with names as in systemd.journal-fields(7): capitals, digits, underscores.
     public func log(_ priority: Priority, _ message: String, _ fields: [(String, String)] = []) {
         guard logs(priority) else { return }
-        let entries = entries(priority, message, fields)
-        if let sender {
-            if sender.post({ Self.send(entries) }) { noteLosses(sender) }
-        } else {
-            Self.send(entries)
-        }
+        send(priority, message, fields)
         if let line, Self.hasRoom(line) {
             let bytes = Array("\(identifier): \(Self.line(message))\n".utf8)
             bytes.withUnsafeBytes { _ = write(line, $0.baseAddress, $0.count) }
         }
-    }
-
-    private func entries(
-        _ priority: Priority, _ message: String, _ fields: [(String, String)]
-    ) -> [[UInt8]] {
-        let own = [
-            ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),
-        ]
-        return (own + fields).map { Array("\($0.0)=\($0.1)".utf8) }
-    }
-
-    private func noteLosses(_ sender: any JournalSender) {
-        let lost = sender.takeRefused()
-        guard lost > 0 else { return }
-        let entries = entries(.warning, "\(lost) lines were lost: the journal did not take them in time", [])
-        _ = sender.post { Self.send(entries) }
     }
 
     /// The reader of a pipe or a terminal may have stopped reading. In that case the line is lost, so that
@@ -109,7 +72,11 @@ public struct Journal: Sendable {
     }
 
     /// An unreachable journal is not a reason to fail, and there is no other place to report it.
-    private static func send(_ entries: [[UInt8]]) {
+    private func send(_ priority: Priority, _ message: String, _ fields: [(String, String)]) {
+        let own = [
+            ("MESSAGE", message), ("PRIORITY", "\(priority.rawValue)"), ("SYSLOG_IDENTIFIER", identifier),
+        ]
+        let entries = (own + fields).map { Array("\($0.0)=\($0.1)".utf8) }
         let bytes = UnsafeMutableRawBufferPointer.allocate(
             byteCount: entries.reduce(0) { $0 + $1.count }, alignment: 1)
         defer { bytes.deallocate() }

@@ -15,13 +15,6 @@ public enum Service {
     /// Whether there is a service manager that restarts us when we fail: sd_notify(3), NOTIFY_SOCKET.
     public static var isSupervised: Bool { getenv("NOTIFY_SOCKET") != nil }
 
-    /// The longest interval at which the service manager expects WATCHDOG=1, in microseconds; nil: there is
-    /// no watchdog (sd_watchdog_enabled(3)).
-    public static var watchdogInterval: UInt64? {
-        var interval: UInt64 = 0
-        return sd_watchdog_enabled(0, &interval) > 0 ? interval : nil
-    }
-
     /// The message that a reload began, for Type=notify-reload; `READY=1` ends it.
     ///
     /// - Parameter now: CLOCK_MONOTONIC, in microseconds.
@@ -30,10 +23,13 @@ public enum Service {
     }
 
     /// Asks the service manager to keep a descriptor for our next instance: FDSTORE=1 of sd_notify(3). It keeps at most
-    /// `FileDescriptorStoreMax=` of them. Without a service manager, does nothing.
-    public static func store(_ descriptor: Int32, as name: String) {
+    /// `FileDescriptorStoreMax=` of them.
+    ///
+    /// - Returns: whether it was asked; false without a service manager.
+    @discardableResult
+    public static func store(_ descriptor: Int32, as name: String) -> Bool {
         var descriptors = [descriptor]
-        sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDPOLL=0\nFDNAME=\(name)", &descriptors, 1)
+        return sd_pid_notify_with_fds(0, 0, "FDSTORE=1\nFDPOLL=0\nFDNAME=\(name)", &descriptors, 1) > 0
     }
 
     /// Asks the service manager to close the descriptors that it kept under this name.

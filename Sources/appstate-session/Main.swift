@@ -31,8 +31,6 @@ enum Main {
         signal(SIGPIPE, SIG_IGN)
         // The process that started us may ignore SIGCHLD. The kernel would then reap the commands that we wait for.
         signal(SIGCHLD, SIG_DFL)
-        // Other users can send through the system bus. The monitor of the session bus needs whole messages.
-        ForeignDescriptors.refuseFromOthers()
         Heap.returnLargeBlocks()
         do {
             let loop = try EventLoop()

@@ -30,10 +30,7 @@ enum Main {
         if case .file(let path) = configuration, access(path, R_OK) != 0 {
             refuse("--config \(path): \(String(cString: strerror(errno)))", status: 1)
         }
-        let lines = try? Outbox(name: "appstated-log", limit: mostLines)
-        let journal = Journal(
-            identifier: "appstated", minimum: Journal.environmentMinimum,
-            through: lines.map { JournalOutbox(outbox: $0) })
+        let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         // Standard error may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
         // We take leases on files (F_SETLEASE). A process that opens such a file would otherwise terminate us
@@ -57,7 +54,6 @@ enum Main {
             loop = try EventLoop()
             bus = try Bus.system { journal.log(.error, $0) }
         } catch {
-            lines?.flush(milliseconds: longestFlush)
             let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map {
                 " (DBUS_SYSTEM_BUS_ADDRESS=\(String(cString: $0)))"
             }
@@ -73,21 +69,12 @@ enum Main {
             try daemon.start()
             stayInMemory(journal)
             let code = try loop.run()
-            guard code == Daemon.anew else {
-                lines?.flush(milliseconds: longestFlush)
-                return code
-            }
+            guard code == Daemon.anew else { return code }
         } catch {
-            lines?.flush(milliseconds: longestFlush)
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
         }
-        lines?.flush(milliseconds: longestFlush)
         return runAnew(passingOn: handed)
     }
-
-    /// The lines that wait until the journal accepts them.
-    private static let mostLines = 1_024
-    private static let longestFlush: Int32 = 1_000
 
     /// The recorded state survives. If the new program cannot be run, the service manager starts a new
     /// daemon.
@@ -140,11 +127,4 @@ enum Main {
         Journal(identifier: "appstated").log(.error, sentence)
         exit(status)
     }
-}
-
-private struct JournalOutbox: JournalSender {
-    let outbox: Outbox
-
-    func post(_ job: @escaping @Sendable () -> Void) -> Bool { outbox.post(job) }
-    func takeRefused() -> Int { outbox.takeRefused() }
 }

@@ -126,6 +126,19 @@ struct CommandLineTests {
         try child.waitForLine(containing: "\(file):2: Mode=")
     }
 
+    @Test("the daemon notifies the service manager's watchdog again and again")
+    func watchdog() throws {
+        let bus = try PrivateBus.forDaemon()
+        let manager = try NotifySocket(in: bus.directory)
+        let child = try Child(
+            Programs.built("appstated") ?? "appstated",
+            environment: bus.environment.merging([
+                "NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "100000",
+            ]) { $1 })
+        try manager.wait(for: "READY=1", from: child)
+        for _ in 0..<3 { try manager.wait(for: "WATCHDOG=1", from: child) }
+    }
+
     @Test("when the bus goes away, the daemon says so, continues what it stopped and exits with status 1")
     func busLost() throws {
         let daemon = try TestDaemon()

@@ -405,39 +405,6 @@ struct PressureTests {
         #expect(try scene.client.waitForRemoval(of: stuck) == "reclaimed")
     }
 
-    @Test(
-        "a frozen application is ended even if its user has made the status of processes long",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed),
-        .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
-    func longStatus() throws {
-        let scene = try Scene()
-        let home = try TestCgroup("app-long", below: scene.limit.own.cgroup)
-        chown(home.cgroup.directory, App.nobody, App.nobody)
-        let path = try scene.suspended("Long", byPolicy: false, in: home, uid: App.nobody)
-        #expect(try home.cgroup.isFrozen())
-        let other = try Child(
-            Scripts.python,
-            [
-                "-c",
-                """
-                import os, signal
-                os.setgroups(range(100000, 165536))
-                os.setresuid(\(App.nobody), \(App.nobody), \(App.nobody))
-                print("on", flush=True)
-                signal.pause()
-                """,
-            ])
-        try other.waitForLine(containing: "on")
-        try scene.warned()
-        // The daemon reads its status, and then no other one of this user for a minute.
-        _ = scene.client.error { try scene.client.register("org.example.Other", other.pid) }
-        try scene.grow(400) { scene.level != "critical" }
-        // Where the kernel can, it takes the memory of a dying process all the same, so a little more is needed.
-        try scene.grow(40) { scene.reclaimed == [] }
-        try scene.client.wait("the end") { scene.reclaimed == [path] }
-        #expect(try scene.client.waitForRemoval(of: path) == "reclaimed")
-    }
-
     @Test("an application that was just continued, which the daemon has not seen yet, is spared")
     func spared() throws {
         // Without the tracepoint a continuation is found a little later.

@@ -8,8 +8,6 @@ import Testing
 
 @testable import Daemon
 
-private let countsDatagrams = DatagramCounter().open()
-
 /// Policy does not suspend an application that works, as far as the daemon can see it and the user's rule counts it.
 @Suite(
     "Work in progress", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
@@ -123,77 +121,6 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    /// Sends datagrams to itself: 50 of 1,000 bytes per second, and one per second from one SIGUSR1 to the next.
-    private static let sender = """
-        import signal, socket, time
-        often = True
-        def change(*_):
-            global often
-            often = not often
-        signal.signal(signal.SIGUSR1, change)
-        end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        end.bind(("127.0.0.1", 0))
-        out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        out.connect(end.getsockname())
-        print("on", flush=True)
-        while True:
-            out.send(bytes(10000 if often else 1000)); end.recv(10000)
-            time.sleep(0.02 if often else 1)
-        """
-
-    @Test(
-        "a transfer over UDP prevents suspension, but not a rare datagram, and not another's transfer",
-        .enabled(if: countsDatagrams, "needs CAP_BPF, CAP_PERFMON, and Linux 6.3 with BTF"))
-    func datagrams() throws {
-        let transfer = try Child(Scripts.python, ["-c", Self.sender])
-        try transfer.waitForLine(containing: "on")
-        let path = try register(transfer)
-        try wait(for: .network, at: path)
-        #expect(try client.explain(path)["udp-detection"] == .string("counted"))
-        let quiet = try Child(Scripts.python, ["-c", Self.sender])
-        try quiet.waitForLine(containing: "on")
-        quiet.kill(SIGUSR1)
-        // Both have been measured at the same time, again and again.
-        let other = try register(quiet)
-        try client.wait(for: other, toBe: "suspended")
-        try wait(for: .network, at: path)
-        transfer.kill(SIGUSR1)
-        try client.wait(for: path, toBe: "suspended")
-    }
-
-    @Test(
-        "a child's transfer over UDP prevents suspension",
-        .enabled(if: countsDatagrams, "needs CAP_BPF, CAP_PERFMON, and Linux 6.3 with BTF"))
-    func datagramsOfChild() throws {
-        let parent = try Child(
-            Scripts.python,
-            [
-                "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])",
-                Self.sender,
-            ], leadsGroup: true)
-        try parent.waitForLine(containing: "on")
-        try wait(for: .network, at: register(parent))
-    }
-
-    @Test(
-        "without the programs for UDP, Explain says so, and TCP counts alone",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func noDatagrams() throws {
-        let daemon = try TestDaemon(
-            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
-            withoutCapabilities: try Capabilities.allBut(Capabilities.ofUnit()))
-        let client = try daemon.subscriber()
-        let transfer = try Child(Scripts.python, ["-c", Self.sender])
-        try transfer.waitForLine(containing: "on")
-        let path = try client.register(
-            "org.example.Busy", transfer.pid, [("suspension", .string("automatic"))])
-        try client.wait(for: path, toBe: "suspended")
-        guard case .string(let detection)? = try client.explain(path)["udp-detection"] else {
-            throw TestFailure("Explain has no udp-detection")
-        }
-        #expect(detection.hasPrefix("none: "))
-    }
-
     @Test(
         "writing above the configured rate prevents suspension until it ends",
         .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
@@ -265,8 +192,7 @@ struct WorkInProgressTests {
         let proc = Proc()
         let look = ExtentLook(
             proc: proc, main: try proc.identity(of: writer.pid), owner: getuid(), cgroup: nil, hierarchy: nil,
-            daemon: nil, foreign: [], handed: HandedOver(),
-            datagrams: DatagramCounter())
+            daemon: nil, foreign: [], handed: HandedOver())
         func found(_ earlier: WorkSample?) -> Objections {
             look.objections(Work(kinds: [.disk], diskRate: 1, isMeasured: true, earlier: earlier))
         }

@@ -87,7 +87,7 @@ struct ParserTests {
         #expect(failure { _ = try proc.stat(99) }?.isNoSuchProcess == true)
         #expect(failure { _ = try proc.stat(-1) }?.isNoSuchProcess == true)
         #expect(
-            try proc.status(8, evenIfLong: true)
+            try proc.status(8)
                 == Proc.Status(
                     owner: Proc.Owner(real: 1000, effective: 0, saved: 1000, filesystem: 1000),
                     threadGroup: 7,

@@ -143,20 +143,4 @@ check 'it has not ended' test -n "$switches"
 same 'it does not run while nothing waits' "$switches" "$(status_of "$pid" voluntary_ctxt_switches)"
 ask "$app" Terminate b true
 
-# The kernel would need long to name a cgroup below so many others.
-start org.example.Nested 'exec sleep infinity'
-nest=${cgroup%/*}/n
-# shellcheck disable=SC2016 # perl's variables
-alice perl -e 'chdir shift; for (1 .. 1100) { mkdir "n" and chdir "n" or exit 1 }' "${cgroup%/*}"
-app=''
-register org.example.Nested "$pid"
-same 'a user who has nested a thousand cgroups may not register' '' "$app"
-same 'root may' '"org.example.Nested"' "$(busctl call "$service" "$root" "$manager" Register 'sua{sv}' \
-    org.example.Nested "$pid" 0 >/dev/null && list | grep -oF '"org.example.Nested"')"
-find "$nest" -depth -type d -exec rmdir {} \;
-same 'without these cgroups, the user may terminate the application' '' "$(
-    app=$(list | sed -n 's/.*"\(.*\)","org.example.Nested".*/\1/p')
-    ask "$app" Terminate b true 2>&1
-)"
-
 kill "$watcher"

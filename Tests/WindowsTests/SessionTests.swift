@@ -159,48 +159,6 @@ struct SessionTests {
         try station.wait(for: paths[1], toBe: "inactive")
     }
 
-    @Test(
-        "a descriptor that another client sends does not keep the agent waiting while it is closed",
-        .enabled(if: Programs.pythonHas("dbus.lowlevel"), "needs python3-dbus"))
-    func descriptors() throws { try descriptor(toAgentOf: nil) }
-
-    @Test(
-        "through a bus of another user the agent receives no descriptor",
-        .enabled(if: Programs.pythonHas("dbus.lowlevel"), "needs python3-dbus"),
-        .enabled(if: Station.othersCanRun, Station.whatOthersNeed))
-    func descriptorsOfOthers() throws {
-        let threads = try descriptor(toAgentOf: TestDesktop.nobody)
-        #expect(!threads.contains("appstate-close"))
-    }
-
-    /// Sends the agent a socket whose close waits for ten minutes, and changes a window after that.
-    ///
-    /// - Returns: the names of the agent's threads.
-    @discardableResult
-    private func descriptor(toAgentOf uid: UInt32?) throws -> [String] {
-        let display = try Display(#require(WindowManager.present.first))
-        let station = try Station()
-        try station.startAgent(environment: display.environment, uid: uid)
-        let app = try WindowApp(environment: display.environment, uid: uid)
-        let path = try station.register("org.example.Alpha", app.pid)
-        let agent = try #require(station.agent)
-        agent.kill(SIGSTOP)
-        let sender = try Child(
-            Programs.python, [Programs.root + "/Tests/Support/Scripts/lingering.py", "\(agent.pid)"],
-            environment: station.bus.environment)
-        try sender.waitForLine(containing: "sent")
-        agent.kill(SIGCONT)
-        let window = try app.open("Alpha")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: path, toBe: "active")
-        let tasks = "/proc/\(agent.pid)/task"
-        // A thread may end meanwhile.
-        return try FileManager.default.contentsOfDirectory(atPath: tasks).compactMap { task in
-            (try? String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8))?
-                .trimmingCharacters(in: .newlines)
-        }
-    }
-
     @Test("an unknown session is reported in the log, and windows are reported all the same")
     func session() throws {
         let display = try Display(#require(WindowManager.present.first))

@@ -94,10 +94,6 @@ final class Connection {
                 lineage.first == ProcessID(try proc.identity(of: pid))
             else { return .unknown }
             let isWithin = status.namespaceDepth > own.namespaceDepth
-            // Root must be able to call while a user has more cgroups than can be named.
-            if user == 0, !isWithin, !proc.canNameCgroup(of: pid) {
-                return try proc.program(of: pid) == Self.proxy ? .unknown : .none
-            }
             var sandbox = try proc.sandbox(of: pid)
             sandbox.snap = securityLabel.flatMap(Sandbox.snap(ofLabel:)) ?? sandbox.snap
             if let unit = sandbox.flatpak {

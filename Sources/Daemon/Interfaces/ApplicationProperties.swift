@@ -165,7 +165,6 @@ extension Daemon {
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let rule = application.rule { entries.append(("rule", .string(rule.name))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
-        if let udp = self.objections.datagramDetection { entries.append(("udp-detection", .string(udp))) }
         if let demand = application.demand { entries.append(("last-demand", .string(demand))) }
         if let registered = table[application.number] {
             let failures = registered.suspender.failures.map(\.description)

@@ -23,7 +23,7 @@ extension Daemon {
                 try save(.bytes(bytes), of: application, call)
             },
             Method(Name.saveStateFile, in: [("state", "h")]) { [unowned self] call in
-                let descriptor = Descriptor(owning: try call.message.readForeignDescriptor())
+                let descriptor = Descriptor(owning: try call.message.readOwnedDescriptor())
                 let (application, _) = try ownApplication(call)
                 let memory = try sealedMemory(descriptor)
                 try save(.memory(SharedMemory(memory)), of: application, call)

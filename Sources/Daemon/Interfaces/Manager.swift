@@ -26,7 +26,7 @@ extension Daemon {
                     out: [("application", "o")]
                 ) { [unowned self] call in
                     let id = try call.message.readString()
-                    let descriptor = Descriptor(owning: try call.message.readForeignDescriptor())
+                    let descriptor = Descriptor(owning: try call.message.readOwnedDescriptor())
                     let options = try call.message.readDictionary()
                     try register(
                         call, id, try subject(descriptor: descriptor.release()), options, try caller())

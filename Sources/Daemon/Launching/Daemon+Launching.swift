@@ -192,7 +192,7 @@ extension Daemon {
         _ reply: borrowing Message
     ) throws -> (launch: UInt64, descriptor: Int32, isHeld: Bool) {
         let launch = try reply.readUInt64()
-        let descriptor = Descriptor(owning: try reply.readForeignDescriptor())
+        let descriptor = Descriptor(owning: try reply.readOwnedDescriptor())
         let isHeld = try reply.readBool()
         return (launch, descriptor.release(), isHeld)
     }

@@ -119,7 +119,7 @@ final class Reclaimer {
     ) -> UInt64 {
         if let bytes = try? frozen?.releasableMemory() { return bytes }
         let members = Extent.members(of: main, proc: proc, isForeign: foreign.contains)
-        return members.reduce(0) { $0 &+ ((try? proc.releasableMemory(of: $1.pid)) ?? 0) }
+        return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid).releasable) ?? 0) }
     }
 
     // MARK: Paging out
@@ -196,7 +196,7 @@ final class Reclaimer {
         var bytes: UInt64 = 0
         for process in walk.found {
             do throws(KernelFailure) {
-                bytes &+= try proc.releasableMemory(of: process.pid)
+                bytes &+= try proc.memory(of: process.pid).releasable
             } catch {
                 if !error.isNoSuchProcess { isWhole = false }
             }
@@ -216,7 +216,7 @@ final class Reclaimer {
             report(.spared(number, stands == nil ? "it cannot be examined" : "it runs again"))
             return
         }
-        let status = try? proc.status(application.process.pid, evenIfLong: true)
+        let status = try? proc.status(application.process.pid)
         guard status?.owner.isWholly(application.user) == true else {
             report(.spared(number, "it runs as another user"))
             return

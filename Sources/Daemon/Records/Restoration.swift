@@ -73,7 +73,7 @@ extension Daemon {
         resources.haveAdopted()
         for (name, descriptor) in kept {
             close(descriptor)
-            serviceManager.dropStored(name)
+            Service.dropStored(name)
         }
         if let focus = state.focus(boot: boot) { core.machine.restoreFocus(focus) }
         for process in machine.reportedProcesses where !processes.isTracked(process) {
@@ -134,7 +134,7 @@ extension Daemon {
             return number
         } catch {
             processes.forget(process)
-            serviceManager.dropStored(Processes.storedName(process))
+            Service.dropStored(Processes.storedName(process))
             throw error
         }
     }
@@ -148,7 +148,7 @@ extension Daemon {
         var status = ExitStatus.unknown
         if let stored = kept.removeValue(forKey: name) {
             status = PidFD.exitStatus(ofKept: Descriptor(owning: stored))
-            serviceManager.dropStored(name)
+            Service.dropStored(name)
         }
         guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
             return
@@ -164,7 +164,7 @@ extension Daemon {
             try trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
             return true
         } catch {
-            serviceManager.dropStored(Processes.storedName(process))
+            Service.dropStored(Processes.storedName(process))
             if error.isNoSuchProcess { return false }
             throw error
         }

@@ -87,19 +87,17 @@ struct ExtentLook: Sendable {
     /// Processes at which the extent ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
-    let datagrams: DatagramCounter
 
     func objections(_ work: Work) -> Objections {
         // The number of processes is limited; what each of them has open is not.
-        var search = LookBudget()
-        var found = Objections(pids: Set(members { search.rest() }.map(\.pid)))
+        var found = Objections(pids: Set(members().map(\.pid)))
         var budget = LookBudget()
         let pids = found.pids.sorted()
         do throws(LookLimit) {
             if let tracer = try proc.tracer(ofAny: pids, &budget) {
                 found.reasons.append("a debugger (pid \(tracer)) is attached")
             }
-            if let locks = try? FileLocks(proc: proc, pause: { budget.rest() }),
+            if let locks = try? FileLocks(proc: proc),
                 let waiter = try locks.waiter(blockedBy: found.pids, proc: proc, &budget)
             {
                 found.reasons.append(waiter.words)
@@ -124,9 +122,9 @@ struct ExtentLook: Sendable {
         if work.kinds.contains(.inhibitor), let why = inhibition(work.inhibitors, in: found.pids) {
             found.reasons.append("\(ObjectionReason.inhibitor.rawValue): \(why)")
         }
-        // One reason is enough, and to measure UDP is work for the whole machine.
+        // One reason is enough.
         guard work.isMeasured, found.reasons.isEmpty else { return }
-        let sample = sample(work, of: pids, &budget)
+        let sample = sample(work, of: pids)
         guard sample.traffic.isWhole else {
             found.reasons.append(
                 "\(ObjectionReason.network.rawValue): cannot be determined: the machine has too many sockets")
@@ -162,22 +160,20 @@ struct ExtentLook: Sendable {
     /// that opens a file uses most of a processor, and one that waits uses almost nothing.
     private static let answeringProcessors = 0.1
 
-    private func sample(_ work: Work, of pids: [Int32], _ budget: inout LookBudget) -> WorkSample {
+    private func sample(_ work: Work, of pids: [Int32]) -> WorkSample {
         var sample = WorkSample()
         // A later look measures what the one before has begun to measure.
         if work.kinds.contains(.network), work.networkRate != nil, work.earlier?.traffic.isEmpty != true {
             sample.traffic = NetworkTraffic(
-                of: pids, owner: owner, proc: proc, handed: handed,
-                // The earlier sample goes on counting.
-                counter: work.earlier == nil ? datagrams : nil, rest: { budget.rest() })
+                of: pids, owner: owner, proc: proc, handed: handed)
         }
         if work.isAnswering, work.earlier == nil || work.earlier?.processorTime != nil {
-            sample.processorTime = ProcessorTime(of: pids, rest: { budget.rest() })
+            sample.processorTime = ProcessorTime(of: pids)
         }
         if work.mayHang, work.kinds.contains(.disk), let limit = work.diskRate,
             work.earlier == nil || work.earlier?.written != nil
         {
-            let written = WrittenBytes(of: pids, proc: proc, rest: { budget.rest() })
+            let written = WrittenBytes(of: pids, proc: proc)
             // One that has written less in its whole life was never as fast for a second.
             if written.sum >= limit { sample.written = written }
         }
@@ -196,27 +192,22 @@ struct ExtentLook: Sendable {
 
     /// Also true if this cannot be determined.
     func hasUnread() -> Bool {
-        var budget = LookBudget()
-        let members = members { budget.rest() }
-        return (try? UnixSockets.haveUnread(members, proc: proc, handed: handed)) ?? true
+        (try? UnixSockets.haveUnread(members(), proc: proc, handed: handed)) ?? true
     }
 
     /// The processes that the stop has stopped or would stop: a process of the application's own unit belongs to it
     /// even if its parents have ended.
-    private func members(_ pause: @escaping () -> Void) -> [ProcessIdentity] {
+    private func members() -> [ProcessIdentity] {
         guard let cgroup else {
             return Extent.affected(
-                of: main, owner: owner, hierarchy: hierarchy, daemon: daemon, proc: proc, pause: pause,
+                of: main, owner: owner, hierarchy: hierarchy, daemon: daemon, proc: proc,
                 isForeign: foreign.contains)
         }
-        let members = Extent.members(of: main, proc: proc, pause: pause, isForeign: foreign.contains)
+        let members = Extent.members(of: main, proc: proc, isForeign: foreign.contains)
         let known = Set(members.map(\.pid))
         let others = ((try? cgroup.processes()) ?? []).filter { !known.contains($0) }
         return members
-            + others.compactMap { pid in
-                pause()
-                return try? proc.identity(of: pid)
-            }
+            + others.compactMap { try? proc.identity(of: $0) }
     }
 }
 
@@ -240,7 +231,7 @@ struct LockRound: Sendable {
         let begin = Clock.threadMicroseconds
         defer { microseconds = Clock.threadMicroseconds - begin }
         var budget = LookBudget()
-        guard let locks = try? FileLocks(proc: proc, pause: { budget.rest() }),
+        guard let locks = try? FileLocks(proc: proc),
             !locks.contests.isEmpty || !locks.isWhole
         else { return }
         for (index, subject) in subjects.enumerated() {

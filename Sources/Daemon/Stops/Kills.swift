@@ -97,7 +97,7 @@ final class Kills {
                 return .settled
             }
             let extent = StoppedExtent(
-                proc: proc, main: kill.application.process, owner: kill.application.user, evenIfLong: true)
+                proc: proc, main: kill.application.process, owner: kill.application.user)
             underWay[number]?.means = .stopped(extent)
             progress = extent.stop(within: budget, isForeign: table.isForeign)
         case .stopped(let extent): progress = extent.proceed(within: budget, isForeign: table.isForeign)

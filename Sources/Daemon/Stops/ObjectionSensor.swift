@@ -16,7 +16,6 @@ final class ObjectionSensor {
     private let handed: HandedOver
     private let hierarchy: UnifiedHierarchy?
     private let ownCgroup: Cgroup?
-    private let datagrams: DatagramCounter
     private let loop: EventLoop
     private let now: () -> Microseconds
     private let inhibitors: Inhibitors
@@ -49,16 +48,10 @@ final class ObjectionSensor {
         self.handed = handed
         self.hierarchy = hierarchy
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
-        datagrams = DatagramCounter(handed: handed)
         looks = try Looks(loop: loop, name: "appstated-look", now: now, share: share)
         locks = try LockSensor(loop: loop, proc: proc, now: now, looks: looks, handed: handed) {
             core.report(.objected($0, $1))
         }
-    }
-
-    /// Whether transfers over UDP are detected, in words; nil: this was not needed yet.
-    var datagramDetection: String? {
-        datagrams.failure.map { "none: \($0)" } ?? (datagrams.isOpen ? "counted" : nil)
     }
 
     /// The kernel's events do not cover some CPU.
@@ -209,8 +202,7 @@ final class ObjectionSensor {
         table[number].map {
             ExtentLook(
                 proc: proc, main: $0.process, owner: $0.user, cgroup: $0.suspender.frozen,
-                hierarchy: hierarchy, daemon: ownCgroup, foreign: table.foreign, handed: handed,
-                datagrams: datagrams)
+                hierarchy: hierarchy, daemon: ownCgroup, foreign: table.foreign, handed: handed)
         }
     }
 

@@ -28,12 +28,6 @@ public enum HandOver {
         attempt { () throws(KernelFailure) in body(HandedOver.sockets, try SocketDiagnosis.openSocket()) }
         // Opened before the list of CPUs is read below, so that no CPU can come online unnoticed between the two.
         attempt { () throws(KernelFailure) in body(HandedOver.cpus, try CPUWatch.openSocket()) }
-        attempt { () throws(KernelFailure) in
-            let programs = try DatagramPrograms()
-            body(HandedOver.name(ofDatagrams: "table"), programs.table)
-            body(HandedOver.name(ofDatagrams: "sent"), programs.sent)
-            body(HandedOver.name(ofDatagrams: "received"), programs.received)
-        }
         var sources = [PerfRing.Source(pageFaults: FaultAlarm.never)]
         for name in StopTrace.tracepoints + OOMTrace.tracepoints + LockTrace.tracepoints {
             attempt { () throws(KernelFailure) in

@@ -2,10 +2,9 @@ import Glibc
 
 /// Descriptors that a process with more privileges opened for this process before it was started: perf
 /// events, which the kernel gives only to `CAP_PERFMON` (perf_event_open(2)), or only to `CAP_SYS_ADMIN`
-/// where `kernel.perf_event_paranoid` is 3; the programs of `DatagramCounter`, which the kernel takes only with
-/// `CAP_BPF`; a socket for queries about the sockets of the machine's network namespace; and a socket that is
-/// notified of CPUs that come online. A process that has them needs none of these capabilities. A descriptor that was
-/// not handed over is opened when it is needed, with the process's own privileges.
+/// where `kernel.perf_event_paranoid` is 3; a socket for queries about the sockets of the machine's network
+/// namespace; and a socket that is notified of CPUs that come online. A process that has them needs none of these
+/// capabilities. A descriptor that was not handed over is opened when it is needed, with the process's own privileges.
 ///
 /// They stay open for the life of the process. `HandOver` opens them.
 public struct HandedOver: Sendable {
@@ -56,13 +55,6 @@ public struct HandedOver: Sendable {
 
     /// The socket that is notified of CPUs.
     func uevents() throws(KernelFailure) -> Descriptor? { try duplicate(Self.cpus) }
-
-    /// A descriptor of `DatagramPrograms`.
-    func datagrams(_ part: String) throws(KernelFailure) -> Descriptor? {
-        try duplicate(Self.name(ofDatagrams: part))
-    }
-
-    static func name(ofDatagrams part: String) -> String { prefix + "datagrams-" + part }
 
     /// The network namespace to which `socket()` refers.
     func networkNamespace() throws(KernelFailure) -> Descriptor? { try duplicate(Self.network) }

@@ -9,15 +9,10 @@ extension Extent {
     ///   - uid: the application's user.
     ///   - hierarchy: where cgroups are; nil: a stop uses signals.
     ///   - daemon: a cgroup that is never frozen, nor is any cgroup that contains it.
-    ///   - pause: called between two steps.
     public static func affected(
         of main: ProcessIdentity, owner uid: UInt32, hierarchy: UnifiedHierarchy?, daemon: Cgroup?,
-        proc: Proc, pause: @escaping () -> Void = {}, isForeign: (ProcessIdentity) -> Bool
+        proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ProcessIdentity] {
-        let budget = Budget {
-            pause()
-            return false
-        }
         var found: [ProcessIdentity]?
         if let hierarchy, let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc), !here.isRoot {
             for cgroup in here.candidates {
@@ -26,7 +21,7 @@ extension Extent {
                     CgroupExtent.reasonOfPlace(cgroup, directoryOwner, uid, daemon) == nil
                 else { continue }
                 var look = CgroupLook(at: cgroup, main: main)
-                let snapshot = try? look.proceed(proc, budget, isForeign: isForeign)
+                let snapshot = try? look.proceed(proc, .unlimited, isForeign: isForeign)
                 found = look.extent
                 guard let snapshot,
                     CgroupExtent.judge(
@@ -37,7 +32,7 @@ extension Extent {
                 return look.extent + snapshot.members.map(\.identity).filter { !known.contains($0) }
             }
         }
-        return found ?? members(of: main, proc: proc, pause: pause, isForeign: isForeign)
+        return found ?? members(of: main, proc: proc, isForeign: isForeign)
     }
 }
 

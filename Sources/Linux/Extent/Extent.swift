@@ -8,18 +8,11 @@ public enum Extent {
     /// The extent as one walk finds it, parents first, without zombies; empty if `main` is gone.
     ///
     /// `isForeign` says whether a process is an application of its own; it is not called for `main`.
-    ///
-    /// - Parameter pause: called between two steps.
     public static func members(
-        of main: ProcessIdentity, proc: Proc, pause: @escaping () -> Void = {},
-        isForeign: (ProcessIdentity) -> Bool
+        of main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ProcessIdentity] {
         var walk = ExtentWalk(from: main)
-        let budget = Budget {
-            pause()
-            return false
-        }
-        _ = walk.proceed(proc, budget, isForeign: isForeign)
+        _ = walk.proceed(proc, .unlimited, isForeign: isForeign)
         return walk.found
     }
 
@@ -145,7 +138,7 @@ public final class SignalledExtent {
         do throws(KernelFailure) {
             let process = try HeldProcess(identity, proc: proc)
             // Checked here already, so that nothing below a process that is not ours is walked.
-            try process.checkOwner(owner, proc: proc, evenIfLong: signal == SIGKILL)
+            try process.checkOwner(owner, proc: proc)
             held.append(process)
         } catch {
             if !error.isNoSuchProcess { exclude(identity, error) }

@@ -33,7 +33,6 @@ public final class StoppedExtent {
 
     private let proc: Proc
     private let owner: UInt32
-    private let evenIfLong: Bool
     /// All members, parents first.
     private var held: [Member] = []
     private var known: Set<ProcessIdentity> = []
@@ -124,14 +123,10 @@ public final class StoppedExtent {
     }
 
     /// Stops nothing yet. `uid` owns the application: only processes that wholly belong to this user are signalled.
-    ///
-    /// - Parameter evenIfLong: also stops processes whose user has made their status long, as `HeldProcess.checkOwner`
-    ///   does: nobody may escape being killed in this way.
-    public init(proc: Proc, main: ProcessIdentity, owner uid: UInt32, evenIfLong: Bool = false) {
+    public init(proc: Proc, main: ProcessIdentity, owner uid: UInt32) {
         self.proc = proc
         self.main = main
         owner = uid
-        self.evenIfLong = evenIfLong
     }
 
     /// The extent as far as it was found, parents first, without members that are gone or inaccessible.
@@ -352,7 +347,7 @@ public final class StoppedExtent {
     private func resume(_ member: Member) throws(KernelFailure) {
         if case .stopped = member.phase {
             do throws(KernelFailure) {
-                try member.process.checkOwner(owner, proc: proc, evenIfLong: evenIfLong)
+                try member.process.checkOwner(owner, proc: proc)
             } catch {
                 // If we cannot check because of a lack of descriptors, no process must stay stopped for that
                 // reason.
@@ -456,7 +451,7 @@ public final class StoppedExtent {
         case .stopped:
             return .settled
         case .found:
-            try member.process.checkOwner(owner, proc: proc, evenIfLong: evenIfLong)
+            try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: false)
         case .signalled(_, _, let isAwaited):
             if isAwaited {
@@ -467,7 +462,7 @@ public final class StoppedExtent {
                 case nil: return .interrupted
                 }
             }
-            try member.process.checkOwner(owner, proc: proc, evenIfLong: evenIfLong)
+            try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: true)
             settle(member)
         }
@@ -511,7 +506,7 @@ public final class StoppedExtent {
     }
 
     private func signal(_ member: Member, isAwaited: Bool) throws(KernelFailure) {
-        try member.process.signal(SIGSTOP, owner: owner, proc: proc, evenIfLong: evenIfLong)
+        try member.process.signal(SIGSTOP, owner: owner, proc: proc)
         signalsSent += 1
         member.signals += 1
         member.phase = .signalled(call: call, at: Clock.monotonicMicroseconds, isAwaited: isAwaited)

@@ -57,20 +57,14 @@ public struct FileLocks: Equatable, Sendable {
     public static let mostBytes = 1 << 20
 
     /// Reads the file, up to `mostBytes`. Each lock and its waiters are of one moment; two locks may be of two.
-    ///
-    /// - Parameter pause: called now and then between two lines.
-    public init(proc: Proc = Proc(), pause: () -> Void = {}) throws(KernelFailure) {
+    public init(proc: Proc = Proc()) throws(KernelFailure) {
         var list = Contests()
         var bytes = 0
-        var lines = 0
         // The kernel shows ids of the mount's PID namespace, and leaves out the locks of others.
         try Files.forEachLine(of: "\(proc.root)/locks") { line in
             let line = line.rest
             bytes += line.count + 1
             if bytes <= Self.mostBytes { list.take(line) }
-            lines += 1
-            // Handling a line takes less time than checking how late it is.
-            if lines % 16 == 0 { pause() }
             return bytes <= Self.mostBytes
         }
         contests = list.found
@@ -269,8 +263,8 @@ extension Proc {
     ) throws(LookLimit) -> Bool {
         let file = Descriptor(owning: number)
         var goesOn = true
-        var lines = 0
         var limit: LookLimit?
+        var lines = 0
         // A process that closes the file while it is read has no lock on it.
         _ = try? Files.forEachLine(in: file, named: "fdinfo") { line in
             guard line.take("lock:"), let (lock, _) = FileLocks.parse(line.text) else { return true }

@@ -21,22 +21,17 @@ enum Files {
 
     /// Calls `body` with each line, without its end, until it returns false. If a line is longer than 8,192 bytes,
     /// `body` gets the beginning (the `Groups:` of a process may be longer, a path may not).
-    ///
-    /// - Returns: how many bytes were read.
-    @discardableResult
     static func forEachLine(
         of path: String, _ body: (inout Bytes) -> Bool
-    ) throws(KernelFailure) -> Int {
+    ) throws(KernelFailure) {
         let file = try Descriptor.open(path)
-        return try forEachLine(in: file, named: path, body)
+        try forEachLine(in: file, named: path, body)
     }
 
-    @discardableResult
     static func forEachLine(
         in file: borrowing Descriptor, named path: String, _ body: (inout Bytes) -> Bool
-    ) throws(KernelFailure) -> Int {
+    ) throws(KernelFailure) {
         let number = file.rawValue
-        var sum = 0
         let failure: Int32 = withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 8) { buffer in
             guard let base = buffer.baseAddress else { return ENOMEM }
             func take(_ range: Range<Int>) -> Bool {
@@ -61,7 +56,6 @@ enum Files {
                     return 0
                 }
                 filled += count
-                sum += count
                 var start = 0
                 while let end = buffer[start..<filled].firstIndex(of: UInt8(ascii: "\n")) {
                     if !cut, !take(start..<end) { return 0 }
@@ -75,7 +69,6 @@ enum Files {
             }
         }
         guard failure == 0 else { throw KernelFailure(operation: "read", subject: path, errno: failure) }
-        return sum
     }
 
     /// The whole of a small file as text, at most `limit` bytes.

@@ -1,5 +1,3 @@
-import Glibc
-
 extension Proc {
     /// How much of the machine's memory a process has, in bytes (proc_pid_status(5)).
     public struct Memory: Equatable, Sendable {
@@ -18,11 +16,9 @@ extension Proc {
     ///
     /// The kernel counts in batches of some dozens of pages for each thread or CPU, and the figures are inexact by that
     /// (proc_pid_status(5)). Throws `ESRCH` if there is no such process.
-    ///
-    /// - Parameter evenIfLong: as for `status`.
-    public func memory(of pid: Int32, evenIfLong: Bool = true) throws(KernelFailure) -> Memory {
+    public func memory(of pid: Int32) throws(KernelFailure) -> Memory {
         var memory = Memory()
-        try forEachStatusLine(pid, evenIfLong: evenIfLong) { line in
+        try forEachLine(pid, "status") { line in
             if line.take("RssAnon:") {
                 memory.anonymous = line.kibibytes() ?? 0
             } else if line.take("RssFile:") {
@@ -34,24 +30,5 @@ extension Proc {
             return true
         }
         return memory
-    }
-
-    /// The memory that the end of a process would free, in bytes, in a time that its user cannot make long: if its status
-    /// is long, what it has in swap is not counted (proc_pid_statm(5)).
-    ///
-    /// Throws `ESRCH` if there is no such process.
-    public func releasableMemory(of pid: Int32) throws(KernelFailure) -> UInt64 {
-        do throws(KernelFailure) {
-            return try memory(of: pid, evenIfLong: false).releasable
-        } catch {
-            guard error.errno == EFBIG else { throw error }
-        }
-        let pages = try readOnce(pid, "statm") { text -> UInt64? in
-            guard text.skip(fields: 1), let resident = text.unsigned(), let shared = text.unsigned() else {
-                return nil
-            }
-            return resident > shared ? resident - shared : 0
-        }
-        return pages.multipliedReportingOverflow(by: UInt64(sysconf(Int32(_SC_PAGESIZE)))).partialValue
     }
 }

@@ -23,25 +23,8 @@ final class HeldProcess {
     var owner: Proc.Owner? { pidfd.owner }
 
     /// Throws `EPERM` unless all four user ids are `uid` now.
-    ///
-    /// - Parameter evenIfLong: if the status of the process is long, the owner of its directory decides, which is its
-    ///   effective user, or root if it has executed a set-user-ID program (proc_pid(5)). Without this, such a process
-    ///   throws `EFBIG`.
-    func checkOwner(_ uid: UInt32, proc: Proc, evenIfLong: Bool = false) throws(KernelFailure) {
-        let present: Proc.Owner
-        if let owner {
-            present = owner
-        } else {
-            do throws(KernelFailure) {
-                // The directory of a process that is not dumpable belongs to root, whoever owns the process.
-                present = try proc.status(identity.pid, evenIfLong: evenIfLong && uid == 0).owner
-            } catch {
-                guard evenIfLong, error.errno == EFBIG, proc.directoryOwner(of: identity.pid) == uid else {
-                    throw error
-                }
-                return
-            }
-        }
+    func checkOwner(_ uid: UInt32, proc: Proc) throws(KernelFailure) {
+        let present = if let owner { owner } else { try proc.status(identity.pid).owner }
         guard present.isWholly(uid) else {
             throw KernelFailure(
                 operation: "check before a signal that user \(uid) alone owns",
@@ -53,12 +36,8 @@ final class HeldProcess {
     /// Checks the owner at this moment, then signals.
     ///
     /// The check uses the id. If the id belongs to another process meanwhile, the signal finds ours gone.
-    ///
-    /// - Parameter evenIfLong: as for `checkOwner`; always so for SIGKILL.
-    func signal(
-        _ signal: Int32, owner uid: UInt32, proc: Proc, evenIfLong: Bool = false
-    ) throws(KernelFailure) {
-        try checkOwner(uid, proc: proc, evenIfLong: evenIfLong || signal == SIGKILL)
+    func signal(_ signal: Int32, owner uid: UInt32, proc: Proc) throws(KernelFailure) {
+        try checkOwner(uid, proc: proc)
         try pidfd.send(signal)
     }
 

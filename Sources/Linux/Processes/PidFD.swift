@@ -137,7 +137,7 @@ public struct PidFD: ~Copyable {
     /// This is checked first, because the kernel may wait indefinitely before it reports about another kind:
     /// epoll(7) locks the whole set to list it, and a FUSE server may keep that lock held. The link is only a
     /// name.
-    public static func isPidFD(_ number: Int32) -> Bool {
+    private static func isPidFD(_ number: Int32) -> Bool {
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 32) { buffer in
             guard let base = buffer.baseAddress else { return false }
             let count = readlink("/proc/self/fd/\(number)", base, buffer.count)

@@ -58,7 +58,7 @@ extension Proc {
             var own: Int32?
             // The ids in all namespaces that show it, its own at the end. A kernel without PID namespaces has no such
             // line.
-            try? forEachStatusLine(process) { line in
+            try? forEachLine(process, "status") { line in
                 guard line.take("NSpid:") else { return true }
                 while let id = line.signed32() { own = id }
                 return false

@@ -35,13 +35,10 @@ extension Proc {
 
     /// Reads `/proc/PID/status`; also takes a thread's id, which no directory lists.
     ///
-    /// Throws `ESRCH` if there is no such process, `EBADMSG` for a file that is cut off, `EFBIG` if it is too long because
-    /// the process, or another one of its user, has thousands of groups.
-    ///
-    /// - Parameter evenIfLong: for what must not fail because of that, and happens rarely.
-    public func status(_ pid: Int32, evenIfLong: Bool = false) throws(KernelFailure) -> Status {
+    /// Throws `ESRCH` if there is no such process, `EBADMSG` for a file that is cut off.
+    public func status(_ pid: Int32) throws(KernelFailure) -> Status {
         var lines = StatusLines()
-        try forEachStatusLine(pid, evenIfLong: evenIfLong) { lines.take(&$0) }
+        try forEachLine(pid, "status") { lines.take(&$0) }
         guard let status = lines.status else {
             throw KernelFailure(operation: "parse", subject: path(pid, "status"), errno: EBADMSG)
         }
@@ -63,7 +60,7 @@ extension Proc {
     /// The first of these signals that is pending until the process runs (`SigPnd` and `ShdPnd` of `/proc/PID/status`).
     public func pendingSignal(of signals: [Int32], _ pid: Int32) throws(KernelFailure) -> Int32? {
         var pending: UInt64 = 0
-        try forEachStatusLine(pid) { line in
+        try forEachLine(pid, "status") { line in
             guard line.take("SigPnd:") || line.take("ShdPnd:") else { return true }
             pending |= UInt64(line.text.filter(\.isHexDigit), radix: 16) ?? 0
             return true

@@ -4,7 +4,6 @@ import Glibc
 public struct Proc: Sendable {
     /// Where the file system is mounted, without a slash at its end.
     public let root: String
-    let longFiles = LongFiles()
 
     /// Reads below `root`: another mount, or a made-up tree in tests.
     public init(root: String = "/proc") {
@@ -59,13 +58,11 @@ public struct Proc: Sendable {
         }
     }
 
-    /// - Returns: how many bytes were read.
-    @discardableResult
     func forEachLine(
         _ pid: Int32, _ name: String, _ body: (inout Bytes) -> Bool
-    ) throws(KernelFailure) -> Int {
+    ) throws(KernelFailure) {
         do throws(KernelFailure) {
-            return try Files.forEachLine(of: path(pid, name), body)
+            try Files.forEachLine(of: path(pid, name), body)
         } catch {
             throw failure(error.operation, pid, name, error.errno)
         }

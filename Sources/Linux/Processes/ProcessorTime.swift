@@ -6,10 +6,7 @@ public struct ProcessorTime: Sendable, Equatable {
     private let used: Tally<Int32>
 
     /// Processes that are gone count as having used nothing.
-    ///
-    /// - Parameter rest: called repeatedly: for each process the kernel adds up the times of its threads, and there may
-    ///   be thousands.
-    public init(of processes: some Sequence<Int32>, rest: () -> Void = {}) {
+    public init(of processes: some Sequence<Int32>) {
         var used: [Int32: UInt64] = [:]
         for pid in processes {
             var clock = clockid_t()
@@ -17,7 +14,6 @@ public struct ProcessorTime: Sendable, Equatable {
             if clock_getcpuclockid(pid, &clock) == 0, clock_gettime(clock, &now) == 0 {
                 used[pid] = UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
             }
-            rest()
         }
         self.used = Tally(used, at: Clock.monotonicMicroseconds)
     }

@@ -15,16 +15,12 @@ public struct WrittenBytes: Sendable, Equatable {
     private let time: UInt64
 
     /// Processes that are gone, or out of our reach (`CAP_SYS_PTRACE`), count as having written nothing.
-    ///
-    /// - Parameter rest: called repeatedly: for each process the kernel adds up the counts of its threads, and there
-    ///   may be thousands.
-    public init(of pids: some Sequence<Int32>, proc: Proc = Proc(), rest: () -> Void = {}) {
+    public init(of pids: some Sequence<Int32>, proc: Proc = Proc()) {
         var found: [Int32: Process] = [:]
         for pid in pids {
             if let bytes = try? proc.writtenBytes(of: pid), let parent = try? proc.stat(pid).parent {
                 found[pid] = Process(bytes: bytes, parent: parent)
             }
-            rest()
         }
         processes = found
         time = Clock.monotonicMicroseconds

@@ -10,12 +10,8 @@ extension Proc {
     /// The process's cgroup in the unified hierarchy, as a path from that hierarchy's root: the line `0::` of
     /// `/proc/PID/cgroup` (cgroups(7)); nil if there is none. The path of a removed cgroup ends in ` (deleted)`.
     ///
-    /// Throws `EILSEQ` for a path that is not UTF-8, because replaced bytes would name another cgroup, and
-    /// `ENAMETOOLONG` if it could take more than a few milliseconds (`canNameCgroup`).
+    /// Throws `EILSEQ` for a path that is not UTF-8, because replaced bytes would name another cgroup.
     public func unifiedCgroup(of pid: Int32) throws(KernelFailure) -> String? {
-        guard canNameCgroup(of: pid) else {
-            throw KernelFailure(operation: "read", subject: self.path(pid, "cgroup"), errno: ENAMETOOLONG)
-        }
         var path: String?
         var isText = true
         try forEachLine(pid, "cgroup") { line in

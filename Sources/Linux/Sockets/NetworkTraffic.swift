@@ -1,103 +1,63 @@
 import Glibc
 
-/// How much some processes have sent and received so far over TCP connections that were used a moment ago, and over
-/// UDP, and so by QUIC, from now on.
+/// How much some processes have sent and received so far over TCP connections that were used a moment ago.
 public struct NetworkTraffic: Sendable {
-    /// Bytes by the socket's inode, of TCP.
+    /// Bytes by the socket's inode.
     private let bytes: Tally<UInt32>
-    /// nil if the processes have no socket of UDP, or if it is not counted.
-    private let datagrams: DatagramCount?
-    /// Whether the kernel's lists of sockets were read to their ends. If not, there may be more traffic.
+    /// Whether the kernel's list of connections was read to its end. If not, there may be more traffic.
     public let isWhole: Bool
 
     /// A connection that was not used for this many milliseconds is idle.
     private static let recent: UInt32 = 2_000
 
-    /// Whether no connection of the processes was used, and no socket is counted.
-    public var isEmpty: Bool { bytes.isEmpty && datagrams == nil }
+    /// Whether no connection of the processes was used.
+    public var isEmpty: Bool { bytes.isEmpty }
 
     /// No traffic.
-    public init() { (bytes, datagrams, isWhole) = (Tally(), nil, true) }
+    public init() { (bytes, isWhole) = (Tally(), true) }
 
     /// Processes that are gone, in another network namespace, or out of our reach count as having no traffic.
     ///
-    /// - Parameters:
-    ///   - owner: the user whose sockets count.
-    ///   - counter: begins to count the bytes over UDP; nil: they do not count.
-    ///   - rest: called repeatedly.
+    /// - Parameter owner: the user whose sockets count.
     public init(
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver(), counter: DatagramCounter? = nil, rest: () -> Void = {}
+        handed: HandedOver = HandedOver()
     ) {
         self.init(
-            of: processes, owner: owner, proc: proc, handed: handed, counter: counter, rest: rest,
-            atMost: SocketDiagnosis.mostOfMachine)
+            of: processes, owner: owner, proc: proc, handed: handed, atMost: SocketDiagnosis.mostOfMachine)
     }
 
-    /// - Parameter most: the most of the machine's sockets of each kind that are examined, so that no caller waits for
-    ///   long.
+    /// - Parameter most: the most of the machine's connections that are examined, so that no caller waits for long.
     init(
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver(), counter: DatagramCounter? = nil, rest: () -> Void = {},
-        atMost most: Int
+        handed: HandedOver = HandedOver(), atMost most: Int
     ) {
         let time = Clock.monotonicMicroseconds
-        var isWhole = true
-        let used = Self.used(owner, handed, rest, most, &isWhole)
-        var sockets: [UInt32: UInt64] = [:]
-        if let counter, counter.open() { sockets = Self.datagrams(owner, handed, rest, most, &isWhole) }
-        self.isWhole = isWhole
-        guard !used.isEmpty || !sockets.isEmpty else {
-            (bytes, datagrams) = (Tally(), nil)
+        let used: [UInt32: UInt64]
+        (used, isWhole) = Self.used(owner, handed, most)
+        guard !used.isEmpty else {
+            bytes = Tally()
             return
         }
-        let own = proc.sockets(of: processes, handed, rest: rest).holders
+        let own = proc.sockets(of: processes, handed).holders
         bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
-        datagrams = counter?.begin(sockets.filter { own[$0.key] != nil }.values, of: owner)
     }
 
-    /// The traffic of one user's sockets.
+    /// The traffic of one user's sockets, and whether the list is whole: it is not if there are more connections than
+    /// may be examined, or if there was no room for the list. A kernel that does not list them, or not for us, counts as
+    /// having none.
     private static func used(
-        _ owner: UInt32, _ handed: HandedOver, _ rest: () -> Void, _ most: Int, _ isWhole: inout Bool
-    ) -> [UInt32: UInt64] {
+        _ owner: UInt32, _ handed: HandedOver, _ most: Int
+    ) -> (bytes: [UInt32: UInt64], isWhole: Bool) {
         var found: [UInt32: UInt64] = [:]
-        list(atMost: most, &isWhole) { (family, mayGoOn) throws(KernelFailure) in
-            try SocketDiagnosis(handed).askConnections(family) { connection in
-                if connection.owner == owner, connection.idle < recent {
-                    found[connection.inode] = connection.bytes
-                }
-                rest()
-                return mayGoOn()
-            }
-        }
-        return found
-    }
-
-    /// The cookies of one user's sockets of UDP, by inode.
-    private static func datagrams(
-        _ owner: UInt32, _ handed: HandedOver, _ rest: () -> Void, _ most: Int, _ isWhole: inout Bool
-    ) -> [UInt32: UInt64] {
-        var found: [UInt32: UInt64] = [:]
-        list(atMost: most, &isWhole) { (family, mayGoOn) throws(KernelFailure) in
-            try SocketDiagnosis(handed).askDatagrams(family) { socket in
-                if socket.owner == owner { found[socket.inode] = socket.cookie }
-                rest()
-                return mayGoOn()
-            }
-        }
-        return found
-    }
-
-    /// Lists the sockets of both families. `isWhole` becomes false if there are more than may be examined, or if there
-    /// was no room for the list. A kernel that does not list such sockets, or not for us, counts as having none.
-    private static func list(
-        atMost most: Int, _ isWhole: inout Bool,
-        _ ask: (_ family: Int32, _ mayGoOn: () -> Bool) throws(KernelFailure) -> Void
-    ) {
+        var isWhole = true
         var seen = 0
         for family in [AF_INET, AF_INET6] {
             do throws(KernelFailure) {
-                try ask(family) {
+                try SocketDiagnosis(handed).askConnections(family) { connection in
+                    if connection.owner == owner, connection.idle < recent {
+                        found[connection.inode] = connection.bytes
+                    }
                     seen += 1
                     return seen < most
                 }
@@ -105,14 +65,13 @@ public struct NetworkTraffic: Sendable {
                 if lacks.contains(error.errno) { isWhole = false }
             }
         }
-        if seen >= most { isWhole = false }
+        return (found, isWhole && seen < most)
     }
 
     private static let lacks = [EAGAIN, EBUSY, EINTR, EMFILE, EMSGSIZE, ENFILE, ENOBUFS, ENOMEM]
 
-    /// Bytes per second since an earlier look, over the connections that both looks have seen, and over the sockets of
-    /// UDP that the earlier look has seen.
+    /// Bytes per second since an earlier look, over the connections that both looks have seen.
     public func rate(since earlier: NetworkTraffic) -> UInt64 {
-        UInt64(bytes.rate(since: earlier.bytes)) + (earlier.datagrams?.rate ?? 0)
+        UInt64(bytes.rate(since: earlier.bytes))
     }
 }

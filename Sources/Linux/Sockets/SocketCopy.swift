@@ -95,7 +95,7 @@ public struct SocketCopy: Sendable {
     ) throws(KernelFailure) -> [SocketCopy] {
         let handed = HandedOver()
         // The processes' own sockets first, because any user can create more sockets than are examined.
-        let own = proc.sockets(of: processes, handed, rest: {})
+        let own = proc.sockets(of: processes, handed)
         var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
         }

@@ -30,16 +30,14 @@ struct SocketDiagnosis: ~Copyable {
         var name: String?
     }
 
-    /// The kernel's report about one TCP connection, or one socket of UDP.
+    /// The kernel's report about one TCP connection.
     struct Connection: Equatable {
         let inode: UInt32
-        /// Identifies the socket until the next boot: `SO_COOKIE` of socket(7).
-        var cookie: UInt64 = 0
         /// The user who owns the socket.
         let owner: UInt32
-        /// Bytes sent and acknowledged, or received, since the connection was made. 0 for UDP.
+        /// Bytes sent and acknowledged, or received, since the connection was made.
         let bytes: UInt64
-        /// Milliseconds since it has last sent or received data. `.max` for UDP.
+        /// Milliseconds since it has last sent or received data.
         let idle: UInt32
     }
 
@@ -95,11 +93,6 @@ struct SocketDiagnosis: ~Copyable {
     /// - Parameter family: `AF_INET` or `AF_INET6`.
     func askConnections(_ family: Int32, _ body: (Connection) -> Bool) throws(KernelFailure) {
         try exchange(Self.connections(family), Connection.init, body)
-    }
-
-    /// The same with each socket of UDP. Throws `ENOENT` if the kernel does not list them.
-    func askDatagrams(_ family: Int32, _ body: (Connection) -> Bool) throws(KernelFailure) {
-        try exchange(Self.datagrams(family), Connection.init, body)
     }
 
     private func exchange<Request, Answer>(
@@ -180,15 +173,6 @@ extension SocketDiagnosis {
         return request
     }
 
-    fileprivate static func datagrams(_ family: Int32) -> clinux_inet_diag_request {
-        var request = connections(family)
-        request.body.sdiag_protocol = UInt8(IPPROTO_UDP)
-        // Whether connect(2) was called on it or not.
-        request.body.idiag_states = 1 << SocketReports.established | 1 << SocketReports.unconnected
-        request.body.idiag_ext = 0
-        return request
-    }
-
     fileprivate static func header<Request>(of request: Request.Type) -> nlmsghdr {
         var header = nlmsghdr()
         header.nlmsg_len = UInt32(MemoryLayout<Request>.size)
@@ -212,9 +196,8 @@ struct SocketReports {
         case failed(Int32)
     }
 
-    /// TCP_ESTABLISHED, TCP_CLOSE and TCP_LISTEN, which other sockets use too (include/net/tcp_states.h).
+    /// TCP_ESTABLISHED and TCP_LISTEN, which other sockets use too (include/net/tcp_states.h).
     static let established: UInt8 = 1
-    static let unconnected: UInt8 = 7
     static let listening: UInt8 = 10
 
     func each<Answer>(_ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool) -> Outcome {
@@ -319,10 +302,8 @@ extension SocketDiagnosis.Connection {
             if $0 == Int(INET_DIAG_INFO) { traffic = Self.traffic($1) ?? traffic }
         }
         guard isWhole else { return nil }
-        let cookie = head.id.idiag_cookie
         self.init(
-            inode: head.idiag_inode, cookie: UInt64(cookie.1) << 32 | UInt64(cookie.0),
-            owner: head.idiag_uid, bytes: traffic.bytes, idle: traffic.idle)
+            inode: head.idiag_inode, owner: head.idiag_uid, bytes: traffic.bytes, idle: traffic.idle)
     }
 
     /// `struct tcp_info` (include/uapi/linux/tcp.h): `tcpi_last_data_sent` and `tcpi_last_data_recv`, then

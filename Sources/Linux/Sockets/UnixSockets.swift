@@ -92,10 +92,8 @@ extension Proc {
     /// The sockets of processes: a process that has each socket, and its descriptor there; and their descriptors of
     /// `/dev/fuse`. Processes that are gone, in another network namespace, or out of our reach count as having none.
     /// Looks at `UnixSockets.mostDescriptors` files at most.
-    ///
-    /// - Parameter rest: called repeatedly.
     func sockets(
-        of processes: some Sequence<Int32>, _ handed: HandedOver, rest: () -> Void
+        of processes: some Sequence<Int32>, _ handed: HandedOver
     ) -> (holders: [UInt32: (pid: Int32, number: Int32)], fuse: [(pid: Int32, number: Int32)]) {
         var left = UnixSockets.mostDescriptors
         var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
@@ -108,7 +106,6 @@ extension Proc {
                 holders[inode] = (pid, number)
             }
             fuse += found.fuse.map { (pid, $0) }
-            rest()
         }
         return (holders, fuse)
     }

@@ -1,5 +1,3 @@
-import Glibc
-
 /// The limits of one look at processes, because users determine how many open files, locks and threads there
 /// are.
 public struct LookBudget: Sendable {
@@ -11,19 +9,11 @@ public struct LookBudget: Sendable {
     private let files: Int
     private var opened = 0
     private let end: UInt64
-    private var nextRest: UInt64
-    /// A computing thread keeps its processor until the next tick of the scheduler, 4 ms with
-    /// `CONFIG_HZ=250`, even if a task wakes up there that has recently run as much: dbus-daemon was seen to
-    /// wait that long.
-    private static let longestRun: UInt64 = 200
-    private static let rest = timespec(tv_sec: 0, tv_nsec: 100_000)
 
     /// A budget that the calling thread spends from now on.
     public init(files: Int = mostFiles, microseconds: UInt64 = mostMicroseconds) {
         self.files = files
-        let now = Clock.threadMicroseconds
-        end = now + microseconds
-        nextRest = now + Self.longestRun
+        end = Clock.threadMicroseconds + microseconds
     }
 
     /// Counts one more open file.
@@ -33,20 +23,8 @@ public struct LookBudget: Sendable {
         try checkTime()
     }
 
-    mutating func checkTime() throws(LookLimit) {
-        let now = Clock.threadMicroseconds
-        if now >= end { throw .time }
-        rest(at: now)
-    }
-
-    /// Must be called repeatedly by code that computes: from time to time it lets others run.
-    public mutating func rest() { rest(at: Clock.threadMicroseconds) }
-
-    private mutating func rest(at now: UInt64) {
-        guard now >= nextRest else { return }
-        var rest = Self.rest
-        nanosleep(&rest, nil)
-        nextRest = now + Self.longestRun
+    func checkTime() throws(LookLimit) {
+        if Clock.threadMicroseconds >= end { throw .time }
     }
 }
 

@@ -41,14 +41,11 @@ public final class Worker<Key: Sendable, Value: Sendable> {
     ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     ///   - limit: see the property.
     ///   - idleMilliseconds: the thread ends after this long without a job.
-    ///   - givesWay: every task of the machine that wakes up goes before it.
     ///
     /// Throws errors of eventfd(2), such as `EMFILE`.
-    public init(name: String, limit: Int, idleMilliseconds: Int = 10_000, givesWay: Bool = true)
-        throws(KernelFailure)
-    {
+    public init(name: String, limit: Int, idleMilliseconds: Int = 10_000) throws(KernelFailure) {
         precondition(limit > 0 && idleMilliseconds >= 0)
-        thread = try WorkerThread(name: name, idleMilliseconds: idleMilliseconds, givesWay: givesWay)
+        thread = try WorkerThread(name: name, idleMilliseconds: idleMilliseconds)
         results = Results(limit: limit)
         self.limit = limit
     }

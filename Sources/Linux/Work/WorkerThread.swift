@@ -8,7 +8,6 @@ final class WorkerThread: @unchecked Sendable {
     /// The thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     private let name: String
     private let idleMilliseconds: Int
-    private let givesWay: Bool
     /// Written to when a job is done: an eventfd(2).
     private let finished: Descriptor
 
@@ -21,12 +20,11 @@ final class WorkerThread: @unchecked Sendable {
 
     private static let stackSize = 256 << 10
 
-    init(name: String, idleMilliseconds: Int, givesWay: Bool = true) throws(KernelFailure) {
+    init(name: String, idleMilliseconds: Int) throws(KernelFailure) {
         let number = clinux_eventfd(O_CLOEXEC | O_NONBLOCK)
         finished = try Descriptor.taking(number, "eventfd", name)
         self.name = name
         self.idleMilliseconds = idleMilliseconds
-        self.givesWay = givesWay
         mutex.initialize(to: pthread_mutex_t())
         condition.initialize(to: pthread_cond_t())
         pthread_mutex_init(mutex, nil)
@@ -107,17 +105,7 @@ final class WorkerThread: @unchecked Sendable {
 
     private func run() {
         _ = clinux_set_thread_name(name)
-        if givesWay { giveWay() }
         while let job = next() { job() }
-    }
-
-    /// A thread with a long time slice is preempted by any task that wakes up with a shorter one: no task on the
-    /// machine waits for a tick while a job computes, the deciding thread least of all
-    /// (Documentation/scheduler/sched-eevdf.rst of the kernel). Its nice value stays as it was: a caller that
-    /// waits for a look has no more patience on a busy machine than on an idle one.
-    private func giveWay() {
-        let slice: UInt64 = 100_000_000
-        _ = clinux_set_own_scheduling(20 - clinux_getpriority(0), slice)
     }
 
     /// The next job; nil once there was none for long enough, or the thread was closed.
