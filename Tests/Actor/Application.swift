@@ -172,6 +172,11 @@ final class Application {
     private static func tell(_ message: borrowing Message) {
         let head = [message.path ?? "", message.interface ?? "", message.member ?? ""]
         say((["signal"] + head + Argument.words(of: message)).joined(separator: " "))
+        // The dictionary, if that comes next, has a line of its own.
+        if let entries = try? message.readDictionary() {
+            let words = entries.map { "\($0.key)=\($0.value)" }
+            say((["options", message.member ?? ""] + words).joined(separator: " "))
+        }
         try? message.rewind()
     }
 }

@@ -51,6 +51,45 @@ struct DeliveryTests {
         #expect(client.received.contains { $0.member == ManagerSignal.applicationAdded.rawValue })
     }
 
+    @Test("what is opened, sent and handed over is for the delegate; subscribers are not told what it is")
+    func content() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        var told: [String: [String]] = [:]
+        let filter = try client.bus.addFilter { message in
+            guard message.isSignal, message.interface == BusNames.application else { return false }
+            do {
+                var words = message.member == "OpenURLs" ? try message.readStrings() : []
+                while try message.peek()?.type == "s" { words.append(try message.readString()) }
+                if try message.peek()?.type == "a" { words += try message.readDictionary().map(\.key) }
+                told[message.member ?? ""] = words
+                try message.rewind()
+            } catch {
+                Issue.record("\(error)")
+            }
+            return false
+        }
+        let app = try App(daemon.bus)
+        let path = try app.register("org.example.Reader", "launch-options=large:7")
+        try app.application(path, "FinishLaunching")
+        let sender = try App(daemon.bus)
+        _ = try sender.register("org.example.Sender")
+        for words in ["Open as:secret:1", "SendMessage s:secret", "ContinueActivity s:secret"] {
+            try sender.application(path, words + " {secret=s:secret}")
+        }
+        try app.settle()
+        for member in ["WillFinishLaunching", "OpenURLs", "MessageReceived", "ContinueUserActivity"] {
+            let options = app.lines.first { $0.hasPrefix("options \(member) ") } ?? ""
+            #expect(options.contains("="), "\(member)")
+        }
+        try client.settle()
+        filter.cancel()
+        #expect(told["WillFinishLaunching"] == [])
+        #expect(told["OpenURLs"] == [])
+        #expect(told["MessageReceived"] == ["org.example.Sender", ""])
+        #expect(told["ContinueUserActivity"] == [""])
+    }
+
     @Test("a delegate is sent its own application's signals, and no other application's")
     func delegateAlone() throws {
         let daemon = try TestDaemon()
