@@ -189,7 +189,7 @@ struct LimitTests {
         try client.setFocus(children[299])
     }
 
-    @Test("a long set of windows is applied as a whole, and calls are carried out in the order of their arrival")
+    @Test("a long set of windows is applied as a whole, and a connection's calls are carried out in order")
     func longSet() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerApplication=2000\n")
         let client = try daemon.client()
