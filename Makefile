@@ -23,8 +23,6 @@ policydir = $(datadir)/dbus-1/system.d
 else
 policydir = /etc/dbus-1/system.d
 endif
-# The polkit of Debian 12 (122) does not read actions below /usr/local, so they have no effect there.
-polkitdir = $(datadir)/polkit-1/actions
 
 # GNOME=43 selects the variant of the extension for GNOME 43 and 44; any later version selects the variant for 45 and
 # newer. Without it, the installed GNOME Shell decides; if there is none, the newer variant is used.
@@ -172,7 +170,6 @@ install:
 	install -D -m 755 $(products)/appstate-session $(DESTDIR)$(libexecdir)/appstate-session
 	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
-	install -D -m 644 dbus/org.appstate1.policy $(DESTDIR)$(polkitdir)/org.appstate1.policy
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
 	    >$(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated.service \
@@ -238,7 +235,7 @@ install-library:
 # Keeps the configuration, the saved states and the user.
 uninstall:
 	rm -f $(DESTDIR)$(libexecdir)/appstated $(DESTDIR)$(bindir)/appstatectl \
-	    $(DESTDIR)$(policydir)/org.appstate1.conf $(DESTDIR)$(polkitdir)/org.appstate1.policy \
+	    $(DESTDIR)$(policydir)/org.appstate1.conf \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
 	    $(DESTDIR)$(unitdir)/appstated.service $(DESTDIR)$(unitdir)/appstated-release.service \
 	    $(DESTDIR)$(catalogdir)/appstated.catalog \

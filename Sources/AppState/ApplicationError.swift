@@ -53,10 +53,6 @@ extension ApplicationError {
         public static var tooLarge: String { ErrorName.tooLarge.rawValue }
         /// The caller may not do this.
         public static var accessDenied: String { ErrorName.accessDenied.rawValue }
-        /// A user has to authenticate first.
-        public static var interactiveAuthorizationRequired: String {
-            ErrorName.interactiveAuthorizationRequired.rawValue
-        }
         /// An argument is not valid.
         public static var invalidArgs: String { ErrorName.invalidArgs.rawValue }
         /// A limit of appstated is reached. The same request may succeed later.

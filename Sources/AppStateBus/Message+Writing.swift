@@ -8,13 +8,6 @@ extension Message {
         try check(sd_bus_message_set_auto_start(pointer, 0), "forbid the start for", subject)
     }
 
-    /// Allows the service to ask a user to authenticate before it answers the call: the flag
-    /// ALLOW_INTERACTIVE_AUTHORIZATION of the D-Bus specification.
-    public borrowing func allowInteraction() throws(BusFailure) {
-        try check(
-            sd_bus_message_set_allow_interactive_authorization(pointer, 1), "allow interaction for", subject)
-    }
-
     /// Appends `s`. A string that contains a NUL is refused, because D-Bus does not allow it. Noncharacters of Unicode,
     /// such as U+FFFE, become U+FFFD: the specification allows them, libsystemd refuses them.
     public borrowing func append(_ value: String) throws(BusFailure) {

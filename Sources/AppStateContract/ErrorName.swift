@@ -9,8 +9,6 @@ public enum ErrorName: String, Sendable, CaseIterable {
     case noSessionAgent = "org.appstate1.Error.NoSessionAgent"
     case tooLarge = "org.appstate1.Error.TooLarge"
     case accessDenied = "org.freedesktop.DBus.Error.AccessDenied"
-    case interactiveAuthorizationRequired =
-        "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"
     case invalidArgs = "org.freedesktop.DBus.Error.InvalidArgs"
     case limitsExceeded = "org.freedesktop.DBus.Error.LimitsExceeded"
     case notSupported = "org.freedesktop.DBus.Error.NotSupported"

@@ -39,13 +39,9 @@ public enum JournalMessage: String, Sendable, CaseIterable {
     case leftAlone = "b0df04c258a0468286b64b14af260142"
     /// The level of memory pressure changed.
     case memoryPressure = "9c2ae69e6bea42eb941a43eca07488b0"
-    /// polkit allowed a user to manage another user's application.
-    case managementAllowed = "c794a8cec6d249f3abdc46718e9d77fa"
-    /// polkit did not allow it.
-    case managementRefused = "f6b7f11feb864b53af761c69f8410bc3"
 }
 
-/// Our own journal fields. All but the last two are about one application.
+/// Our own journal fields. All but `level` are about one application.
 public enum JournalField: String, Sendable, CaseIterable {
     /// The N of its object path.
     case application = "APPSTATE_APP"
@@ -67,7 +63,4 @@ public enum JournalField: String, Sendable, CaseIterable {
     case microseconds = "APPSTATE_USEC"
     /// The level of memory pressure.
     case level = "APPSTATE_LEVEL"
-    /// The caller, if that is not the application's user.
-    case callerUser = "APPSTATE_CALLER_UID"
-    case callerPID = "APPSTATE_CALLER_PID"
 }

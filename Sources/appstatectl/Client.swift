@@ -55,8 +55,8 @@ final class Client {
         }
     }
 
-    /// The daemon waits up to 5 min for a user to authenticate before it answers.
-    private static let patience: UInt64 = 310_000_000
+    /// The daemon waits up to 30 s for a session agent before it answers.
+    private static let patience: UInt64 = 60_000_000
 
     /// Calls a method. A refusal ends the program with the daemon's own message.
     @discardableResult
@@ -73,7 +73,6 @@ final class Client {
         do {
             let message = try bus.newCall(
                 destination: BusNames.service, path: path, interface: interface, member: member)
-            try message.allowInteraction()
             try body(message)
             return try bus.call(message, timeout: Self.patience)
         } catch let error as BusFailure {
@@ -99,7 +98,7 @@ final class Client {
         return switch error.name {
         case ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue:
             Failure(error.sentence, .noSuchApplication)
-        case ErrorName.accessDenied.rawValue, ErrorName.interactiveAuthorizationRequired.rawValue:
+        case ErrorName.accessDenied.rawValue:
             Failure("not allowed: \(error.sentence)")
         default:
             Failure(error.sentence)

@@ -66,8 +66,8 @@ final class Application {
         switch command {
         case "name": return [bus.uniqueName]
         case "call": return try call(words)
-        case "begin", "begin-interactive":
-            try begin(words, number, isInteractive: command == "begin-interactive")
+        case "begin":
+            try begin(words, number)
             return []
         case "settle":
             // The daemon answers in order, so what it sent before has arrived when it answers.
@@ -150,9 +150,8 @@ final class Application {
     }
 
     /// The same, and says `answer NUMBER ok …` or `answer NUMBER error NAME` when the answer comes.
-    private func begin(_ words: [String], _ number: String, isInteractive: Bool) throws {
+    private func begin(_ words: [String], _ number: String) throws {
         let message = try message(words)
-        if isInteractive { try message.allowInteraction() }
         calls.append(
             try bus.callAsync(message, timeout: .max) { reply in
                 let answer = reply.error.map { ["error", $0.name] } ?? ["ok"] + Argument.words(of: reply)
@@ -173,6 +172,11 @@ final class Application {
     private static func tell(_ message: borrowing Message) {
         let head = [message.path ?? "", message.interface ?? "", message.member ?? ""]
         say((["signal"] + head + Argument.words(of: message)).joined(separator: " "))
+        // The dictionary, if that comes next, has a line of its own.
+        if let entries = try? message.readDictionary() {
+            let words = entries.map { "\($0.key)=\($0.value)" }
+            say((["options", message.member ?? ""] + words).joined(separator: " "))
+        }
         try? message.rewind()
     }
 }

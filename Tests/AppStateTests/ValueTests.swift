@@ -69,7 +69,7 @@ struct ValueTests {
             [
                 Name.noSuchApplication, Name.noSuchProcess, Name.alreadyRegistered, Name.notDelegate,
                 Name.noSuchTask, Name.notSuspendable, Name.noSessionAgent, Name.tooLarge, Name.accessDenied,
-                Name.interactiveAuthorizationRequired, Name.invalidArgs, Name.limitsExceeded,
+                Name.invalidArgs, Name.limitsExceeded,
                 Name.notSupported, Name.failed,
             ] == ErrorName.allCases.map(\.rawValue))
         let options = LaunchOptions(["reason": "url", "exit-reason": "reclaimed"])

@@ -15,10 +15,10 @@ struct JournalTests {
         let journal: JournalDaemon
         let client: Client
 
-        init(logLevel: String? = nil, policy: String = "") throws {
+        init(logLevel: String? = nil) throws {
             daemon = try TestDaemon(
                 // Memory pressure on the machine must not affect the tests.
-                configuration: "[Pressure]\nSource=/nonexistent\n", policy: policy,
+                configuration: "[Pressure]\nSource=/nonexistent\n",
                 environment: logLevel.map { ["SYSTEMD_LOG_LEVEL": $0] } ?? [:], hasSessions: true)
             journal = try JournalDaemon(of: daemon)
             client = try daemon.subscriber()
@@ -82,27 +82,6 @@ struct JournalTests {
         #expect(Self.kinds(lines) == [.applicationRemoved])
         #expect(lines.map { $0["APPSTATE_REASON"] } == ["force-quit"])
         #expect(lines.map { $0["PRIORITY"] } == ["6"])
-    }
-
-    @Test(
-        "the journal has a line for each call on another's application that polkit allows or refuses",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func management() throws {
-        let scene = try Scene(policy: PolkitStandIn.policy)
-        let polkit = try PolkitStandIn(scene.daemon, scene.client)
-        let process = try Child("sleep", ["1000"])
-        let path = try scene.client.register("org.example.Roots", process.pid)
-        let app = try App(scene.daemon.bus, uid: App.nobody)
-        for word in [PolkitStandIn.Word.no, .no, .yes] {
-            polkit.rule = { _ in word }
-            let call = try app.begin(Words.application(path, "Suspend"))
-            try scene.client.wait("the answer") { app.answer(to: call) != nil }
-        }
-        let lines = try scene.journal.wait(for: JournalMessage.managementAllowed.rawValue)
-            .filter { $0["APPSTATE_CALLER_UID"] != nil }
-        #expect(Self.kinds(lines) == [.managementRefused, .managementAllowed])
-        #expect(lines.allSatisfy { $0["APPSTATE_CALLER_PID"] == "\(app.pid)" })
-        #expect(lines.last?["MESSAGE"]?.contains("may Suspend") == true)
     }
 }
 

@@ -55,25 +55,14 @@ struct LaunchTests {
         #expect(try app.last("DidEnterBackground", of: path).last == "0")
     }
 
-    @Test("WillFinishLaunching carries the launch options, also to subscribers")
+    @Test("WillFinishLaunching carries the launch options to the delegate")
     func launchOptions() throws {
         let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        var carried: [String: Variant]?
-        let filter = try client.bus.addFilter { message in
-            if message.member == "WillFinishLaunching" {
-                carried = (try? message.readDictionary()).map { entries in
-                    Dictionary(entries.map { ($0.key, $0.value) }) { $1 }
-                }
-            }
-            return false
-        }
-        let child = try Child("sleep", ["1000"])
-        let options: [String: Variant] = ["own": .bool(true), "urls": .strings(["file:///tmp/a"])]
-        try client.register("org.example.Editor", child.pid, [("launch-options", .dictionary(options))])
-        try client.settle()
-        #expect(carried == options)
-        filter.cancel()
+        let app = try App(daemon.bus)
+        _ = try app.register("org.example.Editor", "launch-options=large:7")
+        try app.settle()
+        let carried = app.lines.filter { $0.hasPrefix("options WillFinishLaunching ") }
+        #expect(carried.count == 1 && carried[0].contains("="), "\(carried)")
     }
 
     @Test(

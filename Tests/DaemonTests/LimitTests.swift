@@ -189,9 +189,7 @@ struct LimitTests {
         try client.setFocus(children[299])
     }
 
-    @Test(
-        "a long set of windows is applied in steps, and the connection's later calls are carried out after it"
-    )
+    @Test("a long set of windows is applied as a whole, and a connection's calls are carried out in order")
     func longSet() throws {
         let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerApplication=2000\n")
         let client = try daemon.client()
@@ -238,7 +236,6 @@ struct LimitTests {
         try begin("early", update("early"))
         try begin("list", list)
         try begin("second", set(0..<300))
-        // Large calls wait with the others.
         try begin("large", set(0..<800, title: String(repeating: "x", count: 200)))
         try begin("third", set(0..<300))
         try begin("late", update("late"))

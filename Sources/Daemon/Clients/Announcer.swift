@@ -98,24 +98,23 @@ final class Announcer {
 
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
         let signal = SignalName(announcement.signal, of: application)
-        // Once for all recipients: they may be many, and it may be long.
-        let entries = announcement.entries(of: application)
         let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
         if let connection = delegate.flatMap({ connections[$0] }) {
             delivery.post(signal, to: connection) {
-                try announcement.append(to: $0, entries)
+                try announcement.append(to: $0, announcement.entries(of: application))
             }
         }
         guard audience.contains(.subscribers) else { return }
+        let told = announcement.withoutContent
         delivery.send(signal, to: subscribers(of: application, without: delegate)) {
-            try announcement.append(to: $0, entries)
+            try told.append(to: $0, [])
         }
 
         guard case .edge(let edge, let reason) = announcement.payload else { return }
         journal.log(
             .debug, "\(edge), reason: \(reason.rawValue)", about: application, as: .stateChanged,
             [(.from, edge.from.rawValue), (.to, edge.to.rawValue), (.reason, reason.rawValue)])
-        manager(.stateChanged, about: application) { try announcement.append(to: $0, entries) }
+        manager(.stateChanged, about: application) { try announcement.append(to: $0, []) }
     }
 
     func changed(_ application: Registered, _ properties: Set<ApplicationProperty>) {
@@ -231,6 +230,17 @@ extension SignalName {
 }
 
 extension Announcement {
+    /// What subscribers are told: that there was a message, and from whom, but not what it says.
+    fileprivate var withoutContent: Announcement {
+        switch payload {
+        case .urls: .openURLs([], options: [])
+        case .options: .reopen(options: [])
+        case .activity: .continueUserActivity("", info: [])
+        case .message(let sender, _, _): .messageReceived(from: sender, name: "", payload: [])
+        case .none, .until, .level, .cause, .event, .edge: self
+        }
+    }
+
     /// The dictionary among the signal's arguments.
     fileprivate func entries(of application: Registered) -> [(String, Variant)] {
         switch payload {

@@ -91,10 +91,8 @@ final class App {
     }
 
     /// Calls a method and does not wait: `answer(to:)` has the answer later.
-    ///
-    /// - Parameter isInteractive: the user may be prompted to authenticate.
-    func begin(_ words: String, isInteractive: Bool = false) throws -> Int {
-        try ask("\(isInteractive ? "begin-interactive" : "begin") \(words)")
+    func begin(_ words: String) throws -> Int {
+        try ask("begin \(words)")
         return asked
     }
 
