@@ -93,10 +93,10 @@ struct RuleTests {
         stage.settle()
         #expect(
             stage.state == .suspended
-                && stage.application.stop.breathDeadline == stage.now + 20 * Self.second)
+                && stage.application.stop.drainDeadline == stage.now + 20 * Self.second)
         let now = stage.now
         try stage.perform(.configure(stage.number, rule { $0.drainEvery = 5 * Self.second }))
-        #expect(stage.application.stop.breathDeadline == now + 5 * Self.second)
+        #expect(stage.application.stop.drainDeadline == now + 5 * Self.second)
     }
 
     @Test(
@@ -192,10 +192,10 @@ struct RuleTests {
         stage.settle()
         #expect(stage.state == .suspended)
         let begin = stage.now
-        #expect(stage.application.stop.breathDeadline == due.map { begin + $0 * Self.second })
+        #expect(stage.application.stop.drainDeadline == due.map { begin + $0 * Self.second })
         guard let due else { return }
         stage.pass(due * Self.second)
-        #expect(stage.application.stop.breathDeadline == stage.now + length * Self.second)
+        #expect(stage.application.stop.drainDeadline == stage.now + length * Self.second)
     }
 
     @Test(

@@ -499,7 +499,7 @@ struct Simulation {
             }
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
-                record.stop.breath.isUnderWay || world.processes[record.process]?.stands ?? false
+                record.stop.drain.isUnderWay || world.processes[record.process]?.stands ?? false
             let expected: LifeCycleState =
                 record.isLaunching
                 ? .notRunning

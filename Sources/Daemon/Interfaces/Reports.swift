@@ -71,8 +71,6 @@ final class WindowSet {
     private enum Step {
         case reading
         case resolving
-        case adding(Int)
-        case dropping
     }
 
     private let daemon: Daemon
@@ -83,12 +81,11 @@ final class WindowSet {
     private var seen: Set<UInt64> = []
     private var isRead = false
     private var processes: NamedProcesses?
-    private var reports: [WindowReport] = []
     private var step = Step.reading
 
     /// Up to this many windows are applied at once, by the call's handler.
     private static let few = 16
-    /// The number of windows in one step.
+    /// The number of windows that are read in one step.
     private static let atOnce = 4
 
     init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
@@ -103,9 +100,7 @@ final class WindowSet {
     /// - Returns: whether it was applied; if not, call `take` for each step.
     func takeIfShort() throws -> Bool {
         try read(atMost: Self.few)
-        guard isRead, Set(rows.map(\.pid)).count <= Self.few * 3 / 4,
-            daemon.machine.replaceableWindows(of: reporter) <= Self.few
-        else { return false }
+        guard isRead, Set(rows.map(\.pid)).count <= Self.few * 3 / 4 else { return false }
         let processes = NamedProcesses(rows.map(\.pid), daemon)
         try processes.resolveFew(for: reporter)
         guard processes.left == 0 else {
@@ -113,13 +108,17 @@ final class WindowSet {
             step = .resolving
             return false
         }
-        try makeReports(processes)
-        let reports = reports
+        try apply(processes)
+        return true
+    }
+
+    private func apply(_ processes: NamedProcesses) throws {
+        let reports = try reports(processes)
+        // A process may have ended, or been released, since it was examined.
         try daemon.withTracked(reports.map(\.process)) { held throws(MethodError) in
             let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
             try daemon.perform(.replaceWindows(present, reporter))
         }
-        return true
     }
 
     /// Takes the next step. Returns whether it was the last one, with which the call is answered.
@@ -148,32 +147,10 @@ final class WindowSet {
             }
         case .resolving:
             guard let processes, processes.left > 0 else {
-                if let processes { try makeReports(processes) }
-                do {
-                    try daemon.machine.checkReplacement(reports, reporter)
-                } catch {
-                    throw MethodError(error)
-                }
-                step = .adding(0)
-                return false
+                if let processes { try apply(processes) }
+                return true
             }
             try processes.resolveNext(for: reporter)
-        case .adding(let start):
-            let end = min(start + Self.atOnce, reports.count)
-            let some = Array(reports[start..<end])
-            // A process may have ended, or been released, since it was examined.
-            try daemon.withTracked(some.map(\.process)) { held throws(MethodError) in
-                let present = some.filter { $0.process.lineage.first.map(held.contains) ?? false }
-                try daemon.perform(.addWindows(present, reporter))
-            }
-            step = end < reports.count ? .adding(end) : .dropping
-        case .dropping:
-            var isMore = false
-            let named = Set(reports.map(\.number))
-            try daemon.perform(.dropWindows(except: named, reporter, atMost: Self.atOnce)) {
-                isMore = $0 == .more
-            }
-            return !isMore
         }
         return false
     }
@@ -204,14 +181,15 @@ final class WindowSet {
     }
 
     /// Windows whose process has ended in the meantime are gone, and are left out.
-    private func makeReports(_ processes: NamedProcesses) throws(MethodError) {
+    private func reports(_ processes: NamedProcesses) throws(MethodError) -> [WindowReport] {
         let limit = daemon.machine.settings.limits.stringBytes
+        var reports: [WindowReport] = []
         for row in rows {
             guard let process = processes[row.pid] else { continue }
             reports.append(
                 try WindowReport(number: row.window, process: process, row.state, limit: limit))
         }
-        rows = []
+        return reports
     }
 }
 
@@ -225,7 +203,6 @@ final class ExemptionSet {
     private let processes: NamedProcesses
 
     private static let few = 12
-    private static let atOnce = 4
 
     init(_ message: borrowing Message, _ reporter: ReporterIdentity, _ daemon: Daemon) throws {
         self.daemon = daemon
@@ -266,9 +243,7 @@ final class ExemptionSet {
     ///
     /// - Returns: whether it was applied; if not, call `take` for each step.
     func takeIfShort() throws(MethodError) -> Bool {
-        guard processes.left <= Self.few,
-            daemon.machine.exemptionCount(of: reporter.connection) <= Self.few
-        else { return false }
+        guard processes.left <= Self.few else { return false }
         try processes.resolveFew(for: reporter)
         guard processes.left == 0 else { return false }
         let present = try present()
@@ -278,22 +253,18 @@ final class ExemptionSet {
 
     /// Takes the next step. Returns whether it was the last one, with which the call is answered.
     func take(_ call: PendingCall) -> Bool {
-        var isMore = false
         do throws(MethodError) {
             if processes.left > 0 {
                 try processes.resolveNext(for: reporter)
                 return false
             }
             let present = try present()
-            try daemon.perform(.replaceExemptions(present, reporter, atMost: Self.atOnce)) {
-                isMore = $0 == .more
-            }
+            try daemon.perform(.replaceExemptions(present, reporter))
+            call.reply()
         } catch {
             call.fail(error)
-            return true
         }
-        if !isMore { call.reply() }
-        return !isMore
+        return true
     }
 
     /// The exemptions, without those of processes that have ended meanwhile.
