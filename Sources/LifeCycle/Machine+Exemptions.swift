@@ -79,7 +79,9 @@ extension Machine {
         let settings = settings
         for number in exempted.union(reasons.keys).sorted() {
             let told = (reasons[number] ?? []).sorted()
-            guard let application = applications[number], application.reportedReasons != told else { continue }
+            guard let application = applications[number], application.reportedReasons != told else {
+                continue
+            }
             updateAnnouncing(number, .policy) {
                 let wasExempt = !$0.countedReasons.isEmpty
                 $0.reportedReasons = told
