@@ -130,8 +130,10 @@ final class Executor {
             stops.resume(number, sparingMain: sparingMain)
         case .letGo(let number, let sparingMain):
             stops.letGo(number, sparingMain: sparingMain)
-        case .breathe(let number):
-            stops.breathe(number)
+        case .drain(let number):
+            stops.drain(number)
+        case .lookForUnread(let number):
+            stops.lookForUnread(number)
         case .continueForeign(let number):
             stops.continueForeign(number)
         case .requestExit(let number):

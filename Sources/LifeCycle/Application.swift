@@ -57,6 +57,8 @@ public struct Application: Equatable, Sendable {
     var graceFloor: Microseconds = 0
     /// The delegate that was told of the background is gone: the present one need not acknowledge it.
     var owesNoAnswer = false
+    /// CLOCK_MONOTONIC of when its last drain was due.
+    var drainedAt: Microseconds = 0
     /// The last steps, oldest first; at most `traceLimit`.
     public internal(set) var trace: [TraceEntry] = []
 
@@ -277,7 +279,7 @@ public struct Application: Equatable, Sendable {
     /// The earliest of all times that its timers wait for.
     var nextDeadline: Microseconds? {
         let others = [
-            launchDeadline, graceDeadline, termination?.nextDue, stop.breathDeadline,
+            launchDeadline, graceDeadline, termination?.nextDue, stop.drainDeadline,
             protection?.limit.deadline, serviceDeadline,
         ]
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
@@ -286,7 +288,7 @@ public struct Application: Equatable, Sendable {
     /// Bytes of text that we keep for it.
     public var textBytes: Int {
         requestedModes.reduce(0) { $0 + $1.utf8.count } + tasks.reduce(0) { $0 + $1.name.utf8.count }
-            + backlog.textBytes
+            + backlog.waitingBytes
     }
 
     mutating func nextSerial() -> UInt64 {

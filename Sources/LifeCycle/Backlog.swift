@@ -8,8 +8,6 @@ import AppStateContract
 struct Backlog: Equatable, Sendable {
     private var signals: [Announcement] = []
     private var reasons: [Edge: StateChangeReason] = [:]
-    /// The bytes of the items that others have sent.
-    private(set) var textBytes = 0
 
     mutating func add(_ announcement: Announcement) {
         var missed = announcement
@@ -34,7 +32,6 @@ struct Backlog: Equatable, Sendable {
         }
         signals.removeAll { $0.isReplaced(by: missed) }
         signals.append(missed)
-        countText()
     }
 
     /// Another delegate reads the current state, but still receives what others have sent.
@@ -45,18 +42,15 @@ struct Backlog: Equatable, Sendable {
 
     /// The items that others sent while they could not be delivered.
     mutating func takeDeliveries() -> [Announcement] {
-        if textBytes == 0 { return [] }
-        defer {
-            signals.removeAll(where: \.isDelivery)
-            countText()
-        }
+        defer { signals.removeAll(where: \.isDelivery) }
         return signals.filter(\.isDelivery)
     }
 
     /// The number of waiting items from others.
     var deliveryCount: Int { signals.count(where: \.isDelivery) }
 
-    private mutating func countText() { textBytes = signals.reduce(0) { $0 + $1.waitingBytes } }
+    /// Their bytes, roughly.
+    var waitingBytes: Int { signals.reduce(0) { $0 + $1.waitingBytes } }
 
     /// Removes and returns the signals that are sent to the application once it runs again.
     ///
@@ -87,7 +81,6 @@ struct Backlog: Equatable, Sendable {
         }
         for edge in ahead { tell(edge) }
         signals = kept
-        countText()
         reasons = [:]
         return told
     }
@@ -131,7 +124,6 @@ extension Backlog {
             case .signal(let announcement): signals.append(announcement)
             }
         }
-        countText()
     }
 
     private enum Missed {

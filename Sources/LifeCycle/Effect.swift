@@ -24,9 +24,11 @@ public enum Effect: Equatable, Sendable {
     /// Stops the extent with its cgroup's freezer or with SIGSTOP; it is complete at the fact
     /// `stopCompleted`.
     case stop(ApplicationNumber)
-    /// Lets the processes that `stop` stopped run for a drain, if they have something to read; the next
-    /// `stop` ends the drain.
-    case breathe(ApplicationNumber)
+    /// Lets the processes that `stop` stopped run; the next `stop` ends this drain.
+    case drain(ApplicationNumber)
+    /// Finds out whether something waits to be read by a stopped application: `unread`, also if that cannot be
+    /// determined.
+    case lookForUnread(ApplicationNumber)
     /// SIGCONT to the processes that `stop` stopped. `sparingMain`: another process wants the main process
     /// stopped. If the status `isLifting`, every stop of the main process ends, even one that was not seen.
     case resume(ApplicationNumber, sparingMain: Bool)

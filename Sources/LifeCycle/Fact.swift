@@ -12,6 +12,8 @@ public enum Fact: Equatable, Sendable {
     case resumeCompleted(ApplicationNumber, Standing)
     /// The processes that we held turned out not to be the application, or not all of it, and were released.
     case stopLost(ApplicationNumber)
+    /// `lookForUnread` has found something, or could not be carried out.
+    case unread(ApplicationNumber)
     /// The result of `check`.
     case checked(ApplicationNumber, CheckFinding)
     /// It is needed; the text says by which program and why. A suspension by our own decision ends.
@@ -203,24 +205,16 @@ public enum Request: Equatable, Sendable {
     case updateWindow(WindowReport, ReporterIdentity)
     case removeWindow(UInt64, ReporterIdentity)
     case replaceWindows([WindowReport], ReporterIdentity)
-    /// A part of a whole set that `checkReplacement` has accepted. Several of these and of `dropWindows` form one
-    /// `replaceWindows`.
-    case addWindows([WindowReport], ReporterIdentity)
-    /// The end of a whole set: removes what the set does not name, this many at a time. Returns `more` while
-    /// any are left.
-    case dropWindows(except: Set<UInt64>, ReporterIdentity, atMost: Int)
     case setSession(SessionKey, ReporterIdentity)
     /// The application of this process is needed; the text says why.
     case demand(ReportedProcess, String, isToEnd: Bool = false, ReporterIdentity)
-    /// A reporter's whole set, processed for this many processes at a time. Returns `more` until all are
-    /// done.
-    case replaceExemptions([ExemptionReport], ReporterIdentity, atMost: Int = .max)
+    /// A reporter's whole set.
+    case replaceExemptions([ExemptionReport], ReporterIdentity)
 
     /// Whether it reports windows or exemptions. A reporter sends such a report again if it was forgotten.
     public var isReport: Bool {
         switch self {
-        case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .addWindows,
-            .dropWindows, .replaceExemptions:
+        case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .replaceExemptions:
             true
         default: false
         }
@@ -230,8 +224,6 @@ public enum Request: Equatable, Sendable {
 /// What a request returns.
 public enum Answer: Equatable, Sendable {
     case done
-    /// The caller must call again.
-    case more
     case application(ApplicationNumber)
     case task(UInt64)
 }

@@ -24,7 +24,6 @@ extension Machine {
         }
         windows[key] = window
         count(window)
-        keepText(window.textBytes, of: window.reporterUser)
         return touched
     }
 
@@ -140,57 +139,6 @@ extension Machine {
         }
     }
 
-    /// The same, for the first few at once and for the others in later steps.
-    mutating func refreshInSteps(_ numbers: Set<ApplicationNumber>, _ reason: StateChangeReason) {
-        let ordered = numbers.sorted()
-        refresh(ordered.prefix(Self.mostAtOnce), reason)
-        makeStale(ordered.dropFirst(Self.mostAtOnce), Stale(reason: reason))
-    }
-
-    /// The same for all applications that a change of the session can affect: the first few at once, the others in
-    /// later steps.
-    mutating func refreshAll(in session: SessionKey, _ reason: StateChangeReason) {
-        let isFirst = stale.isEmpty
-        makeStale(concerned(by: session), Stale(reason: reason))
-        if isFirst { refreshStale() }
-    }
-
-    /// These applications are refreshed soon (`nextDeadline`).
-    mutating func makeStale(_ numbers: some Sequence<ApplicationNumber>, _ stale: Stale) {
-        if self.stale.isEmpty { staleUntil = step.now + Self.stalePause }
-        for number in numbers {
-            var stale = stale
-            if let before = self.stale[number] { stale.take(before) }
-            self.stale[number] = stale
-        }
-    }
-
-    mutating func refreshStale() {
-        var reasons: [StateChangeReason: [ApplicationNumber]] = [:]
-        var isExemption = false
-        for number in nextStale() {
-            guard let one = stale.removeValue(forKey: number) else { continue }
-            if one.startsGrace { restartGrace(number) }
-            if let warning = one.warning { warn(number, warning) }
-            for change in one.timeChanges { tell(number, of: change) }
-            if one.isExemption { isExemption = true }
-            reasons[one.reason, default: []].append(number)
-        }
-        for reason in StateChangeReason.allCases { refresh(reasons[reason] ?? [], reason) }
-        if isExemption { refreshExemptions() }
-        staleUntil = step.now + Self.stalePause
-    }
-
-    /// The stale applications whose turn it is. They take turns by their numbers, so a user whose applications become
-    /// stale again and again does not delay those of others.
-    private mutating func nextStale() -> [ApplicationNumber] {
-        let ordered = stale.keys.sorted()
-        let first = ordered.firstIndex { $0 > lastRefreshed } ?? 0
-        let next = (ordered[first...] + ordered[..<first]).prefix(Self.mostAtOnce)
-        lastRefreshed = next.count == ordered.count ? ApplicationNumber(0) : next.last ?? lastRefreshed
-        return Array(next)
-    }
-
     /// An application that is being launched has not read the clock yet.
     mutating func tell(_ number: ApplicationNumber, of change: TimeChange) {
         guard let application = applications[number], application.state != .notRunning else { return }
@@ -264,7 +212,6 @@ extension Machine {
     }
 
     private mutating func uncount(_ window: Window) {
-        keepText(-window.textBytes, of: window.reporterUser)
         let user = window.reporterUser
         windowCountByUser.decrease(user)
         if window.owner == nil { unownedCountByUser.decrease(user) }

@@ -18,13 +18,12 @@ extension Machine {
         if application.isTerminating { throw .noSuchApplication("\(number) any more: it is ending") }
         if !application.takesDeliveries {
             let bytes = announcements.reduce(0) { $0 + $1.waitingBytes }
-            guard application.backlog.textBytes + bytes <= Self.waitingBytes else {
+            guard application.backlog.waitingBytes + bytes <= Self.waitingBytes else {
                 throw .limitExceeded("bytes that wait for application \(number)", limit: Self.waitingBytes)
             }
             guard application.backlog.deliveryCount + announcements.count <= Self.mostWaiting else {
                 throw .limitExceeded("messages that wait for application \(number)", limit: Self.mostWaiting)
             }
-            try checkText(bytes, of: application.user)
         }
         if !application.isLaunching { needed(number, why) }
         updateAnnouncing(number, .demand) {

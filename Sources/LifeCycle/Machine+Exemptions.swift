@@ -14,11 +14,9 @@ struct ReportedExemption: Equatable, Sendable {
 /// could withdraw it afterwards.
 extension Machine {
     /// Accepts a reporter's whole set, or nothing if a limit is exceeded.
-    ///
-    /// - Parameter most: how many processes are handled now; `more` if there are others.
     mutating func replaceExemptions(
-        _ reports: [ExemptionReport], _ reporter: ReporterIdentity, atMost most: Int
-    ) throws(Refusal) -> Answer {
+        _ reports: [ExemptionReport], _ reporter: ReporterIdentity
+    ) throws(Refusal) {
         var told: [ProcessID: ReportedExemption] = [:]
         // Nothing is remembered about another user's process.
         for report in reports where reporter.isRoot || report.process.user == reporter.user {
@@ -37,25 +35,14 @@ extension Machine {
                 "exemptions of user \(reporter.user)'s reporters", limit: Self.exemptionsPerUser)
         }
         let before = exemptions[reporter.connection] ?? [:]
-        guard told != before else { return .done }
-        let changed = Set(told.keys).union(before.keys).filter { told[$0] != before[$0] }
-        let isMore = changed.count > most
-        if isMore {
-            for process in changed.sorted(by: { $0.pid < $1.pid })[most...] {
-                told[process] = before[process]
-            }
-        }
+        guard told != before else { return }
         exemptions[reporter.connection] = told.isEmpty ? nil : told
         refreshExemptions()
         // The record also contains the reporter.
-        let handled = changed.filter { told[$0] != before[$0] }
-        touched.formUnion(owners(of: handled.compactMap { told[$0] ?? before[$0] }))
+        let changed = Set(told.keys).union(before.keys).filter { told[$0] != before[$0] }
+        touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
         forget(before.keys)
-        return isMore ? .more : .done
     }
-
-    /// The number of processes that a reporter has reported.
-    public func exemptionCount(of connection: ConnectionName) -> Int { exemptions[connection]?.count ?? 0 }
 
     /// A reporter's connection has ended.
     mutating func dropExemptions(by connection: ConnectionName) {
@@ -86,16 +73,15 @@ extension Machine {
         Set(told.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
     }
 
-    /// Applies the reports about processes to their applications: the first few at once, the others in later
-    /// steps.
+    /// Applies the reports about processes to their applications.
     mutating func refreshExemptions() {
         let reasons = reportedReasons()
         let settings = settings
-        let due = exempted.union(reasons.keys).sorted().compactMap { number in
+        for number in exempted.union(reasons.keys).sorted() {
             let told = (reasons[number] ?? []).sorted()
-            return applications[number].flatMap { $0.reportedReasons == told ? nil : (number, told) }
-        }
-        for (number, told) in due.prefix(Self.mostAtOnce) {
+            guard let application = applications[number], application.reportedReasons != told else {
+                continue
+            }
             updateAnnouncing(number, .policy) {
                 let wasExempt = !$0.countedReasons.isEmpty
                 $0.reportedReasons = told
@@ -103,9 +89,7 @@ extension Machine {
                 if wasExempt, $0.countedReasons.isEmpty { $0.restartGrace(settings, at: $1.now) }
             }
         }
-        let others = due.dropFirst(Self.mostAtOnce).map(\.0)
-        exempted = Set(reasons.keys).union(others)
-        makeStale(others, Stale(reason: .policy, isExemption: true))
+        exempted = Set(reasons.keys)
     }
 
     private mutating func forget(_ processes: some Sequence<ProcessID>) {

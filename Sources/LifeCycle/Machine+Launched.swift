@@ -19,10 +19,6 @@ extension Machine {
         _ application: Application, _ registration: Registration
     ) throws(Refusal) -> ApplicationNumber {
         let number = application.number
-        let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
-        let freed = application.requestedModes.reduce(0) { $0 + $1.utf8.count }
-        try checkText(modes - freed, of: application.user)
-        keepText(modes - freed, of: application.user)
         let settings = settings
         let former = application.delegate
         let delegate = registration.delegate

@@ -41,7 +41,6 @@ extension Machine {
         applications[number] = application
         numbers[application.process] = number
         countByUser[application.user, default: 0] += 1
-        keepText(application.textBytes, of: application.user)
         lastNumber = max(lastNumber, number.rawValue)
         for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
             parts[connection, default: []].insert(number)

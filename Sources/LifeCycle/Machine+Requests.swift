@@ -10,14 +10,11 @@ extension Machine {
         guard countByUser[registration.user, default: 0] - vacant < limit else {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
         }
-        let modes = registration.backgroundModes.reduce(0) { $0 + $1.utf8.count }
-        let freed = former.map { $0.user == registration.user ? $0.textBytes : 0 } ?? 0
         let sent = registration.deliveries.reduce(0) { $0 + $1.waitingBytes }
         guard sent <= Self.waitingBytes else {
             throw .limitExceeded(
                 "bytes to deliver to an application that is launched", limit: Self.waitingBytes)
         }
-        try checkText(modes + sent - freed, of: registration.user)
         if let former { vacate(former) }
         let number = nextNumber()
         lastNumber = number.rawValue
@@ -32,7 +29,6 @@ extension Machine {
         applications[number] = application
         numbers[registration.process] = number
         countByUser[registration.user, default: 0] += 1
-        keepText(modes, of: registration.user)
         step.effects.append(.added(number))
 
         var touched = reattribute(windowsBelow: registration.process)
@@ -146,7 +142,6 @@ extension Machine {
         if let count = countByUser[application.user] {
             countByUser[application.user] = count > 1 ? count - 1 : nil
         }
-        keepText(-application.textBytes, of: application.user)
         for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
             leave(number, connection)
         }
@@ -216,26 +211,6 @@ extension Machine {
         expire(number)
     }
 
-    // MARK: Text
-
-    /// Refuses text that would exceed its user's limit, or that of all users.
-    func checkText(_ bytes: Int, of user: UInt32) throws(Refusal) {
-        let own = textByUser[user, default: 0] + bytes
-        guard bytes > 0, own > Self.leastTextPerUser else { return }
-        guard own <= Self.textPerUser else {
-            throw .limitExceeded("bytes of text of user \(user)", limit: Self.textPerUser)
-        }
-        guard textByUser.values.reduce(bytes, +) <= Self.textOfAllUsers else {
-            throw .limitExceeded("bytes of text of all users", limit: Self.textOfAllUsers)
-        }
-    }
-
-    /// Counts text that is kept from now on; less than 0: text that is released.
-    mutating func keepText(_ bytes: Int, of user: UInt32) {
-        let sum = textByUser[user, default: 0] + bytes
-        textByUser[user] = sum > 0 ? sum : nil
-    }
-
     // MARK: Background tasks
 
     mutating func beginTask(
@@ -246,7 +221,6 @@ extension Machine {
         guard application.tasks.count < limit else {
             throw .limitExceeded("background tasks of application \(number)", limit: limit)
         }
-        try checkText(name.utf8.count, of: application.user)
         // A connection can begin tasks in one application after the other, for as long as it exists.
         parts[connection] = (parts[connection] ?? []).filter { applications[$0] != nil }.union([number])
         let id = application.lastTask + 1
@@ -327,20 +301,6 @@ extension Machine {
 
     // MARK: Time
 
-    private mutating func breathe(_ number: ApplicationNumber) {
-        guard let application = applications[number], !application.holds.isEmpty else { return }
-        switch application.stop.breath {
-        case .due(let deadline) where deadline <= step.now:
-            let end = step.now.advanced(saturatingBy: breath(of: application))
-            updateAnnouncing(number, .policy) { $0.stop.take(.breathBegan(until: end), at: $1.now) }
-            step.effects.append(.breathe(number))
-        case .open(let deadline) where deadline <= step.now:
-            updateAnnouncing(number, .policy) { $0.order(.breathEnded($0.wish), &$1) }
-        case .none, .due, .open, .closing:
-            break
-        }
-    }
-
     /// Carries out everything that is due for one application.
     mutating func expire(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
@@ -371,7 +331,7 @@ extension Machine {
             let now = step.now
             update(number, .policy) { $0.service = .over(lastNeed: now) }
         }
-        breathe(number)
+        expireDrain(of: number)
         while var termination = applications[number]?.termination,
             let order = termination.takeDue(at: step.now)
         {

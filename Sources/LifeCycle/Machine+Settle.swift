@@ -19,9 +19,6 @@ extension Machine {
         change(&next, &step)
         settle(&next, from: before, reason)
         applications[number] = next
-        if before.tasks.count != next.tasks.count || before.backlog.textBytes != next.backlog.textBytes {
-            keepText(next.textBytes - before.textBytes, of: next.user)
-        }
         deadlines.set(next.nextDeadline, for: number)
         touched.insert(number)
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number) }
@@ -205,21 +202,6 @@ extension Machine {
         settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }
 
-    /// When an application that we hold is drained next; nil: never.
-    private func nextBreath(of application: Application) -> Microseconds? {
-        // A user's rule must not keep the daemon busy.
-        let own = application.rule?.drainEvery.map { $0 == 0 ? 0 : max($0, Application.leastRetry) }
-        guard let every = own ?? settings.drainEvery, every > 0, every < .max,
-            breath(of: application) > 0
-        else { return nil }
-        return step.now.advanced(saturatingBy: every)
-    }
-
-    /// How long a drain lasts.
-    func breath(of application: Application) -> Microseconds {
-        application.rule?.drainFor ?? settings.drainFor
-    }
-
     /// Adjusts the stop to the requirement of the holds.
     private mutating func enforce(_ next: inout Application, _ reason: StateChangeReason) {
         if next.stop.isContested {
@@ -229,7 +211,7 @@ extension Machine {
             step.effects.append(.notice(next.number, .contested))
         }
         next.order(.wanted(next.wish, reason), &step)
-        next.stop.take(.breathDue(nextBreath(of: next)), at: step.now)
+        next.stop.take(.drainDue(nextDrain(of: next)), at: step.now)
     }
 }
 

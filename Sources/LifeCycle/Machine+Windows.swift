@@ -90,39 +90,6 @@ extension Machine {
         }
     }
 
-    // MARK: A whole set, in steps
-
-    /// Whether a reporter's whole set may be accepted.
-    public func checkReplacement(_ reports: [WindowReport], _ reporter: ReporterIdentity) throws(Refusal) {
-        try checkLimits(reports, replacing: true, reporter)
-    }
-
-    /// The number of windows that a whole set of this reporter would replace, at most.
-    public func replaceableWindows(of reporter: ReporterIdentity) -> Int {
-        superseded(by: reporter, in: ownSession(of: reporter).map { [$0] }).count
-    }
-
-    /// The limits were checked for the whole set, which is accepted as a whole or not at all. Until the other windows
-    /// are dropped there may be more, and other reporters of the user may add some meanwhile. A limit is exceeded by
-    /// one set at most, because the long sets of a user are applied one after the other.
-    mutating func addWindows(_ reports: [WindowReport], _ reporter: ReporterIdentity) {
-        let touched = enlist(reporter, in: sessions(of: reports, by: reporter))
-        take(reports, reporter, touching: touched)
-    }
-
-    mutating func dropWindows(
-        except named: Set<UInt64>, _ reporter: ReporterIdentity, atMost most: Int
-    ) -> Answer {
-        let kept = Set(named.map { WindowKey.reported(reporter.connection, $0) })
-        let ours = named.isEmpty ? session(of: reporter) : ownSession(of: reporter)
-        let sessions = Set(ours.map { [$0] } ?? kept.compactMap { windows[$0]?.session })
-        let dropped = superseded(by: reporter, in: sessions).subtracting(kept).sorted(by: WindowKey.inOrder)
-        var touched: Set<ApplicationNumber> = []
-        for key in dropped.prefix(most) { touched.formUnion(remove(key)) }
-        refresh(touched, .windows)
-        return dropped.count > most ? .more : .done
-    }
-
     /// Asks the reporters of its windows to minimize them.
     mutating func minimize(_ application: Application) {
         var shown: [ConnectionName: [UInt64]] = [:]
@@ -167,7 +134,7 @@ extension Machine {
         for old in left where sessions[old]?.focus.map(keys.contains) == true {
             moveFocus(to: nil, in: old)
         }
-        refreshInSteps(touched, .windows)
+        refresh(touched, .windows)
         for old in left { tidy(old) }
     }
 
@@ -193,14 +160,14 @@ extension Machine {
                 orphans[number, default: []].insert(key)
             }
         }
-        refreshInSteps(touched, .windows)
+        refresh(touched, .windows)
         for session in sessionsReported(by: connection) {
             sessions[session]?.lastingReporters.remove(connection)
             guard sessions[session]?.lastingReporters.isEmpty == true else { continue }
             // If the session has ended, no window is visible.
             let hasEnded = sessions[session]?.hasEnded == true
             sessions[session]?.lostReporter = !hasEnded
-            refreshAll(in: session, .windows)
+            refresh(concerned(by: session), .windows)
             tidy(session)
         }
         if let session = reporter.session { tidy(session) }
@@ -358,7 +325,6 @@ extension Machine {
         else {
             throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
         }
-        try checkText(text(of: reports, replacing: replaced, reporter), of: reporter.user)
         var replacedByOwner: [ApplicationNumber?: Int] = [:]
         for key in replaced {
             guard let window = windows[key] else { continue }
@@ -382,21 +348,6 @@ extension Machine {
     private func windowCount(of reporter: ReporterIdentity, with reports: [WindowReport]) -> Int {
         let known = reporters[reporter.connection]?.windows ?? []
         return known.count + reports.count { !known.contains($0.number) }
-    }
-
-    /// The additional amount of text that is kept with these reports.
-    private func text(
-        of reports: [WindowReport], replacing replaced: Set<WindowKey>, _ reporter: ReporterIdentity
-    ) -> Int {
-        var bytes = replaced.reduce(0) { $0 - (windows[$1]?.textBytes ?? 0) }
-        for report in reports {
-            let key = WindowKey.reported(reporter.connection, report.number)
-            let old = windows[key]
-            if let old, !replaced.contains(key) { bytes -= old.textBytes }
-            bytes += (report.title ?? old?.title ?? "").utf8.count
-            bytes += (report.appID ?? old?.appID ?? "").utf8.count
-        }
-        return bytes
     }
 
     /// The only information that is kept about another user's process is that it may have the focus.
@@ -457,11 +408,9 @@ extension Machine {
         guard sessions[session]?.lostReporter == true else { return [] }
         sessions[session]?.lostReporter = false
         // The exemptions went with the previous reporter, and this one may not have reported them yet.
-        let concerned = concerned(by: session).sorted()
-        let first = concerned.prefix(Self.mostAtOnce)
-        for number in first { restartGrace(number) }
-        makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .windows, startsGrace: true))
-        return Set(first)
+        let concerned = concerned(by: session)
+        for number in concerned.sorted() { restartGrace(number) }
+        return concerned
     }
 
     private func session(of reporter: ReporterIdentity) -> SessionKey {

@@ -32,16 +32,7 @@ public struct Machine: Equatable, Sendable {
     /// The applications that these exemptions are about.
     var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
-    /// Bytes of text that we keep for each user: background modes and task names of their applications, titles and ids
-    /// of the windows that their reporters report.
-    var textByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
-    /// The applications whose windows and session must be re-evaluated, with the reasons, and when the next
-    /// part of this is due.
-    var stale: [ApplicationNumber: Stale] = [:]
-    var staleUntil: Microseconds = 0
-    /// The stale application that was refreshed last.
-    var lastRefreshed = ApplicationNumber(0)
     var pressure = Pressure()
     /// The number that was assigned last.
     public internal(set) var lastNumber: UInt32 = 0
@@ -60,24 +51,12 @@ public struct Machine: Equatable, Sendable {
     static let rememberedWindowsPerUser = 1_024
     /// The most windows that one reporter may report.
     public static let windowsPerReporter = 1_024
-    /// The most windows that the reporters of one user may report, including reporters that are gone: one
-    /// user's reports must not make the daemon slow for other users.
+    /// The most windows that the reporters of one user may report, including reporters that are gone.
     static let windowsPerUser = 2_048
-    /// The most bytes of text that we keep for one user.
-    public static let textPerUser = 1 << 20
-    /// The most for all users together, because one person may have many user ids, ...
-    public static let textOfAllUsers = 8 << 20
-    /// ... except that each user may always have this much.
-    public static let leastTextPerUser = 64 << 10
     /// The most unregistered processes that may own windows reported by one user's reporters: each costs a descriptor.
     static let namedProcessesPerUser = 256
     /// The most exemptions that the reporters of one user may report. A desktop has a handful.
     public static let exemptionsPerUser = 256
-    /// The most applications that one step changes for a common reason. Each may need a record written and signals
-    /// sent, and others wait meanwhile.
-    static let mostAtOnce = 16
-    /// The pause between two such steps: together they take a fraction of the time.
-    static let stalePause: Microseconds = 4_000
 
     public init(settings: Settings = Settings()) {
         self.settings = settings
@@ -85,8 +64,7 @@ public struct Machine: Equatable, Sendable {
 
     /// When `timePassed` is due; nil: not before something else happens.
     public mutating func nextDeadline() -> Microseconds? {
-        [pressure.nextDeadline, deadlines.earliest(), stale.isEmpty ? nil : staleUntil, nextRelaunch]
-            .compactMap { $0 }.min()
+        [pressure.nextDeadline, deadlines.earliest(), nextRelaunch].compactMap { $0 }.min()
     }
 
     /// The applications whose records have changed since the last call, including those that are gone.
@@ -113,6 +91,8 @@ public struct Machine: Equatable, Sendable {
             stopChanged(number, .resumeCompleted(standing))
         case .stopLost(let number):
             stopChanged(number, .lost)
+        case .unread(let number):
+            foundUnread(number)
         case .checked(let number, .clear(let stands)):
             stopChanged(number, .unobjected(stands: stands))
             if stands, applications[number]?.objection != nil {
@@ -160,29 +140,26 @@ public struct Machine: Equatable, Sendable {
             sessions[key, default: Session()].inFront = inFront
             sessions[key]?.isLocked = isLocked
             sessions[key]?.hasEnded = false
-            refreshAll(in: key, .session)
+            refresh(concerned(by: key), .session)
             tidy(key)
         case .sessionEnded(let key):
             sessions[key, default: Session()].inFront = false
             sessions[key]?.hasEnded = true
             sessions[key]?.lostReporter = false
-            refreshAll(in: key, .session)
+            refresh(concerned(by: key), .session)
             tidy(key)
         case .shutdownPrepared(let isShuttingDown):
             guard self.isShuttingDown != isShuttingDown else { break }
             self.isShuttingDown = isShuttingDown
-            let isFirst = stale.isEmpty
-            makeStale(applications.keys, Stale(reason: .session, startsGrace: !isShuttingDown))
-            if isFirst { refreshStale() }
-        case .timeChanged(let change):
             let concerned = applications.keys.sorted()
-            for number in concerned.prefix(Self.mostAtOnce) { tell(number, of: change) }
-            makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .session, timeChanges: [change]))
+            if !isShuttingDown { for number in concerned { restartGrace(number) } }
+            refresh(concerned, .session)
+        case .timeChanged(let change):
+            for number in applications.keys.sorted() { tell(number, of: change) }
         case .configured(let settings):
             configured(settings)
         case .timePassed:
-            if !stale.isEmpty, now >= staleUntil { refreshStale() }
-            for number in deadlines.due(at: now).prefix(Self.mostAtOnce) { expire(number) }
+            for number in deadlines.due(at: now) { expire(number) }
             expirePressure()
         }
         conclude(focusBefore)
@@ -241,7 +218,7 @@ public struct Machine: Equatable, Sendable {
                     $0.changeGrace(settings.backgroundGrace, at: $1.now)
                 }
                 // It is set again.
-                if former?.drainEvery != rule?.drainEvery { $0.stop.take(.breathDue(nil), at: $1.now) }
+                if former?.drainEvery != rule?.drainEvery { $0.stop.take(.drainDue(nil), at: $1.now) }
             }
             if former?.backgroundCPUQuota != rule?.backgroundCPUQuota {
                 step.effects.append(.resources(number))
@@ -270,10 +247,6 @@ public struct Machine: Equatable, Sendable {
             removeWindow(window, reporter)
         case .replaceWindows(let reports, let reporter):
             try updateWindows(reports, replacing: true, reporter)
-        case .addWindows(let reports, let reporter):
-            addWindows(reports, reporter)
-        case .dropWindows(let named, let reporter, let most):
-            answer = dropWindows(except: named, reporter, atMost: most)
         case .setSession(let session, let reporter):
             setSession(session, reporter)
         case .demand(let process, let why, let isToEnd, let reporter):
@@ -282,8 +255,8 @@ public struct Machine: Equatable, Sendable {
                 reporter.isRoot || applications[number]?.user == reporter.user
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
             needed(number, why, isToEnd: isToEnd)
-        case .replaceExemptions(let reports, let reporter, let most):
-            answer = try replaceExemptions(reports, reporter, atMost: most)
+        case .replaceExemptions(let reports, let reporter):
+            try replaceExemptions(reports, reporter)
         }
         conclude(focusBefore)
         return (answer, step.effects)
@@ -425,7 +398,6 @@ public struct Machine: Equatable, Sendable {
 
     func hasLostReporter(_ application: Application) -> Bool {
         if sessions[application.session]?.lostReporter == true { return true }
-        if stale[application.number]?.startsGrace == true { return true }
         return application.windows.contains {
             windows[$0].map { sessions[$0.session]?.lostReporter == true } ?? false
         }
@@ -479,28 +451,6 @@ public struct Machine: Equatable, Sendable {
         for number in applications.keys.sorted() {
             update(number, .configuration) { $0.apply(settings) }
         }
-    }
-}
-
-/// Why an application must be refreshed.
-struct Stale: Equatable, Sendable {
-    var reason: StateChangeReason
-    /// A new grace period begins: its session has a reporter again, which may not have reported the exemptions yet,
-    /// or the machine does not shut down after all.
-    var startsGrace = false
-    /// The reports about its processes may have changed.
-    var isExemption = false
-    /// It must be warned that memory is short.
-    var warning: MemoryPressure?
-    /// It must be notified of these, each once.
-    var timeChanges: [TimeChange] = []
-
-    /// Adds the earlier reasons.
-    mutating func take(_ before: Stale) {
-        startsGrace = startsGrace || before.startsGrace
-        isExemption = isExemption || before.isExemption
-        warning = warning ?? before.warning
-        timeChanges = before.timeChanges.filter { !timeChanges.contains($0) } + timeChanges
     }
 }
 

@@ -23,8 +23,9 @@ public struct Settings: Equatable, Sendable {
     public var launchTimeout: Microseconds? = 20_000_000
     /// What happens to an application that takes longer.
     public var launchTimeoutAction = LaunchTimeoutAction.continue
-    /// The time between two drains of an application that we hold suspended; nil or 0: none (§ 5).
-    public var drainEvery: Microseconds? = 600_000_000
+    /// The time between two drains of an application that we hold suspended; nil or 0: none (§ 5). Chromium lets
+    /// background pages run once a minute.
+    public var drainEvery: Microseconds? = 60_000_000
     /// How long a drain lasts; 0: none.
     public var drainFor: Microseconds = 1_000_000
     /// Bytes per second over TCP from which an application counts as transferring something; nil: none

@@ -30,7 +30,7 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     /// The drains of an application that we hold for long. They do not change its state (§ 5).
-    enum Breath: Hashable, Sendable {
+    enum Drain: Hashable, Sendable {
         case none
         case due(at: Microseconds)
         case open(until: Microseconds)
@@ -87,7 +87,7 @@ public struct StopStatus: Equatable, Sendable {
         /// Our stop is in progress. `isLifting`: the end of another process's stop was ordered.
         case stopping(Seen, isLifting: Bool, Course, StateChangeReason)
         /// It is stopped, and we hold it. `others`: the other programs that want it stopped.
-        case held(others: Others, Breath, StateChangeReason)
+        case held(others: Others, Drain, StateChangeReason)
         /// Our continuation was ordered. `isLifting`: it also ends every stop by another process, because a
         /// person has requested that.
         case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
@@ -133,9 +133,9 @@ public struct StopStatus: Equatable, Sendable {
         case gaveWay
         /// An application that we hold is drained at this time, unless it already has a time; nil: it is not
         /// drained.
-        case breathDue(Microseconds?)
-        case breathBegan(until: Microseconds)
-        case breathEnded(Wish)
+        case drainDue(Microseconds?)
+        case drainBegan(until: Microseconds)
+        case drainEnded(Wish)
         /// The daemon before us was killed, and it is not known whether its orders were carried out. `isSignalled`:
         /// some SIGSTOP was not taken back meanwhile.
         case inherited(isHeld: Bool, isSignalled: Bool)
@@ -227,14 +227,14 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    var breath: Breath {
-        if case .held(_, let breath, _) = phase { return breath }
+    var drain: Drain {
+        if case .held(_, let drain, _) = phase { return drain }
         return .none
     }
 
     /// When a drain must begin or end.
-    var breathDeadline: Microseconds? {
-        switch breath {
+    var drainDeadline: Microseconds? {
+        switch drain {
         case .due(let deadline), .open(let deadline): deadline
         case .none, .closing: nil
         }
@@ -291,13 +291,13 @@ public struct StopStatus: Equatable, Sendable {
                 return (.stopping(stands, isLifting: isLifting, course, cause), nil)
             }
             return (.stopping(.standing(by: others), isLifting: false, course, cause), nil)
-        case (.held(let others, let breath, let cause), .looked(let standing, let sender)):
+        case (.held(let others, let drain, let cause), .looked(let standing, let sender)):
             if standing.isStanding(before: true) {
-                return (.held(others: standing.others(others, sender), breath, cause), nil)
+                return (.held(others: standing.others(others, sender), drain, cause), nil)
             }
             // It is being drained. This is not a change of its state, but shows that no other process holds
             // it stopped.
-            return (breath.isUnderWay ? .held(others: .nobody, breath, cause) : .idle(.running), nil)
+            return (drain.isUnderWay ? .held(others: .nobody, drain, cause) : .idle(.running), nil)
         case (.continuing(let isStanding, _, _), .looked(let standing, let sender)):
             if !standing.isStanding(before: isStanding) { return (.idle(.running), nil) }
             // It may be stopped because we have not released it yet.
@@ -316,7 +316,7 @@ public struct StopStatus: Equatable, Sendable {
             (.held(let others, .closing(let course), let cause), .wanted(.stop, _)),
             (.held(let others, .closing(let course), let cause), .wanted(.stopUnlessObjected, _)):
             let (next, order) = course.next(event)
-            return (.held(others: others, next.map(Breath.closing) ?? .none, cause), order)
+            return (.held(others: others, next.map(Drain.closing) ?? .none, cause), order)
         case (.held, .stopCompleted), (_, .unobjected):
             return (phase, nil)
         case (.idle(let seen), .stopCompleted):
@@ -333,9 +333,9 @@ public struct StopStatus: Equatable, Sendable {
             (.held, .resumeCompleted(let standing)):
             return next(phase, .looked(standing, sender: nil))
 
-        case (.held(.nobody, let breath, _), .lost) where !breath.isUnderWay:
+        case (.held(.nobody, let drain, _), .lost) where !drain.isUnderWay:
             return (.idle(.running), nil)
-        case (.held(let others, let breath, _), .lost) where !breath.isUnderWay:
+        case (.held(let others, let drain, _), .lost) where !drain.isUnderWay:
             return (.idle(.standing(by: others)), nil)
         case (_, .lost):
             return (phase, nil)
@@ -380,8 +380,8 @@ public struct StopStatus: Equatable, Sendable {
             return (.idle(.standing(by: .nobody)), nil)
         case (.stopping(.standing, let isLifting, let course, let cause), .resumed(lifts: false)):
             return (.stopping(.standing(by: .nobody), isLifting: isLifting, course, cause), nil)
-        case (.held(_, let breath, let cause), .resumed(lifts: false)):
-            return (.held(others: .nobody, breath, cause), nil)
+        case (.held(_, let drain, let cause), .resumed(lifts: false)):
+            return (.held(others: .nobody, drain, cause), nil)
         case (.continuing(let isStanding, _, _), .resumed(lifts: true)):
             return (.continuing(isStanding: isStanding, isLifting: true, .request), nil)
         case (.idle(.running), .resumed), (.stopping(.running, _, _, _), .resumed), (.continuing, .resumed):
@@ -393,21 +393,21 @@ public struct StopStatus: Equatable, Sendable {
         case (.held, .gaveWay), (.continuing, .gaveWay):
             return (phase, nil)
 
-        case (.held(_, let breath, _), .breathDue) where breath.isUnderWay:
+        case (.held(_, let drain, _), .drainDue) where drain.isUnderWay:
             return (phase, nil)
-        case (.held(.nobody, .due, _), .breathDue(.some)):
+        case (.held(.nobody, .due, _), .drainDue(.some)):
             return (phase, nil)
-        case (.held(.nobody, _, let cause), .breathDue(let time)):
-            return (.held(others: .nobody, time.map(Breath.due) ?? .none, cause), nil)
-        case (.held(let others, _, let cause), .breathDue):
+        case (.held(.nobody, _, let cause), .drainDue(let time)):
+            return (.held(others: .nobody, time.map(Drain.due) ?? .none, cause), nil)
+        case (.held(let others, _, let cause), .drainDue):
             // We must not lift another process's stop, not even for a moment.
             return (.held(others: others, .none, cause), nil)
-        case (.held(let others, .due, let cause), .breathBegan(let end)):
+        case (.held(let others, .due, let cause), .drainBegan(let end)):
             return (.held(others: others, .open(until: end), cause), nil)
-        case (.held(let others, .open, let cause), .breathEnded(let wish)):
+        case (.held(let others, .open, let cause), .drainEnded(let wish)):
             let (course, order) = begin(wish)
             return (.held(others: others, .closing(course), cause), order)
-        case (_, .breathDue), (_, .breathBegan), (_, .breathEnded):
+        case (_, .drainDue), (_, .drainBegan), (_, .drainEnded):
             return (phase, nil)
 
         // The holds cause the stop to be ordered again, or to be undone as if it had been carried out.

@@ -213,41 +213,19 @@ struct ExemptionTests {
     }
 
     @Test(
-        "a leaving reporter's exemptions are withdrawn in steps, and only changed applications are recorded")
-    func inSteps() throws {
+        "a leaving reporter's exemptions are withdrawn at once, and only changed applications are recorded")
+    func many() throws {
         var desk = Desk()
         let all = try (0..<40).map { _ in try idle(&desk) }
         func exempt() -> Int { all.count { desk.machine.objections(to: $0.0) == ["reported audio"] } }
         try tell(&desk, all.map { ($0.1, "audio") })
-        desk.pass(Desk.second / 10)
         #expect(exempt() == 40)
         _ = desk.machine.takeTouched()
         try tell(&desk, all.map { ($0.1, "audio") } + [(all[0].1, "clipboard")])
         #expect(desk.machine.takeTouched() == [all[0].0])
         try tell(&desk, all.map { ($0.1, "audio") })
         desk.take(.disconnected(Desk.reporter().connection))
-        #expect(exempt() == 40 - Machine.mostAtOnce)
-        desk.pass(Desk.second / 10)
         #expect(exempt() == 0)
-    }
-
-    @Test("of a set that is processed in pieces, only the applications of the present piece are recorded")
-    func inPieces() throws {
-        var desk = Desk()
-        let all = try (0..<40).map { _ in try idle(&desk) }
-        for reason in ["audio", "clipboard", nil] {
-            let reports = reason.map { reason in
-                all.map { ExemptionReport(process: $0.1, reason: reason) }
-            }
-            var pieces: [Int] = []
-            var answer = Answer.more
-            while answer == .more {
-                _ = desk.machine.takeTouched()
-                answer = try desk.perform(.replaceExemptions(reports ?? [], Desk.reporter(), atMost: 8))
-                pieces.append(desk.machine.takeTouched().count)
-            }
-            #expect(pieces == [8, 8, 8, 8, 8], "\(reason ?? "none")")
-        }
     }
 
     @Test("a restored machine knows the exemptions and their reporters")

@@ -86,23 +86,6 @@ struct PressureTests {
             desk.effects.contains(.announce(active, .didReceiveMemoryWarning(.critical), to: .subscribers)))
     }
 
-    @Test("many applications are warned in steps")
-    func manyWarnings() throws {
-        var desk = PressureDesk()
-        let all = try (0..<40).map { _ in try desk.background() }
-        desk.forget()
-        desk.runShort(to: 200 << 20)
-        desk.pass(Self.second)
-        let times = desk.log.compactMap { entry -> Microseconds? in
-            guard case .announce(_, let announcement, _) = entry.effect,
-                announcement.signal == .didReceiveMemoryWarning
-            else { return nil }
-            return entry.time
-        }
-        #expect(times.count == 40 && Set(desk.warned) == Set(all))
-        #expect(Dictionary(grouping: times) { $0 }.values.allSatisfy { $0.count <= Machine.mostAtOnce })
-    }
-
     @Test("a suspended application does not receive an old memory warning when it runs again")
     func notReplayed() throws {
         var desk = PressureDesk()

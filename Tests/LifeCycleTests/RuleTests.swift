@@ -93,10 +93,12 @@ struct RuleTests {
         stage.settle()
         #expect(
             stage.state == .suspended
-                && stage.application.stop.breathDeadline == stage.now + 20 * Self.second)
-        let now = stage.now
+                && stage.application.stop.drainDeadline
+                    == (stage.now + 20 * Self.second).rounded(upTo: Self.second)
+        )
         try stage.perform(.configure(stage.number, rule { $0.drainEvery = 5 * Self.second }))
-        #expect(stage.application.stop.breathDeadline == now + 5 * Self.second)
+        #expect(
+            stage.application.stop.drainDeadline == (stage.now + 5 * Self.second).rounded(upTo: Self.second))
     }
 
     @Test(
@@ -174,13 +176,14 @@ struct RuleTests {
     @Test(
         "a rule sets how often and how long a suspended application is drained, also never",
         arguments: [
-            (nil, nil, 600, 1), (60, nil, 60, 1), (nil, 5, 600, 5), (60, 0, nil, 0), (.max, 5, nil, 0),
+            (nil, nil, 70, 1), (600, nil, 610, 1), (8, 2, 14, 2), (nil, 5, 70, 5), (60, 0, nil, 0),
+            (.max, 5, nil, 0),
         ]
             as [(Microseconds?, Microseconds?, Microseconds?, Microseconds)])
     func drain(
         _ every: Microseconds?, _ span: Microseconds?, _ due: Microseconds?, _ length: Microseconds
     ) throws {
-        var stage = try Stage.launched(suspension: .automatic)
+        var stage = try Stage.launched(suspension: .automatic) { $0.adopted = true }
         try stage.focus()
         let rule = rule {
             $0.drainEvery = every.map { $0 == .max ? .max : $0 * Self.second }
@@ -191,11 +194,10 @@ struct RuleTests {
         stage.pass(5 * Self.second)
         stage.settle()
         #expect(stage.state == .suspended)
-        let begin = stage.now
-        #expect(stage.application.stop.breathDeadline == due.map { begin + $0 * Self.second })
+        #expect(stage.application.stop.drainDeadline == due.map { $0 * Self.second })
         guard let due else { return }
-        stage.pass(due * Self.second)
-        #expect(stage.application.stop.breathDeadline == stage.now + length * Self.second)
+        stage.pass(due * Self.second - stage.now)
+        #expect(stage.application.stop.drainDeadline == stage.now + length * Self.second)
     }
 
     @Test(

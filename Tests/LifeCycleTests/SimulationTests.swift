@@ -497,9 +497,13 @@ struct Simulation {
                     (task.deadline != 0) == counts,
                     "the limit of \(number)'s task is \(task.limit) in \(record.state)")
             }
+            if case .open = record.stop.drain {
+                try world.require(
+                    !world.machine.pressure.isEventOpen, "\(number) is drained while memory is short")
+            }
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
-                record.stop.breath.isUnderWay || world.processes[record.process]?.stands ?? false
+                record.stop.drain.isUnderWay || world.processes[record.process]?.stands ?? false
             let expected: LifeCycleState =
                 record.isLaunching
                 ? .notRunning

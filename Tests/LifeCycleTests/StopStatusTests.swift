@@ -17,7 +17,7 @@ struct StopStatusTests {
     private static let courses: [StopStatus.Course] = [
         .asking, .ordered(isChecked: false), .ordered(isChecked: true), .checking,
     ]
-    private static let breaths: [StopStatus.Breath] =
+    private static let drains: [StopStatus.Drain] =
         [.none, .due(at: 10), .open(until: 20)] + courses.map { .closing($0) }
     private static let wishes: [StopStatus.Wish] = [.run, .stopUnlessObjected, .stop]
 
@@ -33,7 +33,7 @@ struct StopStatusTests {
         for flag in [true, false] {
             phases += [true, false].map { .continuing(isStanding: $0, isLifting: flag, cause) }
         }
-        for others in others { phases += breaths.map { .held(others: others, $0, cause) } }
+        for others in others { phases += drains.map { .held(others: others, $0, cause) } }
         return phases
     }
 
@@ -58,9 +58,9 @@ struct StopStatusTests {
         }
         for wish in wishes {
             events += reasons.map { .wanted(wish, $0) }
-            events.append(.breathEnded(wish))
+            events.append(.drainEnded(wish))
         }
-        return events + [.breathDue(nil), .breathDue(30), .breathBegan(until: 40)]
+        return events + [.drainDue(nil), .drainDue(30), .drainBegan(until: 40)]
     }()
 
     @Test(
@@ -115,7 +115,7 @@ struct StopStatusTests {
                 #expect(after.phase == before.taking(.looked(standing, sender: nil)).phase, comment)
             }
         case .lost:
-            let isLost = before.enforcement == .stopped && !before.breath.isUnderWay
+            let isLost = before.enforcement == .stopped && !before.drain.isUnderWay
             #expect(order == nil && after.others == before.others, comment)
             #expect(after.enforcement == (isLost ? .none : before.enforcement), comment)
             #expect(after.isStanding == (isLost ? before.others != nil : before.isStanding), comment)
@@ -156,21 +156,21 @@ struct StopStatusTests {
             #expect(!(isSignalled || isDone) || after.others == before.others, comment)
             #expect(isSignalled || isDone || !after.isSignalledByOthers, comment)
             #expect(after.enforcement == (isDone || isHeld ? .none : .stopping), comment)
-        case .breathDue(let time):
+        case .drainDue(let time):
             #expect(order == nil && after.enforcement == before.enforcement, comment)
-            #expect(after.breath.isUnderWay == before.breath.isUnderWay, comment)
-            let mayBreathe = before.enforcement == .stopped && before.others == nil && time != nil
-            #expect((after.breath != .none) == (mayBreathe || before.breath.isUnderWay), comment)
-        case .breathBegan(let end):
-            if case .due = before.breath {
-                #expect(after.breath == .open(until: end) && order == nil, comment)
+            #expect(after.drain.isUnderWay == before.drain.isUnderWay, comment)
+            let mayDrain = before.enforcement == .stopped && before.others == nil && time != nil
+            #expect((after.drain != .none) == (mayDrain || before.drain.isUnderWay), comment)
+        case .drainBegan(let end):
+            if case .due = before.drain {
+                #expect(after.drain == .open(until: end) && order == nil, comment)
             } else {
                 #expect(after == before && order == nil, comment)
             }
-        case .breathEnded(let wish):
-            if case .open = before.breath {
+        case .drainEnded(let wish):
+            if case .open = before.drain {
                 let isAsked = wish == .stopUnlessObjected
-                #expect(after.breath == .closing(isAsked ? .asking : .ordered(isChecked: false)), comment)
+                #expect(after.drain == .closing(isAsked ? .asking : .ordered(isChecked: false)), comment)
                 #expect(order == (isAsked ? .check(stands: false) : .stop), comment)
             } else {
                 #expect(after == before && order == nil, comment)
@@ -185,9 +185,9 @@ struct StopStatusTests {
         if standing.isOpen(of: before.isStanding) {
             #expect(after == before, comment)
         } else if !standing.isStanding(before: before.isStanding) {
-            #expect(after.isStanding == before.breath.isUnderWay && after.others == nil, comment)
+            #expect(after.isStanding == before.drain.isUnderWay && after.others == nil, comment)
             #expect(after.course == before.course, comment)
-            #expect(after.breath.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
+            #expect(after.drain.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
         } else {
             // A stop that the daemon neither holds nor has ordered is foreign; it does not complete an order under way.
             let isConcerned = after.isOurs || after.enforcement == .continuing
@@ -217,7 +217,7 @@ struct StopStatusTests {
     private static let reaching: [Event] =
         ["", "x"].map { .looked(Standing(signal: .stopped), sender: $0) }
         + ["x"].map { .looked(Standing(signal: .pending, freeze: freeze(false, true)), sender: $0) }
-        + [.breathDue(10), .breathBegan(until: 20)]
+        + [.drainDue(10), .drainBegan(until: 20)]
 
     @Test("every phase is reachable")
     func everyPhase() {

@@ -448,44 +448,6 @@ struct WindowTests {
         #expect(desk.machine.unownedCountByUser == [:])
     }
 
-    @Test("a whole set that is applied in steps has the same result as one applied at once", arguments: 0..<8)
-    func inSteps(_ seed: UInt64) throws {
-        var generator = Generator(seed: seed)
-        var desk = Desk()
-        let processes = (0..<6).map { _ in desk.process() }
-        for process in processes[..<4] { try desk.register(process) }
-        func windows(_ desk: Desk, _ generator: inout Generator) -> [WindowReport] {
-            (0..<UInt64.random(in: 0..<30, using: &generator)).map { number in
-                Desk.report(
-                    number * 2 + UInt64.random(in: 0...1, using: &generator),
-                    processes[Int.random(in: 0..<6, using: &generator)],
-                    focused: [nil, false, true].randomElement(using: &generator) ?? nil,
-                    visible: Bool.random(using: &generator), minimized: Bool.random(using: &generator))
-            }
-        }
-        try desk.perform(.replaceWindows(windows(desk, &generator), Desk.reporter(":1.8")))
-        desk.take(.disconnected(":1.8"))
-        try desk.perform(.replaceWindows(windows(desk, &generator), Desk.reporter()))
-        var other = desk
-        let next = windows(desk, &generator)
-        try desk.perform(.replaceWindows(next, Desk.reporter()))
-        try other.machine.checkReplacement(next, Desk.reporter())
-        for start in stride(from: 0, to: next.count, by: 4) {
-            try other.perform(.addWindows(Array(next[start..<min(start + 4, next.count)]), Desk.reporter()))
-        }
-        if next.isEmpty { try other.perform(.addWindows([], Desk.reporter())) }
-        let named = Set(next.map(\.number))
-        while try other.perform(.dropWindows(except: named, Desk.reporter(), atMost: 4)) == .more {}
-        #expect(other.machine.windows == desk.machine.windows)
-        #expect(other.machine.sessions == desk.machine.sessions)
-        #expect(other.machine.reporters == desk.machine.reporters)
-        #expect(other.machine.namedProcesses == desk.machine.namedProcesses)
-        #expect(other.machine.orphans == desk.machine.orphans)
-        #expect(
-            other.machine.applications.mapValues(\.windowLevel)
-                == desk.machine.applications.mapValues(\.windowLevel))
-    }
-
     @Test("another user's windows count for no application, and take the focus from ours")
     func foreignWindows() throws {
         var desk = Desk(windowsPerApplication: 1)

@@ -155,21 +155,11 @@ struct World {
             return false
         }
         try carryOut(effects)
-        try catchUp()
         return true
     }
 
     mutating func take(_ fact: Fact) throws {
         try carryOut(machine.handle(fact, at: now))
-        try catchUp()
-    }
-
-    /// Changes to many applications take several steps.
-    private mutating func catchUp() throws {
-        while !machine.stale.isEmpty {
-            now = max(now, machine.staleUntil)
-            try carryOut(machine.handle(.timePassed, at: now))
-        }
     }
 
     /// Takes the first pending fact, in the order in which the shell would report them.
@@ -276,8 +266,10 @@ struct World {
             pending.append(.checked(number, isObjected ? .objection("a debugger") : .clear(stands: true)))
         case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
-        case .breathe(let number):
+        case .drain(let number):
             try withProcess(number) { $0.takeBack(sparingMain: false) }
+        case .lookForUnread(let number):
+            if now.isMultiple(of: 2) { pending.append(.unread(number)) }
         case .letGo(let number, let sparingMain):
             guard let process = told[number]?.process else { return }
             processes[process]?.stopOrdered = false

@@ -177,9 +177,8 @@ final class ObjectionSensor {
     private func specify(_ work: inout Work, of number: ApplicationNumber) {
         work.networkRate = core.machine.settings.networkRate
         work.diskRate = core.machine.settings.diskRate
-        // An application that was stopped until now does not work: bytes that the kernel accepts for it are
-        // not its own work.
-        guard let known = core.application(number), !known.isStopped else { return }
+        // An application that is stopped does not work: bytes that the kernel accepts for it are not its own work.
+        guard let known = core.application(number), !known.isStopped || known.isBeingDrained else { return }
         work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
         work.isAnswering = known.isAnswering(at: now())
     }

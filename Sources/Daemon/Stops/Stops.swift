@@ -347,12 +347,15 @@ final class Stops {
         core.report(.stopFailed(number, why))
     }
 
-    /// Lets it run if it has something to read, or if that cannot be determined.
-    func breathe(_ number: ApplicationNumber) {
+    func drain(_ number: ApplicationNumber) {
+        guard let known = core.application(number) else { return }
+        letGo(number, sparingMain: known.stop.isSignalledByOthers)
+    }
+
+    func lookForUnread(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         objections.lookForUnread(application) { [weak self] isUnread in
-            guard let self, let known = core.application(number) else { return }
-            if isUnread { letGo(number, sparingMain: known.stop.isSignalledByOthers) }
+            if isUnread { self?.core.report(.unread(number)) }
         }
     }
 

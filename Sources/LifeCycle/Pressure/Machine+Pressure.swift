@@ -39,7 +39,7 @@ extension Machine {
         // An application that is being continued or drained may already run.
         case .suspended
         where application.isStopped && application.stop.enforcement != .continuing
-            && !application.stop.breath.isUnderWay
+            && !application.stop.drain.isUnderWay
             // A visible window of an application that policy has suspended must not disappear.
             && (application.windowLevel == .hidden || !application.isHeldByDecision):
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
@@ -94,6 +94,7 @@ extension Machine {
         guard !pressure.isEventOpen else { return }
         pressure.measuredAt = nil
         pressure.measuringSince = step.now
+        endDrains()
     }
 
     mutating func sampled(_ source: PressureSource, _ sample: MemorySample) {
@@ -297,12 +298,11 @@ extension Machine {
         let concerned = applications.values.filter { application in
             source.concerns(application) && !others.contains { $0.concerns(application) }
         }.map(\.number).sorted()
-        for number in concerned.prefix(Self.mostAtOnce) { warn(number, level) }
-        makeStale(concerned.dropFirst(Self.mostAtOnce), Stale(reason: .pressure, warning: level))
+        for number in concerned { warn(number, level) }
     }
 
     /// Applications that could not react are not warned.
-    mutating func warn(_ number: ApplicationNumber, _ level: MemoryPressure) {
+    private mutating func warn(_ number: ApplicationNumber, _ level: MemoryPressure) {
         guard let application = applications[number], application.isReachable,
             application.state != .suspended, application.state != .notRunning
         else { return }

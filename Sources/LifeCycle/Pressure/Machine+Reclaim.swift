@@ -17,7 +17,7 @@ extension Machine {
         if withSwap.isEmpty, without.isEmpty { return }
         let suspended = applications.values.compactMap { application -> (Application, PageOutExtent)? in
             guard application.state == .suspended, !application.isTerminating,
-                application.stop.enforcement != .continuing, !application.stop.breath.isUnderWay,
+                application.stop.enforcement != .continuing, !application.stop.drain.isUnderWay,
                 pressure.pagedOut[application.number] != application.stateSince,
                 !pressure.beingPagedOut.contains(application.number)
             else { return nil }
