@@ -68,11 +68,6 @@ public struct Message: ~Copyable {
         return MethodError(self.text(error.name) ?? "", text ?? "")
     }
 
-    /// The size of an error's text in bytes: a client may send megabytes.
-    public var errorSize: Int {
-        sd_bus_message_get_error(pointer)?.pointee.message.map { strlen($0) } ?? 0
-    }
-
     private static let longestErrorText = 4_096
 
     /// Begins reading from the first argument again.

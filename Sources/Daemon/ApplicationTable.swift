@@ -54,27 +54,14 @@ extension ApplicationTable {
 // MARK: Their cgroups
 
 extension ApplicationTable {
-    /// The application's own cgroup; nil if it has none, or if the budget ends before it is found.
-    func ownCgroup(of application: Registered, within budget: Budget) -> Cgroup? {
-        if case .found(let cgroup) = application.suspender.ownCgroup(within: budget, isForeign) {
-            return cgroup
-        }
-        return nil
-    }
+    /// The application's own cgroup; nil if it has none.
+    func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
 
     /// The directory of the application's own cgroup, for its weights and for the protection of its memory; each is nil
-    /// where the cgroup does not offer it. Weights apply to the whole extent. nil: ask again, in another event.
-    func ownControllers(
-        of application: Registered, within budget: Budget
-    ) -> (weights: String?, memory: String?)? {
-        switch application.suspender.ownCgroup(within: budget, isForeign) {
-        case .interrupted: return nil
-        case .none: return (nil, nil)
-        case .found(let cgroup):
-            func has(_ file: String) -> String? {
-                cgroup.has(file) ? cgroup.directory : nil
-            }
-            return (has("cpu.weight"), has("memory.low"))
-        }
+    /// where the cgroup does not offer it. Weights apply to the whole extent.
+    func ownControllers(of application: Registered) -> (weights: String?, memory: String?) {
+        guard let cgroup = ownCgroup(of: application) else { return (nil, nil) }
+        func has(_ file: String) -> String? { cgroup.has(file) ? cgroup.directory : nil }
+        return (has("cpu.weight"), has("memory.low"))
     }
 }

@@ -29,8 +29,6 @@ public final class Daemon {
     private let lowMemory: LowMemoryMonitor
     private let logind: BusPeer
     let inhibitors: Inhibitors
-    /// Users whose applications may delay the machine's sleep.
-    let sleepDelays: Retries<UInt32>
     let sessions: SessionSensor
     let core: Core
     let state: RuntimeState?
@@ -46,15 +44,11 @@ public final class Daemon {
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
     /// Cgroups that could not be thawed at the start, by the name of their record.
-    let thaws: Retries<String>
+    let thaws: Retry<String>
     private let handed: HandedOver
-    let turn: Turn
-    let background: Background
     private var isStepping = false
     /// Calls that are answered when their application has settled.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
-    /// The current step follows from a client's request.
-    private var isAsked = false
     private var timer: Timer?
     private var cpus: CPUSensor?
     private var time: TimeSensor?
@@ -96,7 +90,6 @@ public final class Daemon {
         self.journal = journal
         self.source = source
         self.stored = stored
-        turn = Turn(loop, { Self.now })
         let configuration = Configuration(reading: source)
         let core = Core(settings: configuration.settings)
         self.core = core
@@ -109,12 +102,9 @@ public final class Daemon {
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
             loop: loop, journal: journal, now: { Self.now }, share: share)
         connections = Connections(bus: bus, proc: proc, journal: journal)
-        agents = try Agents(
-            loop: loop, bus: bus, connections: connections, share: share, journal: journal)
+        agents = Agents(bus: bus, connections: connections, journal: journal)
         launches = try Launches(loop: loop)
-        let background = try Background(loop: loop, now: { Self.now }, share: share)
-        self.background = background
-        thaws = try Retries(loop: loop, now: { Self.now }, background: background)
+        thaws = try Retry(loop: loop, now: { Self.now })
         processes = try Processes(loop: loop, report: core.report)
         let table = ApplicationTable(proc: proc)
         self.table = table
@@ -123,13 +113,11 @@ public final class Daemon {
         units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
-            loop: loop, proc: proc, now: { Self.now }, share: share, core: core,
-            handed: handed, standing: standings.read)
+            loop: loop, proc: proc, now: { Self.now }, core: core, handed: handed, standing: standings.read)
         let kills = try Kills(
-            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, table: table)
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, table: table)
         logind = BusPeer(Logind.name, bus: bus, journal: journal)
         inhibitors = Inhibitors(logind: logind, now: { Self.now })
-        sleepDelays = try Retries(loop: loop, now: { Self.now }, background: background)
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
             standings: standings, hierarchy: hierarchy, handed: handed,
@@ -137,8 +125,8 @@ public final class Daemon {
         self.objections = objections
         stops = try Stops(
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
-            background: background, core: core, table: table, records: records, standings: standings,
-            sensor: sensor, kills: kills, objections: objections)
+            core: core, table: table, records: records, standings: standings, sensor: sensor, kills: kills,
+            objections: objections)
         delivery = Delivery(
             bus: bus, connections: connections, journal: journal,
             isReachable: { connection in
@@ -150,19 +138,16 @@ public final class Daemon {
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
         resources = try Resources(
-            loop: loop, proc: proc, journal: journal, now: { Self.now }, background: background, core: core,
-            applications: table, records: records)
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, core: core, applications: table,
+            records: records)
         resources.configure(configuration.resources, configuration.settings.mode)
-        let turn = Turn(loop, { Self.now })
         let pressure = PressureSensor(
             loop: loop, proc: proc, handed: handed, journal: journal,
             front: { source in
                 guard let application = core.machine.front(of: source).flatMap({ table[$0] }) else {
                     return nil
                 }
-                return FrontSensor.Front(number: application.number) {
-                    table.ownCgroup(of: application, within: turn.budget)
-                }
+                return FrontSensor.Front(number: application.number) { table.ownCgroup(of: application) }
             }, hasEnded: { core.machine.hasEnded(for: $0) }, report: core.report)
         self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
@@ -432,9 +417,7 @@ public final class Daemon {
         announcer.configurationChanged(
             (machine.settings.mode != before.0 ? [.mode] : [])
                 + (refusedLines != before.1 ? [.refusedLines] : []))
-        resources.isAwaited = true
         resources.configure(configuration.resources, configuration.settings.mode)
-        resources.isAwaited = false
         configurePressure()
         Service.notify("READY=1")
     }
@@ -473,20 +456,15 @@ public final class Daemon {
             throw MethodError(error)
         }
         isStepping = true
-        // The caller of Register has its answer before the effects.
-        if case .register = request { isAsked = false } else { isAsked = true }
-        resources.isAwaited = isAsked || !waiting.isEmpty
         enroll(answer)
         executor.carryOut(effects, isLazy: request.isReport) { answered(answer) }
         isStepping = false
         step()
-        isAsked = false
     }
 
     func step() {
         precondition(!isStepping, "a step within a step")
         isStepping = true
-        resources.isAwaited = isAsked || !waiting.isEmpty
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
             // The next daemon looks for itself which connections are gone.
@@ -496,7 +474,6 @@ public final class Daemon {
         records.writeDue()
         executor.announceChanges()
         isStepping = false
-        resources.isAwaited = false
         delivery.resyncReachable()
         answerWaiting()
         arm()

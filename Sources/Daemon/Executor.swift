@@ -116,7 +116,7 @@ final class Executor {
         case .changed(let number, let properties):
             if let application = table[number] {
                 note(properties, of: number)
-                if properties.contains(.state) { resources.stateChanged(application) }
+                if properties.contains(.state) { resources.update(application) }
             }
         case .resources(let number):
             if let application = table[number] { resources.update(application) }

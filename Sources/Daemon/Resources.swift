@@ -19,14 +19,6 @@ final class Resources {
     /// Cgroup files that this machine lacks and that were logged: one line for all applications.
     private var lacking: Set<String> = []
 
-    /// Applications whose state has changed, until the effect of that has been determined.
-    private var changed: Set<ApplicationNumber> = []
-    private var timer: Timer?
-    private let now: () -> Microseconds
-    /// The work that the worker is determining, or that is being written piece by piece; and the work that
-    /// must be determined again after that.
-    private var underWay: [ApplicationNumber: Stage] = [:]
-    private var again: Set<ApplicationNumber> = []
     /// Applications that have left and whose resources are not completely restored.
     private var leaving: [ApplicationNumber: Registered] = [:]
     /// For each newcomer, the applications for which it waits: the values of a newcomer may be those of
@@ -37,134 +29,30 @@ final class Resources {
     private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
     /// Applications of an earlier daemon for which it had changed nothing.
     private var strangers: [Registered] = []
-    /// Applications that the worker cannot accept now, or for which descriptors or memory are lacking.
-    private var postponed: Set<ApplicationNumber> = []
-    private var recovery: Timer?
-    private var hasNoThread = false
-    private let share: WorkShare
     private let slices: SliceProtection
-    private let retries: Retries<ApplicationNumber>
-    private let turn: Turn
-    private var worker: Worker<Job, Planned>?
-    private var source: Source?
-    private var writer: LedgerWriter?
-    /// A client waits for the answer to a call. It finds the values of the new state when it has the answer.
-    var isAwaited = false
-    private var lastJob: UInt64 = 0
-    /// The writes that come after all others.
-    private var waiting: [ApplicationNumber: ResourceLedger.Changes] = [:]
-    /// What the record of an application names once the present writes are done.
-    private var settled: [ApplicationNumber: [String]] = [:]
-    /// Applications whose new values could not be recorded, and have not been set for this reason.
-    private var unrecorded: Set<ApplicationNumber> = []
-    private var recordTimer: Timer?
-    /// The daemon ends, so everything is done at once.
+    /// For applications some of whose values could not be set, because descriptors or memory are lacking, or the disk is
+    /// full. No event says that this is over.
+    private let retry: Retry<ApplicationNumber>
+    /// The daemon ends.
     private var isEnding = false
-    /// Whether a write need not wait long; known when the daemon ends.
-    private var canWrite = true
     /// The values of these applications are not restored when the daemon ends. They stay recorded for the
     /// next daemon.
     private(set) var owed: Set<ApplicationNumber> = []
 
-    private enum Stage {
-        case planning(UInt64)
-        case writing(ResourceLedger.Changes)
-        /// `writer` does it.
-        case handedOver
-    }
-
-    /// How long the end of the daemon waits for `writer`, in milliseconds.
-    private static let longestDrain: UInt64 = 5_000
-
-    private struct Job: Sendable {
-        let application: ApplicationNumber
-        let number: UInt64
-    }
-
-    /// nil: it could not be done.
-    private typealias Planned = (ledger: ResourceLedger, changes: ResourceLedger.Changes, entries: Entries)?
-
-    /// What is recorded about an application when its values change.
-    private struct Entries {
-        /// Names the values before and those after: the daemon may be killed when some of them are written.
-        let meanwhile: [String]
-        let after: [String]
-
-        init(from present: ResourceLedger, to planned: ResourceLedger) {
-            after = planned.entries
-            meanwhile = Set(present.entries).union(after).sorted()
-        }
-    }
-
-    /// The most large applications that are being examined.
-    private static let mostJobs = 64
-
-    /// The pause between two attempts to have something examined, while there is no thread for it, or while descriptors
-    /// or memory are lacking.
-    private static let recoveryPause: Microseconds = 100_000
-    /// The pause between two attempts to record values. No event says that a full disk has room again.
-    private static let recordPause: Microseconds = 1_000_000
-    /// The most applications that are tried again after such a pause.
-    private static let mostRecovered = 16
-
     /// The settings that each application got last.
     private var rows: [ApplicationNumber: ResourceRow] = [:]
 
-    /// The resources of a large application follow its state with this delay, one application in each turn. A
-    /// change that is reverted therefore costs nothing, and no caller waits until the values of two hundred
-    /// processes are set.
-    private static let lag: Microseconds = 100_000
-    /// An application with more values to restore than this counts as large: some ten processes.
-    private static let large = 40
-
     init(
-        loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        background: Background, core: Core, applications: ApplicationTable, records: Records
-    ) throws {
+        loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds, core: Core,
+        applications: ApplicationTable, records: Records
+    ) throws(BusFailure) {
         self.proc = proc
-        self.now = now
         self.journal = journal
         self.core = core
         self.applications = applications
         self.records = records
-        share = background.share
         slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
-        retries = try Retries(loop: loop, now: now, background: background)
-        turn = Turn(loop, now)
-        timer = try loop.timer { [weak self] in self?.follow() }
-        recovery = try loop.timer { [weak self] in
-            guard let self else { return }
-            takePostponed(hasNoThread ? 1 : Self.mostRecovered)
-        }
-        recordTimer = try loop.timer { [weak self] in self?.recordAgain() }
-        // Without the worker, large applications are left as they are.
-        worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
-        if let worker {
-            source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
-        }
-        writer = try LedgerWriter(loop: loop) { [weak self] in self?.wasWritten($0, $1, $2) }
-    }
-
-    /// The application's state has changed.
-    func stateChanged(_ application: Registered) {
-        // No user should wait for a window that is slowed.
-        let isSlowed = rows[application.number]?.cpuQuota != nil
-        guard application.resources.count > Self.large, !isSlowed else { return update(application) }
-        if changed.isEmpty { timer?.arm(at: now() + Self.lag) }
-        changed.insert(application.number)
-    }
-
-    private func follow() {
-        while let number = changed.popFirst() {
-            guard let application = applications[number], let state = core.application(number)?.state,
-                rows[number] != row(of: number, in: state)
-            else { continue }
-            note(application, state)
-            // When it is its user's turn.
-            settleLater(number)
-            break
-        }
-        if !changed.isEmpty { timer?.arm(at: now()) }
+        retry = try Retry(loop: loop, now: now)
     }
 
     /// Applies a configuration to every application.
@@ -208,7 +96,6 @@ final class Resources {
         guard number != newcomer.number, let other = applications[number] ?? leaving[number],
             other.user == newcomer.user
         else { return false }
-        if case .planning? = underWay[number] { return true }
         return ledgers[number]?.contains(newcomer.process) == true
     }
 
@@ -236,9 +123,10 @@ final class Resources {
             strangers.append(application)
         } else {
             application.resources = entries
-            var ledger = takeLedger(of: application)
+            var ledger = ResourceLedger(proc: proc, main: application.process, owner: application.user)
             ledger.adopt(entries)
-            keep(ledger, of: application)
+            for note in ledger.takeNotes() { tell(note, of: application) }
+            ledgers[application.number] = ledger
             slices.protect(application.number, ledger.protectedCgroup, recordSlices)
         }
     }
@@ -249,8 +137,7 @@ final class Resources {
         for application in strangers { awaitMakers(of: application) }
         strangers = []
         // The earlier daemon may have restored everything before it ended, or had another configuration.
-        changed.formUnion(applications.all.map(\.number))
-        if !changed.isEmpty { timer?.arm(at: now()) }
+        for application in applications.all { update(application) }
     }
 
     /// Sets the resources that an application's current state requires.
@@ -285,296 +172,103 @@ final class Resources {
     func remove(_ application: Registered) {
         let number = application.number
         rows[number] = nil
-        changed.remove(number)
         // It need not wait any longer, because nothing was set for it yet.
         awaited[number] = nil
-        unrecorded.remove(number)
         leaving[number] = application
         settle(application)
     }
 
-    /// Restores the original values of every application, no matter how long it takes, because the daemon
-    /// shuts down.
+    /// Restores the original values of every application, because the daemon shuts down.
     func putBackAll() {
         isEnding = true
-        canWrite = writer?.drain(milliseconds: Self.longestDrain) ?? true
         rows = [:]
-        again = []
         awaited = [:]
-        postponed = []
-        unrecorded = []
         for application in Array(applications.all) + Array(leaving.values) { settle(application) }
     }
 
-    // MARK: Piece by piece
+    // MARK: Setting
 
-    /// Applies `rows`, to a small application at once. For a large one the worker determines the writes, and
-    /// they are done in pieces.
+    /// Applies `rows` to an application, and tries again later what could not be done.
     private func settle(_ application: Registered) {
         let number = application.number
-        // Those of an earlier step, for which nobody waited. They do not end what begins here.
-        if isAwaited, !isEnding, case .handedOver? = underWay[number] {
-            again.insert(number)
-            awaitWrites(of: number)
+        if awaited[number] != nil { return }
+        if isSettled(application) {
+            retry.cancel(number)
+            return finish(application)
         }
+        // If the daemon ends, the outstanding values stay recorded, and the next one restores them.
         if isEnding {
-            switch underWay.removeValue(forKey: number) {
-            case .writing(var changes)?: _ = carryOut(&changes, of: application)
-            case .handedOver?:
-                owed.insert(number)
-                return
-            case .planning?, nil: break
+            owed.insert(number)
+        } else if !retry.contains(number) {
+            retry.schedule(number) { [weak self] in
+                guard let self, let application = applications[number] ?? leaving[number] else { return true }
+                guard isSettled(application) else { return false }
+                finish(application)
+                return true
             }
-            if var rest = waiting.removeValue(forKey: number) {
-                guard canWrite else {
-                    owed.insert(number)
-                    return
-                }
-                _ = carryOut(&rest, of: application)
-            }
-        } else if underWay[number] != nil || awaited[number] != nil {
-            again.insert(number)
-            return
-        } else if postponed.contains(number) {
-            return
         }
+    }
+
+    private func isSettled(_ application: Registered) -> Bool {
+        let number = application.number
         let row = rows[number]
-        var cgroup: String?
-        var memoryCgroup: String?
-        if row != nil {
-            guard let own = applications.ownControllers(of: application, within: turn.budget) else {
-                return settleLater(number)
-            }
-            (cgroup, memoryCgroup) = (own.weights, own.memory)
-        }
-        let ledger = takeLedger(of: application)
-        // Not in the ledger itself: a plan that is given up leaves nothing behind, and neither does one that cannot be
-        // recorded.
-        var planned = ledger
-        if let changes = planned.plan(
-            row ?? ResourceRow(), cgroup: cgroup, memoryCgroup: memoryCgroup,
-            departing: departing[number] ?? [], within: budget, isForeign: applications.isForeign)
-        {
-            keep(ledger, of: application)
-            write(changes, planned, of: application, entries: nil)
-        } else {
-            keep(ledger, of: application)
-            submit(application, ledger, row ?? ResourceRow(), cgroup, memoryCgroup)
-        }
-    }
-
-    private var budget: Budget { isEnding ? .unlimited : turn.budget }
-
-    private func settleLater(_ number: ApplicationNumber) {
-        // The pieces that are still to be written wait under the same key.
-        if underWay[number] != nil {
-            again.insert(number)
-            return
-        }
-        guard let user = (applications[number] ?? leaving[number])?.user else { return }
-        retries.work(on: number, of: user) { [weak self] in
-            guard let self else { return .settled }
-            if let application = applications[number] ?? leaving[number] { settle(application) }
-            return .settled
-        }
-    }
-
-    private func submit(
-        _ application: Registered, _ ledger: ResourceLedger, _ row: ResourceRow, _ cgroup: String?,
-        _ memoryCgroup: String?
-    ) {
-        lastJob += 1
-        let job = Job(application: application.number, number: lastJob)
-        let foreign = applications.foreign
-        let departing = departing[application.number] ?? []
-        let submission = worker?.submit(job) {
-            var planned = ledger
-            guard
-                let changes = planned.plan(
-                    row, cgroup: cgroup, memoryCgroup: memoryCgroup, departing: departing,
-                    isForeign: foreign.contains)
-            else { return nil }
-            return (planned, changes, Entries(from: ledger, to: planned))
-        }
-        switch submission {
-        case .accepted?:
-            hasNoThread = false
-            underWay[application.number] = .planning(job.number)
-            // The worker may accept the next one as well.
-            takePostponed(1)
-        case .full?:
-            postpone(application.number)
-        case .failed(let failure)?:
-            if !hasNoThread {
-                journal.log(.warning, "setting the resources of large applications is delayed: \(failure)")
-            }
-            hasNoThread = true
-            postpone(application.number)
-        case nil:
-            finish(application)
-        }
-    }
-
-    /// Until the worker has returned a result, and no longer than the pause.
-    private func postpone(_ number: ApplicationNumber) {
-        if postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
-        postponed.insert(number)
-    }
-
-    private func takePostponed(_ count: Int) {
-        for _ in 0..<count {
-            guard let number = postponed.popFirst() else { return }
-            settleLater(number)
-        }
-        if !postponed.isEmpty { recovery?.arm(at: now() + Self.recoveryPause) }
-    }
-
-    private func takeResults() {
-        let results = worker?.takeResults() ?? []
-        takePostponed(results.count)
-        for finished in results {
-            let number = finished.key.application
-            guard case .planning(finished.key.number)? = underWay[number] else { continue }
-            underWay[number] = nil
-            guard let application = applications[number] ?? leaving[number] else { continue }
-            share.charge(finished.processorTime, to: application.user, at: now())
-            // The determined writes are no longer wanted, or belong to another application by now.
-            if again.remove(number) != nil {
-                settleLater(number)
-            } else if let (ledger, changes, entries) = finished.value {
-                write(changes, ledger, of: application, entries: entries)
-            }
-        }
-    }
-
-    private func write(
-        _ changes: ResourceLedger.Changes, _ planned: ResourceLedger, of application: Registered,
-        entries: Entries?
-    ) {
-        let number = application.number
-        var (changes, planned) = (changes, planned)
-        settled[number] = nil
-        unrecorded.remove(number)
+        let own = row.map { _ in applications.ownControllers(of: application) }
+        let present =
+            ledgers[number]
+            ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
+        var ledger = present
+        var changes = ledger.plan(
+            row ?? ResourceRow(), cgroup: own?.weights, memoryCgroup: own?.memory,
+            departing: departing[number] ?? [], isForeign: applications.isForeign)
         // A value that could not be restored if the daemon were killed is not changed.
-        if !changes.isEmpty, rows[number] != nil {
-            let entries = entries ?? Entries(from: ledgers[number] ?? planned, to: planned)
-            let all = entries.meanwhile + slices.entries(of: number, next: planned.protectedCgroup)
-            if all == application.resources || records.writeResources(of: application, all) {
-                settled[number] = entries.after
-            } else {
-                planned.keepOnlyRestores(&changes)
-                if unrecorded.isEmpty { recordTimer?.arm(at: now() + Self.recordPause) }
-                unrecorded.insert(number)
-            }
-        }
-        keep(planned, of: application)
-        if !isEnding || !canWrite { waiting[number] = changes.takeWaiting() }
-        if changes.isEmpty || carryOut(&changes, of: application) { return haveWritten(application) }
-        underWay[number] = .writing(changes)
-        retries.work(on: number, of: application.user) { [weak self] in
-            guard let self, case .writing(var changes)? = underWay[number],
-                let application = applications[number] ?? leaving[number]
-            else { return .settled }
-            guard carryOut(&changes, of: application) else {
-                underWay[number] = .writing(changes)
-                return .soon
-            }
-            underWay[number] = nil
-            haveWritten(application)
-            return .settled
-        }
+        let isRecorded =
+            changes.isEmpty || row == nil || record(from: present, to: ledger, of: application)
+        if !isRecorded { ledger.keepOnlyRestores(&changes) }
+        let after = ledger.entries
+        ledger.carryOut(changes)
+        for note in ledger.takeNotes() { tell(note, of: application) }
+        let isShort = ledger.takeShortage()
+        ledgers[number] = ledger
+        guard isRecorded, !isShort else { return false }
+        departing[number] = nil
+        if !changes.isEmpty || row == nil { shortenRecord(of: application, to: row == nil ? [] : after) }
+        // Nothing of an application that has left is protected, even if its cgroup went before it was written.
+        let isOver = leaving[number] != nil || isEnding
+        return slices.protect(number, isOver ? nil : ledger.protectedCgroup, recordSlices)
     }
 
-    /// The writes that need not wait are done.
-    private func haveWritten(_ application: Registered) {
-        guard let rest = waiting.removeValue(forKey: application.number) else { return finish(application) }
-        if isEnding {
-            owed.insert(application.number)
-        } else {
-            handOver(rest, of: application)
-        }
+    /// Names the values before and those after: the daemon may be killed when some of them are written.
+    private func record(
+        from present: ResourceLedger, to planned: ResourceLedger, of application: Registered
+    ) -> Bool {
+        let meanwhile = Set(present.entries).union(planned.entries).sorted()
+        let all = meanwhile + slices.entries(of: application.number, next: planned.protectedCgroup)
+        return all == application.resources || records.writeResources(of: application, all)
     }
 
-    private func handOver(_ changes: ResourceLedger.Changes, of application: Registered) {
+    /// Once all values are written, the record names these values only. If a write has failed, it stays as it is.
+    private func shortenRecord(of application: Registered, to entries: [String]) {
         let number = application.number
-        underWay[number] = .writing(changes)
-        let attempt = { [weak self] () -> Retries<ApplicationNumber>.Outcome in
-            guard let self, case .writing(let changes)? = underWay[number], let ledger = ledgers[number]
-            else { return .settled }
-            guard writer?.write(changes, with: ledger, of: number) == true else { return .later }
-            underWay[number] = .handedOver
-            return .settled
-        }
-        guard attempt() == .settled else {
-            return retries.work(on: number, of: application.user, attempt)
-        }
-        if isAwaited { awaitWrites(of: number) }
-    }
-
-    private func awaitWrites(of number: ApplicationNumber) {
-        writer?.wait {
-            if case .handedOver? = underWay[number] { false } else { true }
-        }
-    }
-
-    private func wasWritten(
-        _ number: ApplicationNumber, _ ledger: ResourceLedger, _ processorTime: Microseconds
-    ) {
-        guard case .handedOver? = underWay[number],
-            let application = applications[number] ?? leaving[number]
-        else { return }
-        underWay[number] = nil
-        share.charge(processorTime, to: application.user, at: now())
-        keep(ledger, of: application)
-        if !isEnding { finish(application) }
-    }
-
-    private func carryOut(_ changes: inout ResourceLedger.Changes, of application: Registered) -> Bool {
-        var ledger = takeLedger(of: application)
-        let isDone = ledger.carryOut(&changes, within: budget)
-        keep(ledger, of: application)
-        return isDone
+        guard !isEnding, leaving[number] == nil, ledgers[number]?.isAsPlanned == true else { return }
+        let all = entries + application.resources.filter(SliceProtection.isEntry)
+        if all != application.resources { _ = records.writeResources(of: application, all) }
     }
 
     private func finish(_ application: Registered) {
         let number = application.number
-        if again.remove(number) != nil { return settleLater(number) }
-        if ledgers[number]?.takeShortage() == true {
-            // The outstanding values stay recorded: if the daemon ends, the next one restores them.
-            if isEnding { owed.insert(number) } else { postpone(number) }
-            return
-        }
-        if unrecorded.contains(number) { return }
-        departing[number] = nil
-        shortenRecord(of: application)
-        // Nothing of an application that has left is protected, even if its cgroup went before it was written.
-        let isOver = leaving[number] != nil || isEnding
-        guard slices.protect(number, isOver ? nil : ledgers[number]?.protectedCgroup, recordSlices) else {
-            if isEnding { owed.insert(number) } else { postpone(number) }
-            return
-        }
         if rows[number] == nil { ledgers[number]?.forget() }
         if leaving.removeValue(forKey: number) != nil {
             ledgers[number] = nil
             records.haveGivenBack(number)
         }
-        goOn(after: number)
-    }
-
-    /// Tries again to record, and then to set, the values of some applications: others each time.
-    private func recordAgain() {
-        for number in unrecorded.shuffled().prefix(Self.mostRecovered) { settleLater(number) }
-        if !unrecorded.isEmpty { recordTimer?.arm(at: now() + Self.recordPause) }
-    }
-
-    /// Once all values are written, the record names these values only. If a write has failed, it stays as it is.
-    private func shortenRecord(of application: Registered) {
-        let number = application.number
-        let after = settled.removeValue(forKey: number) ?? (rows[number] == nil ? [] : nil)
-        guard let after, !isEnding, leaving[number] == nil, ledgers[number]?.isAsPlanned == true
-        else { return }
-        let all = after + application.resources.filter(SliceProtection.isEntry)
-        if all != application.resources { _ = records.writeResources(of: application, all) }
+        // The original values of the newcomers that waited for this application are restored now.
+        for (newcomer, others) in awaited where others.contains(number) {
+            let rest = others.subtracting([number])
+            awaited[newcomer] = rest.isEmpty ? nil : rest
+            if rest.isEmpty, rows[newcomer] != nil, let application = applications[newcomer] {
+                settle(application)
+            }
+        }
     }
 
     /// Writes down what is set for the slices above an application, beside the values of the application itself. The
@@ -583,28 +277,6 @@ final class Resources {
         guard let application = applications[number], leaving[number] == nil, !isEnding else { return true }
         let all = application.resources.filter { !SliceProtection.isEntry($0) } + entries
         return all == application.resources || records.writeResources(of: application, all)
-    }
-
-    /// The original values of the newcomers that waited for an application to be examined without them are
-    /// restored now.
-    private func goOn(after number: ApplicationNumber) {
-        for (newcomer, others) in awaited where others.contains(number) {
-            let rest = others.subtracting([number])
-            awaited[newcomer] = rest.isEmpty ? nil : rest
-            if rest.isEmpty, again.remove(newcomer) != nil { settleLater(newcomer) }
-        }
-    }
-
-    /// Removed from the dictionary, so that it is changed in place.
-    private func takeLedger(of application: Registered) -> ResourceLedger {
-        ledgers.removeValue(forKey: application.number)
-            ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
-    }
-
-    private func keep(_ ledger: ResourceLedger, of application: Registered) {
-        var ledger = ledger
-        for note in ledger.takeNotes() { tell(note, of: application) }
-        ledgers[application.number] = ledger
     }
 
     // MARK: Explained
@@ -629,8 +301,8 @@ final class Resources {
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         var row = row(of: application.number, in: state)
-        let own = applications.ownControllers(of: application, within: turn.budget)
-        if own?.weights != nil {
+        let own = applications.ownControllers(of: application)
+        if own.weights != nil {
             row.nice = nil
             row.ioClass = nil
         } else {
@@ -638,7 +310,7 @@ final class Resources {
             row.ioWeight = nil
             row.cpuQuota = nil
         }
-        if own?.memory == nil { row.memoryLow = nil }
+        if own.memory == nil { row.memoryLow = nil }
         return row.words
     }
 

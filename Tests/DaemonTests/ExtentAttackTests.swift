@@ -194,23 +194,6 @@ struct ExtentAttackTests {
             not: [stranger.pid])
     }
 
-    @Test(
-        "an application with more threads than are frozen as one is stopped by signal, and Explain says why",
-        arguments: [true, false])
-    func threads(isJudged: Bool) throws {
-        let scene = try Self.scene(isJudged: isJudged)
-        try scene.app.ask("threads 1100")
-        try scene.client.application(scene.path, "Suspend")
-        let explanation = try scene.client.explain(scene.path)
-        #expect(explanation["means"] == .string("signals"))
-        guard case .string(let why)? = explanation["freezer-objection"] else {
-            throw TestFailure("Explain has no reason for signals")
-        }
-        #expect(why.contains("more than 1024 threads"))
-        try scene.client.application(scene.path, "Resume")
-        try expectSignals(scene.client, scene.path, scene.cgroup, to: scene.pids, not: [])
-    }
-
     @Test("a process of the application that was moved out after the first freeze is stopped with the rest")
     func remainder() throws {
         let scene = try Self.scene(isJudged: true)

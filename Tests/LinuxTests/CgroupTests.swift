@@ -151,19 +151,6 @@ struct CgroupTests {
         #expect(try own.cgroup.identifier() != below.cgroup.identifier())
     }
 
-    @Test("threads are counted in a cgroup and below")
-    func threads() throws {
-        let own = try TestCgroup()
-        let below = try TestCgroup("below", below: own.cgroup)
-        #expect(try !own.cgroup.hasMoreThreads(than: 0))
-        let children = try (0..<3).map { _ in try Child.idle() }
-        try own.take(children[0].pid)
-        for child in children[1...] { try below.take(child.pid) }
-        #expect(try own.cgroup.hasMoreThreads(than: 2))
-        #expect(try !own.cgroup.hasMoreThreads(than: 3))
-        #expect(try !below.cgroup.hasMoreThreads(than: 2))
-    }
-
     @Test("a cgroup that is made again has another identifier")
     func identifier() throws {
         let own = try TestCgroup()

@@ -410,10 +410,9 @@ struct LedgerTests {
         var ledger = try ledger(child)
         ledger.apply(background, isForeign: nobody)
         var planned = ledger
-        let plan = planned.plan(ResourceRow(oomScoreAdjust: 900), isForeign: nobody)
-        var changes = try #require(plan)
+        var changes = planned.plan(ResourceRow(oomScoreAdjust: 900), isForeign: nobody)
         planned.keepOnlyRestores(&changes)
-        planned.carryOut(&changes)
+        planned.carryOut(changes)
         #expect(try values(child.pid) == [own[0], own[1], own[2] + 200])
         planned.putBack(isForeign: nobody)
         #expect(try values(child.pid) == own)
@@ -593,17 +592,16 @@ struct LedgerTests {
 }
 
 extension ResourceLedger {
-    /// Gives the application what the row says, in one piece.
+    /// Gives the application what the row says.
     ///
     /// - Parameter writeDown: called with the future ledger before anything is written.
     fileprivate mutating func apply(
         _ row: ResourceRow, cgroup: String? = nil, isForeign: (ProcessIdentity) -> Bool,
         writeDown: (ResourceLedger) -> Void = { _ in }
     ) {
-        guard var changes = plan(row, cgroup: cgroup, memoryCgroup: cgroup, isForeign: isForeign),
-            !changes.isEmpty
-        else { return }
+        let changes = plan(row, cgroup: cgroup, memoryCgroup: cgroup, isForeign: isForeign)
+        if changes.isEmpty { return }
         writeDown(self)
-        carryOut(&changes)
+        carryOut(changes)
     }
 }

@@ -31,13 +31,10 @@ extension SignalTests {
                     """)
             let expected = try child.numbers().sorted()
             #expect(expected.count == 3)
-            var offspring = Offspring(of: try proc.identity(of: child.pid))
-            let found = offspring.proceed(proc, .unlimited)
-            #expect(found?.map(\.pid).sorted() == expected)
+            let found = proc.children(of: try proc.identity(of: child.pid))
+            #expect(found.map(\.pid).sorted() == expected)
             #expect(try proc.children(of: child.pid) == expected)
-            var none = Offspring(of: try proc.identity(of: expected[0]))
-            let below = none.proceed(proc, .unlimited)
-            #expect(below == [])
+            #expect(proc.children(of: try proc.identity(of: expected[0])) == [])
         }
 
         @Test("the lineage is the process and its ancestors, up to the last one before process 1")
@@ -93,7 +90,10 @@ extension SignalTests {
             let identity = try proc.identity(of: child.pid)
             let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
             #expect(Extent.members(of: other, proc: proc) { _ in false } == [])
-            #expect(Extent.signal(SIGKILL, to: other, owner: getuid(), proc: proc) { _ in false } == [])
+            let (signalled, _) = Extent.signal(
+                SIGKILL, toAllOf: other, owner: getuid(), proc: proc
+            ) { _ in false }
+            #expect(signalled == [])
             #expect(try PidFD(pid: child.pid).hasExited == false)
         }
 
@@ -118,8 +118,11 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let all = Extent.members(of: main, proc: proc) { _ in false }
             let spared = Extent.members(of: all[1], proc: proc) { _ in false }
-            let failures = Extent.signal(SIGKILL, to: main, owner: getuid(), proc: proc) { $0 == all[1] }
+            let (signalled, failures) = Extent.signal(
+                SIGKILL, toAllOf: main, owner: getuid(), proc: proc
+            ) { $0 == all[1] }
             #expect(failures == [])
+            #expect(signalled.last == main)
             for member in all where !spared.contains(member) {
                 #expect(eventually { isGone(member) })
             }
@@ -153,7 +156,7 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let others = try pids[1...2].map { try proc.identity(of: $0) }
             let ours = try proc.identity(of: pids[3])
-            let failures = Extent.signal(SIGKILL, to: main, owner: 0, proc: proc) { _ in false }
+            let failures = Extent.signal(SIGKILL, toAllOf: main, owner: 0, proc: proc) { _ in false }.failures
             #expect(failures.map(\.errno) == [EPERM])
             #expect(failures.first?.subject == "process \(others[0])")
             #expect(eventually { isGone(main) && isGone(ours) })
@@ -169,18 +172,6 @@ extension SignalTests {
             }
             return stat.state == .zombie || stat.state == .dead
         }
-    }
-}
-
-extension Extent {
-    /// Signals every process of the extent at once and returns what failed.
-    static func signal(
-        _ signal: Int32, to main: ProcessIdentity, owner uid: UInt32, proc: Proc,
-        isForeign: (ProcessIdentity) -> Bool
-    ) -> [KernelFailure] {
-        let extent = SignalledExtent(signal, to: main, owner: uid, proc: proc)
-        _ = extent.proceed(.unlimited, isForeign: isForeign)
-        return extent.failures
     }
 }
 

@@ -17,7 +17,11 @@ extension Daemon {
     ///
     /// - Returns: whether the call has been answered.
     func intercept(_ message: borrowing Message) -> Bool {
-        if !message.isMethodCall { return false }
+        if !message.isMethodCall {
+            // An answer that arrives in time goes to the code that waits for it, and does not arrive here.
+            if !message.isSignal, let sender = message.sender { agents.haveAnswered(sender) }
+            return false
+        }
         if message.hasPath(longerThan: Self.longestPath) {
             let why = "No object has a path of more than \(Self.longestPath) bytes"
             bus.refuse(message, MethodError("org.freedesktop.DBus.Error.UnknownObject", why))

@@ -56,23 +56,13 @@ extension Daemon {
         }
     }
 
-    /// The sum of the resident sizes of its processes in bytes; of the first ones where there are many. Memory that
-    /// they share is counted for each of them.
+    /// The sum of the resident sizes of its processes in bytes. Memory that they share is counted for each of them.
     private func memoryUsage(of application: Application) -> UInt64 {
         guard let main = table[application.number]?.process else { return 0 }
-        let budget = turn.budget
-        var walk = ExtentWalk(from: main, limit: Self.mostMeasured)
-        let isWhole = walk.proceed(proc, budget, isForeign: table.isForeign)
-        var sum: UInt64 = 0
-        for process in walk.found {
-            sum &+= (try? proc.residentBytes(process.pid)) ?? 0
-            if budget.spend(), !isWhole { break }
+        return Extent.members(of: main, proc: proc, isForeign: table.isForeign).reduce(0) {
+            $0 &+ ((try? proc.residentBytes($1.pid)) ?? 0)
         }
-        return sum
     }
-
-    /// More processes than any well-behaved application has.
-    private static let mostMeasured = 256
 
     /// Why the daemon cannot act on the application: it has executed a set-user-ID program since. nil: it has
     /// not.

@@ -66,3 +66,22 @@ final class WorkShare {
             .spend(processorTime * Self.share, at: now)
     }
 }
+
+/// How often something may happen: a number of times at once, and after that once in each interval.
+struct Pace {
+    /// The time up to which everything done so far is accounted for.
+    private var paid: Microseconds = 0
+    /// How much may be owed.
+    let credit: Microseconds
+
+    init(credit: Microseconds) { self.credit = credit }
+
+    /// When it may happen again; a time in the past means now.
+    var due: Microseconds { paid > credit ? paid - credit : 0 }
+
+    /// It happened, at this price.
+    mutating func spend(_ price: Microseconds, at now: Microseconds) { paid = max(paid, now) + price }
+
+    /// Whether nothing is owed any longer.
+    func isSettled(at now: Microseconds) -> Bool { paid <= now }
+}

@@ -27,7 +27,6 @@ final class Reclaimer {
     private var isMeasuring = false
     /// What is to be measured after the present measurement.
     private var unmeasured: (numbers: [ApplicationNumber], parts: [PressureSource: Cgroup])?
-    private let turn: Turn
     private let table: ApplicationTable
     private let standings: Standings
     private let kills: Kills
@@ -62,7 +61,6 @@ final class Reclaimer {
         now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, kills: Kills,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
     ) {
-        turn = Turn(loop, now)
         self.table = table
         self.standings = standings
         self.kills = kills
@@ -131,7 +129,7 @@ final class Reclaimer {
         }
         let (main, user) = (application.process, application.user)
         let (proc, foreign) = (proc, table.foreign)
-        let cgroup = ownCgroup(of: application)
+        let cgroup = table.ownCgroup(of: application)
         // It may run again, or end, before the worker comes to it. Then it needs its memory, or the kernel frees it.
         let frozen = application.suspender.frozen ?? cgroup
         let stands: @Sendable (ProcessIdentity) -> Bool = { process in
@@ -170,10 +168,6 @@ final class Reclaimer {
         try? cgroup.processes().compactMap { try? proc.identity(of: $0) }.filter { !isForeign($0) }
     }
 
-    private func ownCgroup(of application: Registered) -> Cgroup? {
-        table.ownCgroup(of: application, within: turn.budget)
-    }
-
     // MARK: Ending
 
     /// The application is asked to exit: from now on its end is measured.
@@ -182,27 +176,20 @@ final class Reclaimer {
             begin: now(), bytes: releasable(application), available: available())
     }
 
-    /// The memory that its end would free. If it has too many processes to be measured now, the last
-    /// measurement counts.
+    /// The memory that its end would free. If that cannot be read, the last measurement counts.
     private func releasable(_ application: Registered) -> UInt64 {
-        if let cgroup = Self.frozenCgroup(of: application) ?? ownCgroup(of: application),
+        if let cgroup = Self.frozenCgroup(of: application) ?? table.ownCgroup(of: application),
             let bytes = try? cgroup.releasableMemory()
         {
             return bytes
         }
-        let budget = turn.budget
-        var walk = ExtentWalk(from: application.process)
-        var isWhole = walk.proceed(proc, budget, isForeign: table.isForeign)
+        var isWhole = true
         var bytes: UInt64 = 0
-        for process in walk.found {
+        for process in Extent.members(of: application.process, proc: proc, isForeign: table.isForeign) {
             do throws(KernelFailure) {
                 bytes &+= try proc.memory(of: process.pid).releasable
             } catch {
                 if !error.isNoSuchProcess { isWhole = false }
-            }
-            if budget.spend(), process != walk.found.last {
-                isWhole = false
-                break
             }
         }
         return isWhole ? bytes : max(bytes, sizes[application.number] ?? 0)
@@ -222,11 +209,9 @@ final class Reclaimer {
             return
         }
         willEnd(application)
-        if let cgroup = ownCgroup(of: application) { try? cgroup.liftCPULimit() }
+        if let cgroup = table.ownCgroup(of: application) { try? cgroup.liftCPULimit() }
         // If another process has stopped only the main process, its children run.
-        let isWhole =
-            application.suspender.holdsAnybody
-            || standings.isFrozenAsWhole(application, within: turn.budget)
+        let isWhole = application.suspender.holdsAnybody || standings.isFrozenAsWhole(application)
         kills.kill(application, stands: isWhole) { [weak self] killed in
             let pids = killed.map(\.pid)
             guard let self else { return }
@@ -248,7 +233,7 @@ final class Reclaimer {
     /// from being read, but not the state of a frozen cgroup.
     private func stands(_ application: Registered) -> Bool? {
         standings.stands(application.number)
-            ?? (standings.isFrozenAsWhole(application, within: turn.budget) ? true : nil)
+            ?? (standings.isFrozenAsWhole(application) ? true : nil)
     }
 
     /// The application is gone: reports how much memory was freed, and how fast.

@@ -246,8 +246,8 @@ extension Daemon {
 
     /// - Parameter isLast: nothing else is held.
     private func thawLater(_ entry: RuntimeState.Found, _ state: RuntimeState, isLast: Bool) {
-        thaws.work(on: entry.name, of: entry.owner?.user ?? 0) { [weak self] in
-            guard let self else { return .settled }
+        thaws.schedule(entry.name) { [weak self] in
+            guard let self else { return true }
             do throws(KernelFailure) {
                 let thawed = try entry.thaw(proc: proc) { cgroup in
                     self.table.all.contains { $0.suspender.isFreezeOurs && $0.suspender.frozen == cgroup }
@@ -257,10 +257,10 @@ extension Daemon {
                         .notice, "application \(entry.name) of the previous daemon: thawed \(thawed)")
                 }
             } catch {
-                return .later
+                return false
             }
             if isLast { state.remove(named: entry.name) }
-            return .settled
+            return true
         }
     }
 

@@ -12,26 +12,17 @@ extension Daemon {
             guard let self else { return }
             // If it is not known which applications delay it, each may.
             let delays = list?.map { ($0.user, $0.pid) } ?? table.all.map { ($0.user, $0.process.pid) }
-            for (user, delays) in Dictionary(grouping: delays, by: \.0)
-            where table.all.contains(where: { $0.user == user }) {
-                letRun(Set(delays.map(\.1)).sorted(), of: user)
-            }
+            for (user, pid) in delays { letRun(pid, of: user) }
         }
     }
 
-    /// One process at a time: a user may have many, far below many others.
-    private func letRun(_ pids: [Int32], of user: UInt32) {
-        var rest = pids[...]
-        sleepDelays.work(on: user, of: user) { [weak self] in
-            guard let self, let pid = rest.popFirst() else { return .settled }
-            // An inhibitor may outlive its process: the number may be another user's process by now.
-            if let process = try? namedProcess(UInt32(bitPattern: pid)),
-                (try? proc.status(pid).owner.isWholly(user)) == true,
-                let number = machine.owner(of: process.lineage), core.application(number)?.user == user
-            {
-                core.report(.needed(number, Self.sleepDemand))
-            }
-            return rest.isEmpty ? .settled : .soon
-        }
+    private func letRun(_ pid: Int32, of user: UInt32) {
+        // An inhibitor may outlive its process: the number may be another user's process by now.
+        guard table.all.contains(where: { $0.user == user }),
+            let process = try? namedProcess(UInt32(bitPattern: pid)),
+            (try? proc.status(pid).owner.isWholly(user)) == true,
+            let number = machine.owner(of: process.lineage), core.application(number)?.user == user
+        else { return }
+        core.report(.needed(number, Self.sleepDemand))
     }
 }

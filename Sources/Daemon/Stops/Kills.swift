@@ -10,46 +10,35 @@ final class Kills {
     private let proc: Proc
     private let table: ApplicationTable
     private let journal: Journal
-    private let retries: Retries<ApplicationNumber>
-    private let turn: Turn
+    private let now: () -> Microseconds
+    private let retry: Retry<ApplicationNumber>
     private var underWay: [ApplicationNumber: Kill] = [:]
     /// Called before an application is stopped. Returns whether the next daemon knows of that stop.
     var willStop: (Registered) -> Bool = { _ in true }
     /// Called once all processes of an application have SIGKILL.
     var done: (ApplicationNumber) -> Void = { _ in }
 
+    /// An application that is being stopped first.
     private struct Kill {
         let application: Registered
-        var means: Means
-        /// The processes that are to get SIGKILL, once they are known: an extent forgets them one by one.
-        var victims: [ProcessIdentity]?
+        let extent: StoppedExtent
+        let end: Microseconds
         let completion: ([ProcessIdentity]) -> Void
     }
 
-    private enum Means {
-        /// The processes that are already stopped are being searched for, because we must not continue them.
-        case searching(StoppedSearch)
-        /// It is being stopped first.
-        case stopped(StoppedExtent)
-        /// It is stopped.
-        case signalled(SignalledExtent)
-    }
-
-    /// An application that is not stopped by then, because of vfork(2) or for want of CPU time, is killed as far as it
-    /// is known.
+    /// An application that is not stopped by then is killed as far as it is known: because of vfork(2), for want of CPU
+    /// time, or because another process continues it as fast as it is stopped.
     private static let patience: Microseconds = 2_000_000
-    /// So is one that another process continues as fast as it is stopped.
-    private static let mostPieces = 1_024
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds,
-        background: Background, table: ApplicationTable
+        table: ApplicationTable
     ) throws(BusFailure) {
-        turn = Turn(loop, now)
         self.proc = proc
         self.table = table
         self.journal = journal
-        retries = try Retries(loop: loop, now: now, background: background)
+        self.now = now
+        retry = try Retry(loop: loop, now: now)
     }
 
     /// Begins to stop an application, and kills it once it is stopped, or when patience is over. If it is stopped as a
@@ -62,65 +51,48 @@ final class Kills {
     ) {
         let number = application.number
         guard underWay[number] == nil else { return }
-        let (main, user) = (application.process, application.user)
-        if stands {
-            underWay[number] = Kill(
-                application: application, means: signals(to: application), completion: completion)
-            return finish(number)
+        guard !stands, prepareStop(of: application) else {
+            let (killed, failures) = Extent.signal(
+                SIGKILL, toAllOf: application.process, owner: application.user, proc: proc,
+                isForeign: table.isForeign)
+            return haveKilled(application, killed, failures, completion)
         }
+        let extent = StoppedExtent(proc: proc, main: application.process, owner: application.user)
         underWay[number] = Kill(
-            application: application, means: .searching(StoppedSearch(of: main)), completion: completion)
-        if proceed(with: number) == .settled { return }
-        retries.work(on: number, of: user, for: Self.patience, atMost: Self.mostPieces) { [weak self] in
-            self?.proceed(with: number) ?? .settled
-        } givenUp: { [weak self] in
+            application: application, extent: extent, end: now() + Self.patience, completion: completion)
+        if !isSettled(number, extent.stop(isForeign: table.isForeign)) { press(on: number) }
+    }
+
+    private func prepareStop(of application: Registered) -> Bool {
+        // We must not continue them.
+        application.stoodBeforeKill = Extent.stoppedMembers(
+            of: application.process, proc: proc, isForeign: table.isForeign
+        ).filter { !application.suspender.holds($0) }
+        if willStop(application) { return true }
+        application.stoodBeforeKill = nil
+        return false
+    }
+
+    private func press(on number: ApplicationNumber) {
+        guard let kill = underWay[number] else { return }
+        let now = now()
+        guard now < kill.end else { return finish(number) }
+        retry.schedule(number, for: kill.end - now) { [weak self] in
+            guard let self, let kill = underWay[number] else { return true }
+            return isSettled(number, kill.extent.proceed(isForeign: table.isForeign))
+        } giveUp: { [weak self] in
             self?.finish(number)
         }
     }
 
-    private func proceed(with number: ApplicationNumber) -> Retries<ApplicationNumber>.Outcome {
-        guard let kill = underWay[number] else { return .settled }
-        let progress: StoppedExtent.Progress
-        switch kill.means {
-        case .signalled: return .settled
-        case .searching(var search):
-            guard
-                search.proceed(
-                    proc, budget, isForeign: table.isForeign,
-                    isPassedOver: kill.application.suspender.holds)
-            else {
-                underWay[number]?.means = .searching(search)
-                return .soon
-            }
-            guard prepareStop(of: kill.application, sparing: search.stopped) else {
-                finish(number)
-                return .settled
-            }
-            let extent = StoppedExtent(
-                proc: proc, main: kill.application.process, owner: kill.application.user)
-            underWay[number]?.means = .stopped(extent)
-            progress = extent.stop(within: budget, isForeign: table.isForeign)
-        case .stopped(let extent): progress = extent.proceed(within: budget, isForeign: table.isForeign)
-        }
+    private func isSettled(_ number: ApplicationNumber, _ progress: StoppedExtent.Progress) -> Bool {
         switch progress {
-        case .complete:
-            finish(number)
-            return .settled
-        case .interrupted: return .soon
-        case .pending: return .later
+        case .complete: finish(number)
+        // The next processes are about to stop.
+        case .advancing: press(on: number)
+        case .pending: return false
         }
-    }
-
-    private func signals(to application: Registered) -> Means {
-        .signalled(
-            SignalledExtent(SIGKILL, to: application.process, owner: application.user, proc: proc))
-    }
-
-    private func prepareStop(of application: Registered, sparing standing: [ProcessIdentity]) -> Bool {
-        application.stoodBeforeKill = standing
-        guard !willStop(application) else { return true }
-        application.stoodBeforeKill = nil
-        return false
+        return true
     }
 
     /// Whether any process of it is still to be killed.
@@ -129,60 +101,32 @@ final class Kills {
     /// Kills its known processes now: all of them are stopped, patience is over, or its main process has
     /// ended.
     func finish(_ number: ApplicationNumber) {
-        guard let user = underWay[number]?.application.user, !isFinished(number, budget) else {
-            return retries.cancel(number)
-        }
-        retries.work(on: number, of: user) { [weak self] in
-            guard let self, !isFinished(number, budget) else { return .settled }
-            return .soon
-        }
+        guard let kill = underWay.removeValue(forKey: number) else { return }
+        retry.cancel(number)
+        let killed = kill.extent.members
+        kill.extent.kill(isForeign: table.isForeign)
+        haveKilled(kill.application, killed, kill.extent.failures, kill.completion)
     }
 
-    /// Kills everything that must still be killed, no matter how long it takes, because the daemon ends.
+    /// Kills everything that must still be killed, because the daemon ends.
     func finishAll() {
         for (number, kill) in underWay {
-            if case .stopped(let extent) = kill.means {
-                // A process that is not found by now belongs to no application, once the main process has ended.
-                var rounds = 0
-                while extent.proceed(within: .unlimited, isForeign: table.isForeign) == .interrupted,
-                    rounds < 16
-                {
-                    rounds += 1
-                }
-            }
-            _ = isFinished(number, .unlimited)
+            // A process that is not found by now belongs to no application, once the main process has ended.
+            var rounds = 0
+            while kill.extent.proceed(isForeign: table.isForeign) == .advancing, rounds < 16 { rounds += 1 }
+            finish(number)
         }
     }
 
-    private func isFinished(_ number: ApplicationNumber, _ budget: Budget) -> Bool {
-        guard let kill = underWay[number] else { return true }
-        let killed: [ProcessIdentity]
-        switch kill.means {
-        case .searching:
-            underWay[number]?.means = signals(to: kill.application)
-            return isFinished(number, budget)
-        case .stopped(let extent):
-            killed = kill.victims ?? extent.members
-            underWay[number]?.victims = killed
-            guard extent.kill(within: budget, isForeign: table.isForeign) else { return false }
-            log(extent.failures, of: kill.application)
-        case .signalled(let extent):
-            guard extent.proceed(budget, isForeign: table.isForeign) else { return false }
-            log(extent.failures, of: kill.application)
-            killed = extent.members
-        }
-        underWay[number] = nil
-        kill.application.stoodBeforeKill = nil
-        kill.completion(killed)
-        done(number)
-        return true
-    }
-
-    private var budget: Budget { turn.budget }
-
-    private func log(_ failures: [KernelFailure], of application: Registered) {
+    private func haveKilled(
+        _ application: Registered, _ killed: [ProcessIdentity], _ failures: [KernelFailure],
+        _ completion: ([ProcessIdentity]) -> Void
+    ) {
         for failure in failures where !failure.isNoSuchProcess {
             journal.log(.warning, failure: "\(failure)", of: application)
         }
+        application.stoodBeforeKill = nil
+        completion(killed)
+        done(application.number)
     }
 }

@@ -132,12 +132,12 @@ final class Standings {
     /// Whether none of its processes can fork, because a freeze covers all of them. Any process of its user
     /// may order a cgroup around the main process to freeze; the freeze need not be complete, and children
     /// may be elsewhere.
-    func isFrozenAsWhole(_ application: Registered, within budget: Budget) -> Bool {
+    func isFrozenAsWhole(_ application: Registered) -> Bool {
         let suspender = application.suspender
         // A daemon that was killed had recorded its freeze, but may not have carried it out.
         if suspender.isFreezeOurs, (try? suspender.frozen?.wantsFrozen()) == true { return true }
         guard let told = toldCgroup(of: application.number), (try? told.isFrozen()) == true,
-            let own = table.ownCgroup(of: application, within: budget)
+            let own = table.ownCgroup(of: application)
         else { return false }
         return own.isWithin(told)
     }

@@ -14,11 +14,8 @@ import Linux
 /// A process that policy has suspended is needed when another process asks it to exit, because it cannot exit
 /// before it runs.
 ///
-/// Any user can send any number of signals and so keep a loop of this kind busy. Therefore a burst of hints
-/// is read from the kernel at intervals (`wakeUps`), several hints about one application cause one check
-/// (HintQueue), threads of unknown processes are looked up within limits, and all checks are made in slices,
-/// with the loop's other events in between. Stops whose hints are lost in a flood are found by a walk over
-/// all registered processes, also in slices, which is repeated less and less often while the flood lasts.
+/// All hints that one wake-up finds cause one check of each application. If the kernel has dropped hints, all registered
+/// processes are checked.
 final class StopSensor {
     /// The pause between two looks without a trace, shortly after something changed.
     static let shortestPoll: Microseconds = 50_000
@@ -36,7 +33,7 @@ final class StopSensor {
     private let handed: HandedOver
     private var trace: StopTrace?
     private var sources: [Source] = []
-    private let retries: Retries<ApplicationNumber>
+    private let retry: Retry<ApplicationNumber>
     private var watched: [ApplicationNumber: ProcessIdentity] = [:]
     private var numbers: [Int32: ApplicationNumber] = [:]
     /// The signals that were reported as demands, and are still pending as far as is known. A process may block one for
@@ -47,63 +44,13 @@ final class StopSensor {
     /// Called when `detection` has changed.
     var detectionChanged: () -> Void = {}
 
-    /// How long checks may occupy the loop, and how long other events then have it to themselves.
-    private static let slice: Microseconds = 300
-    private static let rest: Microseconds = 700
-    /// A burst wakes the daemon this many times, and then once in each interval.
-    private static let wakeUps = 512
-    private static let wakeUpInterval: Microseconds = 5_000
-    /// The most threads of unknown processes that are looked up at one wake-up: in all, and for one sender.
-    private static let mostLookups = 32
-    private static let mostLookupsOfSender = 8
-    /// The pause between two walks while hints are lost: before the second one, and at most.
-    private static let shortestLull: Microseconds = 50_000
-    private static let longestLull: Microseconds = 500_000
-    /// The least pause between two walks for which nothing but time is a reason.
+    /// The least pause between two checks of all processes for which nothing but time is a reason.
     static let routine: Microseconds = 60_000_000
-    /// Walks take at most one part in this many of the time.
-    private static let walkShare: Microseconds = 10
 
-    private var wakeUpPace = Pace(
-        credit: StopSensor.wakeUpInterval * Microseconds(StopSensor.wakeUps - 1))
-    private var drainTimer: Timer?
-    /// The rings that the last slice of reading has left.
-    private var unreadRings = 0
     private let own = getpid()
-    private var workTimer: Timer?
-    private var restUntil: Microseconds = 0
-    private var queue = HintQueue()
-    private var walk = Walk()
-    /// Counters, for tests.
-    private(set) var counts = Counts()
-
-    struct Counts: Equatable {
-        var drains = 0
-        /// The rings of the CPUs that were read.
-        var rings = 0
-        var looks = 0
-        var lookups = 0
-        var slices = 0
-        var walks = 0
-        /// How often hints were lost.
-        var losses = 0
-    }
-
-    /// A walk over all registered processes.
-    private struct Walk {
-        /// The applications that must still be checked.
-        var left: [ApplicationNumber] = []
-        var isRunning = false
-        /// Another walk must follow, or the first one must begin.
-        var isWanted = false
-        var hasChanged = false
-        /// How long its checks have taken.
-        var work: Microseconds = 0
-        var end: Microseconds = 0
-        /// The pause between its end and the next walk, because of lost hints.
-        var lull: Microseconds = 0
-        var lost: Microseconds = 0
-    }
+    private var lastRescan: Microseconds
+    /// How often all processes were checked, and how often hints were lost; for tests.
+    private(set) var counts = (rescans: 0, losses: 0)
 
     /// How stops are found at present.
     var detection: StopDetection { trace == nil ? .polling : .events }
@@ -111,7 +58,7 @@ final class StopSensor {
     /// - Parameter standing: the standing of an application's main process; nil: it has ended. Throws if that cannot be
     ///   read now.
     init(
-        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, share: WorkShare, core: Core,
+        loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, core: Core,
         handed: HandedOver = HandedOver(),
         standing: @escaping (ApplicationNumber) throws(KernelFailure) -> Standing?
     ) throws(BusFailure) {
@@ -121,11 +68,9 @@ final class StopSensor {
         self.core = core
         self.standing = standing
         self.handed = handed
-        retries = try Retries(loop: loop, now: now, share: share)
+        lastRescan = now()
+        retry = try Retry(loop: loop, now: now)
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
-        drainTimer = try loop.timer { [weak self] in self?.drain() }
-        workTimer = try loop.timer { [weak self] in self?.work() }
-        walk.end = now()
     }
 
     /// Opens the trace. If there is none, throws the reason, and stops are found by polling.
@@ -168,8 +113,7 @@ final class StopSensor {
 
     private func closeTrace() {
         for source in sources { source.cancel() }
-        (sources, trace, unreadRings) = ([], nil, 0)
-        drainTimer?.disarm()
+        (sources, trace) = ([], nil)
     }
 
     func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
@@ -182,27 +126,30 @@ final class StopSensor {
         guard let process = watched.removeValue(forKey: number) else { return }
         demands[number] = nil
         if numbers[process.pid] == number { numbers[process.pid] = nil }
-        retries.cancel(number)
-        queue.forget(number)
+        retry.cancel(number)
         if watched.isEmpty { pollTimer?.disarm() }
     }
 
-    /// Checks every registered process, in slices: after lost records, and if there is no trace.
+    /// Checks every registered process: after lost records, and if there is no trace.
     func rescan() {
-        walk.isWanted = true
-        walk.lull = 0
-        work()
+        counts.rescans += 1
+        lastRescan = now()
+        var hasChanged = false
+        for number in Array(watched.keys) {
+            if look(at: number) { hasChanged = true }
+            lookForDemand(of: number)
+        }
+        guard trace == nil, !watched.isEmpty else { return }
+        pause = hasChanged ? Self.shortestPoll : min(pause * 2, Self.longestPoll)
+        pollTimer?.arm(at: now() + pause)
     }
 
     /// Something else has woken the daemon. Nothing reports that a process was moved to another cgroup, so all
     /// registered processes are checked now and then; nothing wakes the daemon for that.
     func noteActivity() {
-        guard !watched.isEmpty, !walk.isRunning, !walk.isWanted else { return }
+        guard trace != nil, !watched.isEmpty else { return }
         let now = now()
-        guard now >= walk.end + Self.routine else { return }
-        walk.isWanted = true
-        walk.lull = 0
-        armWork(at: now)
+        if now >= lastRescan + Self.routine { pollTimer?.arm(at: now) }
     }
 
     /// Checks one registered process; returns whether the result differs from what was known.
@@ -221,7 +168,7 @@ final class StopSensor {
         if let news { core.report(news) }
         // Its hint is lost, and its effect is still to come.
         if trace != nil, standing.signal == .pending, standing.freeze == nil,
-            application.stop.enforcement == .none, !retries.contains(number)
+            application.stop.enforcement == .none, !retry.contains(number)
         {
             waitForStop(number, SIGSTOP, by: "")
         }
@@ -230,128 +177,70 @@ final class StopSensor {
 
     /// Checks it as soon as its standing can be read.
     private func lookAgain(at number: ApplicationNumber) {
-        guard !retries.contains(number), let user = core.application(number)?.user else { return }
-        retries.work(on: number, of: user) { [weak self] in
-            guard let self, watched[number] != nil else { return .settled }
+        guard !retry.contains(number) else { return }
+        retry.schedule(number) { [weak self] in
+            guard let self, watched[number] != nil else { return true }
             do throws(KernelFailure) {
                 _ = try standing(number)
             } catch {
-                return .later
+                return false
             }
             look(at: number)
-            return .settled
+            return true
         }
     }
 
     // MARK: Hints
 
-    /// A cgroup of an application was frozen or thawed.
-    func noteFreeze(of number: ApplicationNumber) {
-        guard watched[number] != nil, let user = core.application(number)?.user else { return }
-        queue.add(.freeze, for: number, of: user, at: now())
-        work()
-    }
-
-    /// Reads the kernel's records, for the length of a slice. If they come too often, the next ones are read after a
-    /// while.
+    /// Reads the kernel's records, and checks each application that they are about once.
     private func drain() {
         guard let trace else { return }
-        counts.drains += 1
+        var burst = Burst()
         var isWhole = true
-        let descriptors = trace.descriptors
-        var now = now()
-        var burst = Burst(end: now + Self.slice)
-        if unreadRings == 0 { unreadRings = descriptors.count }
-        while unreadRings > 0, now < burst.end {
-            let drained = trace.drain(descriptors[descriptors.count - unreadRings]) { collect($0, &burst) }
-            if drained == .lost { isWhole = false }
-            counts.rings += 1
-            unreadRings -= 1
-            now = self.now()
+        for descriptor in trace.descriptors
+        where trace.drain(descriptor, { collect($0, &burst) }) == .lost {
+            isWhole = false
         }
-        for (number, hint) in burst.hints {
-            if StopTrace.endings.contains(hint.signal) {
-                reportDemand(for: number, hint.signal, by: hint.sender)
-                continue
-            }
-            guard let user = core.application(number)?.user else { continue }
-            queue.add(.signal(hint), for: number, of: user, at: now)
+        for (number, hint) in burst.demands { reportDemand(for: number, hint.signal, by: hint.sender) }
+        for (number, hint) in burst.stops { take(number, hint) }
+        if !isWhole {
+            counts.losses += 1
+            rescan()
         }
-        if !isWhole || burst.isIncomplete { haveLost(at: now) }
-        if burst.isEmpty && isWhole && unreadRings == 0 {
-            for source in sources { source.turn(on: true) }
-        } else {
-            wakeUpPace.spend(Self.wakeUpInterval, at: now)
-            // A ring that was not read is not reported as readable again before its next record.
-            let due = unreadRings > 0 ? max(wakeUpPace.due, now + Self.rest) : wakeUpPace.due
-            for source in sources { source.turn(on: due <= now) }
-            if due > now { drainTimer?.arm(at: due) }
-        }
-        work()
     }
 
-    /// The result of one read of the records.
+    /// The hints of one wake-up.
     private struct Burst {
-        var isEmpty = true
-        var hints: [(number: ApplicationNumber, hint: StopTrace.Hint)] = []
-        /// The targets so far, and the applications that they belong to.
-        var targets: [Int32: ApplicationNumber?] = [:]
-        var lookups: [Int32: Int] = [:]
-        var lookupCount = 0
-        /// No thread is looked up after this time: a user can make each look long.
-        let end: Microseconds
-        /// There were more threads than may be looked up.
-        var isIncomplete = false
+        var stops: [ApplicationNumber: StopTrace.Hint] = [:]
+        var demands: [ApplicationNumber: StopTrace.Hint] = [:]
+        /// The applications to which threads belong that do not lead their process.
+        var threads: [Int32: ApplicationNumber?] = [:]
     }
 
     private func collect(_ hint: StopTrace.Hint, _ burst: inout Burst) {
         // Our own signals are confirmed by the code that sends them.
-        guard hint.sender != own else { return }
-        burst.isEmpty = false
-        guard let number = application(ofThread: hint.target, sender: hint.sender, &burst) else { return }
-        burst.hints.append((number, hint))
+        guard hint.sender != own, let number = application(ofThread: hint.target, &burst) else { return }
+        if StopTrace.endings.contains(hint.signal) {
+            burst.demands[number] = hint
+        } else if hint.signal == SIGCONT || hint.signal == SIGSTOP || burst.stops[number]?.signal != SIGSTOP {
+            // An earlier SIGSTOP outlasts another stop signal, because only SIGSTOP cannot be ignored.
+            burst.stops[number] = hint
+        }
     }
 
-    private func application(
-        ofThread thread: Int32, sender: Int32, _ burst: inout Burst
-    ) -> ApplicationNumber? {
+    private func application(ofThread thread: Int32, _ burst: inout Burst) -> ApplicationNumber? {
         if let number = numbers[thread] { return number }
-        if numbers.isEmpty { return nil }
-        if let known = burst.targets[thread] { return known }
-        var found: ApplicationNumber?
         // A thread that leads its process is not a thread of a registered process.
-        if !StopTrace.leadsProcess(thread) {
-            guard burst.lookupCount < Self.mostLookups, now() < burst.end,
-                burst.lookups[sender, default: 0] < Self.mostLookupsOfSender
-            else {
-                burst.isIncomplete = true
-                return nil
-            }
-            burst.lookupCount += 1
-            burst.lookups[sender, default: 0] += 1
-            counts.lookups += 1
-            found = (try? proc.status(thread)).flatMap { numbers[$0.threadGroup] }
-        }
-        burst.targets[thread] = .some(found)
+        if numbers.isEmpty || StopTrace.leadsProcess(thread) { return nil }
+        if let known = burst.threads[thread] { return known }
+        let found = (try? proc.status(thread)).flatMap { numbers[$0.threadGroup] }
+        burst.threads[thread] = .some(found)
         return found
     }
 
-    private func haveLost(at now: Microseconds) {
-        // A flood that is over is forgotten.
-        if now > walk.lost + 2 * Self.longestLull { walk.lull = 0 }
-        walk.lost = now
-        walk.isWanted = true
-        counts.losses += 1
-    }
-
-    private func take(_ number: ApplicationNumber, _ hint: HintQueue.Hint) {
-        counts.looks += 1
-        guard case .signal(let hint) = hint else {
-            look(at: number)
-            return
-        }
+    private func take(_ number: ApplicationNumber, _ hint: StopTrace.Hint) {
         if hint.signal == SIGCONT {
-            retries.cancel(number)
+            retry.cancel(number)
             look(at: number)
             return
         }
@@ -391,83 +280,10 @@ final class StopSensor {
         if let signal { reportDemand(for: number, signal, by: nil) }
     }
 
-    // MARK: Checks, in slices
-
-    /// Makes checks for the length of a slice; the rest follow when other events have had their turns.
-    private func work() {
-        var now = now()
-        guard now >= restUntil else {
-            workTimer?.arm(at: restUntil)
-            return
-        }
-        let end = now + Self.slice
-        counts.slices += 1
-        while now < end, let next = queue.next(at: now) {
-            let begin = now
-            take(next.number, next.hint)
-            now = self.now()
-            queue.spent(now - begin, on: next.user, at: now)
-        }
-        if walk.isWanted, !walk.isRunning, now >= nextWalk { beginWalk(at: now) }
-        let walkBegin = now
-        while now < end, let number = walk.left.popLast() {
-            guard let user = core.application(number)?.user else { continue }
-            if queue.isOverdrawn(user, at: now) {
-                // Other users must not wait for a user whose applications are stopped and continued all the
-                // time.
-                walk.isWanted = true
-                continue
-            }
-            let begin = now
-            counts.looks += 1
-            if look(at: number) { walk.hasChanged = true }
-            lookForDemand(of: number)
-            now = self.now()
-            queue.spent(now - begin, on: user, at: now)
-        }
-        walk.work += now - walkBegin
-        if walk.isRunning, walk.left.isEmpty { endWalk(at: now) }
-        if now >= end { restUntil = now + Self.rest }
-        armWork(at: now)
-    }
-
-    private func armWork(at now: Microseconds) {
-        var due = queue.nextDue
-        if walk.isRunning {
-            due = now
-        } else if walk.isWanted {
-            due = min(due ?? nextWalk, nextWalk)
-        }
-        if let due { workTimer?.arm(at: max(due, restUntil)) } else { workTimer?.disarm() }
-    }
-
-    private var nextWalk: Microseconds {
-        walk.lull == 0 ? 0 : walk.end + max(walk.lull, walk.work * Self.walkShare)
-    }
-
-    private func beginWalk(at now: Microseconds) {
-        counts.walks += 1
-        walk.isRunning = true
-        walk.isWanted = false
-        walk.hasChanged = false
-        walk.work = 0
-        walk.left = Array(watched.keys)
-    }
-
-    private func endWalk(at now: Microseconds) {
-        walk.isRunning = false
-        walk.end = now
-        walk.lull = min(max(walk.lull * 2, Self.shortestLull), Self.longestLull)
-        guard trace == nil, !watched.isEmpty else { return }
-        pause = walk.hasChanged ? Self.shortestPoll : min(pause * 2, Self.longestPoll)
-        pollTimer?.arm(at: now + max(pause, walk.work * Self.walkShare))
-    }
-
     private func waitForStop(_ number: ApplicationNumber, _ signal: Int32, by holder: String) {
         let patience = signal == SIGSTOP ? Self.longPatience : Self.shortPatience
-        guard let user = core.application(number)?.user else { return }
-        retries.work(on: number, of: user, for: patience) { [weak self] in
-            self?.confirmStopped(number, signal, by: holder) ?? true ? .settled : .later
+        retry.schedule(number, for: patience) { [weak self] in
+            self?.confirmStopped(number, signal, by: holder) ?? true
         }
     }
 

@@ -18,10 +18,9 @@ final class Stops {
     private let sensor: StopSensor
     private let objections: ObjectionSensor
     /// For work in progress: a stop, or a release.
-    private let retries: Retries<ApplicationNumber>
-    private let continuations: Retries<ApplicationNumber>
-    private let verifications: Retries<ApplicationNumber>
-    private let turns: Turn
+    private let retry: Retry<ApplicationNumber>
+    /// For the standing of a main process that is about to run.
+    private let reports: Retry<ApplicationNumber>
     private let kills: Kills
     /// A quarter of the descriptors that the daemon may have.
     private let budget = DescriptorBudget(ResourceLimit.openFiles / 4)
@@ -33,14 +32,11 @@ final class Stops {
     /// Applications that the daemon has stopped, and that may have been continued since.
     private var held: Set<ApplicationNumber> = []
     private var verification: Timer?
-    /// Applications that are being released, piece by piece.
+    /// Applications whose cgroup is still to be thawed.
     private var releases: [ApplicationNumber: Release] = [:]
     /// Applications that are released if they outlive the SIGKILL in progress. Until then none of their
     /// processes may fork.
     private var deferred: [ApplicationNumber: Release] = [:]
-    /// Stops by others that are being lifted, piece by piece.
-    private var continuing: [ApplicationNumber: (application: Registered, extent: SignalledExtent)] = [:]
-
     /// A cgroup that is not frozen by then is thawed and tried again later (§ 5). It is a little less than the 500 ms
     /// that a call waits (`Daemon.longestWait`), because the failure must be the answer of that call.
     private static let longestFreeze: Microseconds = 450_000
@@ -74,8 +70,8 @@ final class Stops {
 
     init(
         loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, journal: Journal,
-        now: @escaping () -> Microseconds, background: Background, core: Core, table: ApplicationTable,
-        records: Records, standings: Standings, sensor: StopSensor, kills: Kills, objections: ObjectionSensor
+        now: @escaping () -> Microseconds, core: Core, table: ApplicationTable, records: Records,
+        standings: Standings, sensor: StopSensor, kills: Kills, objections: ObjectionSensor
     ) throws {
         self.objections = objections
         self.proc = proc
@@ -89,10 +85,8 @@ final class Stops {
         self.sensor = sensor
         self.kills = kills
         ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
-        turns = Turn(loop, now)
-        retries = try Retries(loop: loop, now: now, background: background)
-        continuations = try Retries(loop: loop, now: now, background: background)
-        verifications = try Retries(loop: loop, now: now, background: background)
+        retry = try Retry(loop: loop, now: now)
+        reports = try Retry(loop: loop, now: now)
         standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
         kills.done = { [weak self] in self?.haveKilled($0) }
         kills.willStop = { [records] in
@@ -100,9 +94,6 @@ final class Stops {
         }
         verification = try loop.timer { [weak self] in self?.verify() }
     }
-
-    /// The work that may still be done within this event.
-    private var turn: Budget { turns.budget }
 
     func suspender(_ process: ProcessIdentity, _ user: UInt32) -> Suspender {
         Suspender(
@@ -154,7 +145,7 @@ final class Stops {
     /// Chooses how it will be stopped; this is recorded before it is done.
     func prepare(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        application.suspender.prepare(within: turn, isForeign: table.isForeign)
+        application.suspender.prepare(isForeign: table.isForeign)
     }
 
     /// A stop that could not be recorded is not carried out.
@@ -175,24 +166,22 @@ final class Stops {
         // The result of a look from before this stop no longer counts.
         objections.forget(number)
         held.insert(number)
-        retries.cancel(number)
+        retry.cancel(number)
         releases[number] = nil
         guard isAwaitingReleases(application) else { return beginStop(of: application) }
         orders[number] = .waiting
-        retries.work(on: number, of: application.user) { [weak self] in
-            guard let self, let application = table[number] else { return .settled }
-            if isAwaitingReleases(application) { return .later }
+        retry.schedule(number) { [weak self] in
+            guard let self, let application = table[number] else { return true }
+            if isAwaitingReleases(application) { return false }
             beginStop(of: application)
-            return .settled
+            return true
         }
     }
 
     /// A process that a removed application of the same user still holds may belong to this one now, and would be held
-    /// twice. A process that must still be continued would be mistaken for one that another holder wants
-    /// stopped.
+    /// twice.
     private func isAwaitingReleases(_ application: Registered) -> Bool {
-        continuing[application.number] != nil || holdsOthers(application)
-            || removals.contains { $0.application.user == application.user }
+        holdsOthers(application) || removals.contains { $0.application.user == application.user }
     }
 
     /// The process was moved: the cgroup that the daemon froze now belongs to another application, or to
@@ -210,7 +199,7 @@ final class Stops {
     private func beginStop(of application: Registered) {
         let number = application.number
         orders[number] = .stopping
-        let progress = application.suspender.stop(within: turn, isForeign: table.isForeign)
+        let progress = application.suspender.stop(isForeign: table.isForeign)
         // While it freezes: its cgroup may be another one than before.
         standings.watch(number)
         if !isComplete(number, progress) { press(on: application) }
@@ -218,29 +207,27 @@ final class Stops {
 
     /// The kernel delays the notification of a freeze, 14 ms were seen. So the freeze is also polled, for as long as it
     /// may take.
-    private func press(on application: Registered) {
+    private func press(on application: Registered, recorded: Int = 0) {
         let number = application.number
         let isFreezing = application.suspender.frozen != nil
-        var recorded = 0
-        retries.work(
-            on: number, of: application.user, for: isFreezing ? Self.longestFreeze : .max / 2
-        ) { [weak self] in
-            guard let self, let application = table[number] else { return .settled }
-            let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
-            if isComplete(number, progress) { return .settled }
+        var recorded = recorded
+        retry.schedule(number, for: isFreezing ? Self.longestFreeze : .max / 2) { [weak self] in
+            guard let self, let application = table[number] else { return true }
+            let suspender = application.suspender
+            let progress = suspender.proceed(isForeign: table.isForeign)
+            if isComplete(number, progress) { return true }
             // If this daemon is killed and the main process ends, nothing else says which processes to continue.
-            if progress == .pending, recorded != application.suspender.signalsSent {
-                recorded = application.suspender.signalsSent
+            if recorded != suspender.signalsSent {
+                recorded = suspender.signalsSent
                 records.rewrite(number)
             }
-            guard (application.suspender.frozen != nil) == isFreezing else {
-                // It continues by other means, with another patience.
-                standings.watch(number)
-                press(on: application)
-                return .settled
-            }
-            return progress == .interrupted ? .soon : .later
-        } givenUp: { [weak self] in
+            let hasOtherMeans = (suspender.frozen != nil) != isFreezing
+            if hasOtherMeans { standings.watch(number) }
+            guard hasOtherMeans || progress == .advancing else { return false }
+            // It goes on with a short pause, and by other means with another patience.
+            press(on: application, recorded: recorded)
+            return true
+        } giveUp: { [weak self] in
             self?.giveUp(number)
         }
     }
@@ -255,19 +242,19 @@ final class Stops {
         guard let application = table[number] else { return true }
         switch progress {
         case .complete:
-            retries.cancel(number)
+            retry.cancel(number)
             logFailures(of: application)
             orders[number] = nil
             noteEarlierStop(of: application)
             haveStopped(number)
             core.report(.stopCompleted(number))
             return true
-        case .interrupted, .pending:
+        case .advancing, .pending:
             if application.suspender.isContested {
                 core.report(.contested(number))
                 return true
             }
-            if progress == .interrupted { return false }
+            if progress == .advancing { return false }
             if let failure = application.suspender.unrecorded {
                 refuse(number, failure)
                 return true
@@ -307,28 +294,20 @@ final class Stops {
     }
 
     private func verify() {
-        for application in unverified.compactMap({ table[$0] }) {
-            let number = application.number
-            verifications.work(on: number, of: application.user) { [weak self] in
-                self?.verify(number) ?? .settled
-            }
-        }
+        let numbers = unverified
         unverified = []
+        for number in numbers { verify(number) }
     }
 
     /// A thaw makes the life cycle order the stop again, this time by signal.
-    private func verify(_ number: ApplicationNumber) -> Retries<ApplicationNumber>.Outcome {
+    private func verify(_ number: ApplicationNumber) {
         // A dying process is no longer in a cgroup. A stop in progress is verified once it is complete.
         guard let application = table[number], let known = core.application(number),
             known.stop.enforcement == .stopped, !known.isTerminating,
             orders[number] == nil, releases[number] == nil,
             !hasEnded(application.process)
-        else { return .settled }
-        guard let isOwn = application.suspender.verify(within: turn, isForeign: table.isForeign) else {
-            return .soon
-        }
-        if !isOwn { reportThawed(application) }
-        return .settled
+        else { return }
+        if !application.suspender.verify(isForeign: table.isForeign) { reportThawed(application) }
     }
 
     private func reportThawed(_ application: Registered) {
@@ -359,13 +338,10 @@ final class Stops {
         }
     }
 
-    /// Completes everything that was begun, no matter how long it takes, because the daemon ends.
+    /// Completes everything that was begun, because the daemon ends.
     func finish() {
-        for number in continuing.keys { _ = goOn(continuing: number, .unlimited) }
         kills.finishAll()
-        for (number, release) in releases where goOn(releasing: number, .unlimited) == .settled {
-            haveReleased(release)
-        }
+        for (number, release) in releases where isDone(releasing: number) { haveReleased(release) }
     }
 
     func resume(_ number: ApplicationNumber, sparingMain: Bool) {
@@ -383,40 +359,36 @@ final class Stops {
         release(Release(application: application, purpose: purpose, sparingMain: sparingMain))
     }
 
-    /// Releases it, piece by piece, and reports that it runs. This replaces a stop in progress. A cgroup that
-    /// cannot be thawed now, for example because of a lack of descriptors, is thawed once that is possible.
+    /// Releases it, and reports that it runs. This replaces a stop in progress. A cgroup that cannot be thawed now, for
+    /// example because of a lack of descriptors, is thawed once that is possible.
     private func release(_ release: Release) {
         let number = release.application.number
-        retries.cancel(number)
+        retry.cancel(number)
         orders[number] = nil
         if kills.isUnderWay(number) {
             deferred[number] = release
             return
         }
         releases[number] = release
-        if goOn(releasing: number, turn) == .settled { return haveReleased(release) }
-        retries.work(on: number, of: release.application.user) { [weak self] in
-            guard let self, let release = releases[number] else { return .settled }
-            let outcome = goOn(releasing: number, turn)
-            guard outcome == .settled else { return outcome }
+        if isDone(releasing: number) { return haveReleased(release) }
+        retry.schedule(number) { [weak self] in
+            guard let self, let release = releases[number] else { return true }
+            guard isDone(releasing: number) else { return false }
             haveReleased(release)
             // The report may contain nothing new, but the record still has the holds.
             records.rewrite(number)
-            return .settled
+            return true
         }
     }
 
-    private func goOn(
-        releasing number: ApplicationNumber, _ budget: Budget
-    ) -> Retries<ApplicationNumber>.Outcome {
-        guard let release = releases[number] else { return .settled }
+    private func isDone(releasing number: ApplicationNumber) -> Bool {
+        guard let release = releases[number] else { return true }
         let application = release.application
-        let spared: Set = isSparingMain(release) ? [application.process] : []
-        guard application.suspender.release(sparing: spared, within: budget) else { return .soon }
+        application.suspender.release(sparing: isSparingMain(release) ? [application.process] : [])
         logFailures(of: application)
-        if application.suspender.isFreezeOurs { return .later }
+        if application.suspender.isFreezeOurs { return false }
         releases[number] = nil
-        return .settled
+        return true
     }
 
     /// Whether another process wants the main process stopped. It may not have been seen yet: only a person's `Resume`
@@ -475,37 +447,16 @@ final class Stops {
     /// Ends another holder's stop, because an entitled caller has asked for it.
     func continueForeign(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        let extent = SignalledExtent(
-            SIGCONT, to: application.process, owner: application.user, proc: proc)
-        continuing[number] = (application, extent)
-        if goOn(continuing: number, turn) == .settled { return }
-        continuations.work(on: number, of: application.user) { [weak self] in
-            guard let self else { return .settled }
-            return goOn(continuing: number, turn)
+        let failures = Extent.signal(
+            SIGCONT, toAllOf: application.process, owner: application.user, proc: proc,
+            isForeign: table.isForeign
+        ).failures
+        if anothersFreeze(of: application) != nil, let own = table.ownCgroup(of: application) {
+            thawOthers(within: own, application)
         }
-    }
-
-    private func goOn(
-        continuing number: ApplicationNumber, _ budget: Budget
-    ) -> Retries<ApplicationNumber>.Outcome {
-        guard let (application, extent) = continuing[number] else { return .settled }
-        guard extent.proceed(budget, isForeign: table.isForeign) else { return .soon }
-        guard table[number] != nil else {
-            continuing[number] = nil
-            return .settled
-        }
-        if anothersFreeze(of: application) != nil {
-            switch application.suspender.ownCgroup(within: budget, table.isForeign) {
-            case .interrupted: return .soon
-            case .found(let own): thawOthers(within: own, application)
-            case .none: break
-            }
-        }
-        continuing[number] = nil
-        for failure in extent.failures where !failure.isNoSuchProcess { log(failure, of: application) }
+        for failure in failures where !failure.isNoSuchProcess { log(failure, of: application) }
         // By now it must be stopped: if it runs for a moment, no other process has continued it.
         if orders[number] != .waiting { reportResumed(application) }
-        return .settled
     }
 
     /// A freeze that also holds other applications must not be lifted for this one.
@@ -524,17 +475,17 @@ final class Stops {
     func kill(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         if let release = releases.removeValue(forKey: number) {
-            retries.cancel(number)
+            retry.cancel(number)
             deferred[number] = release
         }
-        kills.kill(application, stands: standings.isFrozenAsWhole(application, within: turn))
+        kills.kill(application, stands: standings.isFrozenAsWhole(application))
     }
 
     func remove(_ application: Registered) {
         let number = application.number
         objections.forget(number)
         standings.unwatch(number)
-        retries.cancel(number)
+        retry.cancel(number)
         orders[number] = nil
         let former = releases.removeValue(forKey: number) ?? deferred.removeValue(forKey: number)
         // Its surviving processes must not stay stopped without a hold.
@@ -559,12 +510,11 @@ final class Stops {
     /// Reports the release, and the standing of its main process after it, as soon as that is known.
     private func reportResumed(_ application: Registered) {
         let number = application.number
-        // What is being continued is reported when that is done.
-        if haveReported(application) || continuing[number] != nil { return }
-        continuations.work(on: number, of: application.user) { [weak self] in
+        if haveReported(application) { return }
+        reports.schedule(number) { [weak self] in
             guard let self, let application = table[number], orders[number] == nil, releases[number] == nil
-            else { return .settled }
-            return haveReported(application) ? .settled : .later
+            else { return true }
+            return haveReported(application)
         }
     }
 
@@ -581,8 +531,7 @@ final class Stops {
         }
         if standing.signal == .pending, standing.freeze == nil { return false }
         // While an order is in progress, an observed stop may be the daemon's own.
-        let isDone =
-            releases[number] == nil && continuing[number] == nil && !application.suspender.holdsAnybody
+        let isDone = releases[number] == nil && !application.suspender.holdsAnybody
         core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
         return true
     }
@@ -609,10 +558,11 @@ final class Stops {
     /// The kernel has reported a freeze or thaw.
     private func freezeChanged(_ number: ApplicationNumber) {
         guard orders[number] == .stopping, let application = table[number] else {
-            return sensor.noteFreeze(of: number)
+            sensor.look(at: number)
+            return
         }
         // The daemon's own freeze, on its way.
-        let progress = application.suspender.proceed(within: turn, isForeign: table.isForeign)
+        let progress = application.suspender.proceed(isForeign: table.isForeign)
         _ = isComplete(number, progress)
     }
 

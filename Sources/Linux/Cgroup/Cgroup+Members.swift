@@ -7,7 +7,7 @@ extension Cgroup {
         public internal(set) var processes: [Int32] = []
         /// How many more are in PID namespaces that we cannot see: the kernel shows them as 0.
         public internal(set) var unseen = 0
-        /// Whether some are missing: there are more than `ExtentWalk.mostProcesses`, or not all cgroups below are
+        /// Whether some are missing: there are more than `Extent.mostProcesses`, or not all cgroups below are
         /// known, see `Descendants`.
         public internal(set) var isPartial = false
     }
@@ -69,24 +69,6 @@ extension Cgroup {
         try members().processes
     }
 
-    /// Whether there are more threads than these in it and below, as far as it can be examined.
-    public func hasMoreThreads(than limit: Int) throws(KernelFailure) -> Bool {
-        var count = 0
-        for cgroup in try [self] + descendants().cgroups {
-            do throws(KernelFailure) {
-                try Files.forEachLine(of: cgroup.directory + "/cgroup.threads") { _ in
-                    count += 1
-                    return count <= limit
-                }
-            } catch {
-                // It was removed meanwhile.
-                if cgroup == self || !error.isNoSuchCgroup { throw error }
-            }
-            if count > limit { return true }
-        }
-        return false
-    }
-
     /// The owner of its directory.
     public func owner() throws(KernelFailure) -> UInt32 {
         try status().st_uid
@@ -111,7 +93,7 @@ extension Cgroup {
             guard let pid = line.signed32() else { return true }
             if pid == 0 {
                 found.unseen += 1
-            } else if processes.count < ExtentWalk.mostProcesses {
+            } else if processes.count < Extent.mostProcesses {
                 processes.insert(pid)
             } else if !processes.contains(pid) {
                 found.isPartial = true

@@ -33,7 +33,7 @@ public enum CgroupExtent {
         case holdsDaemon(Cgroup)
         /// The registered process is not in it, or is gone.
         case mainOutside(ProcessIdentity)
-        /// It has more processes or cgroups than are examined (`ExtentWalk.mostProcesses`), or a cgroup whose
+        /// It has more processes or cgroups than are examined (`Extent.mostProcesses`), or a cgroup whose
         /// name we cannot represent.
         case seenInPart
         /// It holds processes that we cannot see, in other PID namespaces (§ 2).

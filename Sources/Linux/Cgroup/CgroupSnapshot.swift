@@ -30,94 +30,47 @@ public struct CgroupSnapshot: Equatable, Sendable {
     public let isPartial: Bool
 }
 
-/// A `CgroupSnapshot` that is built piece by piece: of the cgroup, and of the extent of the application that begins
-/// with `main`.
-///
-/// This is one examination: a process that forks or moves meanwhile may be missing. A frozen cgroup no longer
-/// changes, so examine and evaluate it again once it is frozen, and thaw it if the second result is negative.
-struct CgroupLook {
-    let cgroup: Cgroup
-    private let main: ProcessIdentity
-    private var walk: ExtentWalk
-    private var found: Cgroup.Members?
-    private var look = Look()
-    private var members: [CgroupSnapshot.Process] = []
-    private var within: Set<Int32> = []
-    private var forebears: [CgroupSnapshot.Process] = []
-    private var outside: [ProcessIdentity] = []
+extension CgroupSnapshot {
     /// A session is some ten processes deep. An application that a user starts at the end of a chain of thousands is
     /// stopped by signal.
     private static let mostForebears = 256
-    /// The next ancestor, in the middle of a line of ancestors.
-    private var above: Int32?
-    /// The position of each of the three loops.
-    private var next = (member: 0, line: 0, process: 0)
-    /// The processes of the application's extent that were found so far, parents first.
-    var extent: [ProcessIdentity] { walk.found }
 
-    init(at cgroup: Cgroup, main: ProcessIdentity) {
-        self.cgroup = cgroup
-        self.main = main
-        walk = ExtentWalk(from: main)
-    }
-
-    /// Continues; nil: the budget is spent. Throws the errors of `Cgroup.members()`, and errors such as
-    /// `EMFILE`.
-    mutating func proceed(
-        _ proc: Proc, _ budget: Budget, isForeign: (ProcessIdentity) -> Bool
-    ) throws(KernelFailure) -> CgroupSnapshot? {
-        // The extent first: a process that is born after the walk is found in the cgroup, with its parents.
-        guard walk.proceed(proc, budget, isForeign: isForeign) else { return nil }
-        let found: Cgroup.Members
-        if let known = self.found {
-            found = known
-        } else {
-            found = try cgroup.members()
-            self.found = found
-        }
-        if found.isPartial { return try snapshot(found) }
-        while next.member < found.processes.count {
-            if let member = try look.at(found.processes[next.member], proc) {
-                members.append(member)
-                within.insert(member.identity.pid)
+    /// Examines a cgroup once, and the extent of an application. A process that forks or moves meanwhile may be missing.
+    /// A frozen cgroup no longer changes, so examine and evaluate it again once it is frozen, and thaw it if the second
+    /// result is negative.
+    ///
+    /// Throws the errors of `Cgroup.members()`, and errors such as `EMFILE`.
+    ///
+    /// - Parameter extent: the application's processes, as they were found before.
+    init(of cgroup: Cgroup, extent: [ProcessIdentity], proc: Proc) throws(KernelFailure) {
+        let found = try cgroup.members()
+        var look = Look()
+        var members: [Process] = []
+        var forebears: [Process] = []
+        var outside: [ProcessIdentity] = []
+        var isPartial = found.isPartial
+        if !isPartial {
+            for pid in found.processes {
+                if let member = try look.at(pid, proc) { members.append(member) }
             }
-            next.member += 1
-            if budget.spend() { return nil }
-        }
-        while next.line < members.count {
-            var above = self.above ?? members[next.line].parent
-            while above > 0, !within.contains(above), !look.seen.contains(above) {
-                guard forebears.count < Self.mostForebears else {
-                    return try snapshot(found, isPartial: true)
-                }
-                guard let forebear = try look.at(above, proc) else { break }
-                forebears.append(forebear)
-                above = forebear.parent
-                if budget.spend() {
-                    self.above = above
-                    return nil
+            let within = Set(members.map(\.identity.pid))
+            for member in members {
+                var above = member.parent
+                while above > 0, !within.contains(above), !look.seen.contains(above) {
+                    if forebears.count == Self.mostForebears { isPartial = true }
+                    guard !isPartial, let forebear = try look.at(above, proc) else { break }
+                    forebears.append(forebear)
+                    above = forebear.parent
                 }
             }
-            self.above = nil
-            next.line += 1
+            for process in extent where !within.contains(process.pid) {
+                // It may have ended, or have been born in the cgroup or moved there, since.
+                if try look.isOutside(process, of: cgroup, proc) { outside.append(process) }
+            }
         }
-        while next.process < walk.found.count {
-            let process = walk.found[next.process]
-            next.process += 1
-            guard !within.contains(process.pid) else { continue }
-            // It may have ended, or have been born in the cgroup or moved there, since.
-            if try look.isOutside(process, of: cgroup, proc) { outside.append(process) }
-            if budget.spend() { return nil }
-        }
-        return try snapshot(found)
-    }
-
-    private func snapshot(
-        _ found: Cgroup.Members, isPartial: Bool = false
-    ) throws(KernelFailure) -> CgroupSnapshot {
-        CgroupSnapshot(
+        self.init(
             cgroup: cgroup, directoryOwner: try cgroup.owner(), members: members, forebears: forebears,
-            outside: outside, unseen: found.unseen, isPartial: found.isPartial || isPartial)
+            outside: outside, unseen: found.unseen, isPartial: isPartial)
     }
 }
 

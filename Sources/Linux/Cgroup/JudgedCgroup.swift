@@ -45,12 +45,7 @@ final class JudgedCgroup {
         identifier == other.identifier && members == other.members
     }
 
-    /// With more members than these, a quick check is not quick.
-    private static let mostLookedAt = 512
     private static let mostHeld = 128
-
-    /// Whether `isUnchanged` can answer.
-    var isSmall: Bool { members.count <= Self.mostLookedAt }
 
     /// Holds the members, so that the next check is quick. Must not be called while a caller waits.
     func hold(proc: Proc) {
@@ -72,7 +67,7 @@ final class JudgedCgroup {
     /// Whether no process has joined the cgroup since it was evaluated, and all still belong entirely to the
     /// owner.
     func isUnchanged(main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        guard isSmall, (try? cgroup.identifier()) == identifier,
+        guard (try? cgroup.identifier()) == identifier,
             (try? cgroup.owner()) == owner,
             let now = try? cgroup.members(), !now.isPartial, now.unseen == 0
         else { return false }

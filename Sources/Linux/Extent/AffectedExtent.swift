@@ -13,26 +13,20 @@ extension Extent {
         of main: ProcessIdentity, owner uid: UInt32, hierarchy: UnifiedHierarchy?, daemon: Cgroup?,
         proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ProcessIdentity] {
-        var found: [ProcessIdentity]?
-        if let hierarchy, let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc), !here.isRoot {
-            for cgroup in here.candidates {
-                // Checked before its processes are examined, because there may be thousands.
-                guard let directoryOwner = try? cgroup.owner(),
-                    CgroupExtent.reasonOfPlace(cgroup, directoryOwner, uid, daemon) == nil
-                else { continue }
-                var look = CgroupLook(at: cgroup, main: main)
-                let snapshot = try? look.proceed(proc, .unlimited, isForeign: isForeign)
-                found = look.extent
-                guard let snapshot,
-                    CgroupExtent.judge(
-                        snapshot, main: main, owner: uid, daemon: daemon, isForeign: isForeign)
-                        == .own(remainder: [])
-                else { continue }
-                let known = Set(look.extent)
-                return look.extent + snapshot.members.map(\.identity).filter { !known.contains($0) }
-            }
+        let extent = members(of: main, proc: proc, isForeign: isForeign)
+        guard let hierarchy, let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc), !here.isRoot
+        else { return extent }
+        for cgroup in here.candidates {
+            guard let directoryOwner = try? cgroup.owner(),
+                CgroupExtent.reasonOfPlace(cgroup, directoryOwner, uid, daemon) == nil,
+                let snapshot = try? CgroupSnapshot(of: cgroup, extent: extent, proc: proc),
+                CgroupExtent.judge(snapshot, main: main, owner: uid, daemon: daemon, isForeign: isForeign)
+                    == .own(remainder: [])
+            else { continue }
+            let known = Set(extent)
+            return extent + snapshot.members.map(\.identity).filter { !known.contains($0) }
         }
-        return found ?? members(of: main, proc: proc, isForeign: isForeign)
+        return extent
     }
 }
 

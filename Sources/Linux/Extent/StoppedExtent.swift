@@ -15,8 +15,8 @@ public final class StoppedExtent {
         case complete
         /// Call `proceed` again shortly after: some process is not stopped yet.
         case pending
-        /// Call `proceed` again at once: there is more to do, or the call made progress.
-        case interrupted
+        /// The same, and some process has got further since the last call.
+        case advancing
     }
 
     /// The process that the extent begins with.
@@ -24,7 +24,7 @@ public final class StoppedExtent {
 
     /// The failures since the stop was last begun, the first of each kind (`FailureList`). `EPERM`: the
     /// user ids of a process are not all the owner's (it and its descendants are left alone). `E2BIG`: the extent has
-    /// more than `ExtentWalk.mostProcesses` processes. `EMFILE`: we do not have enough descriptors.
+    /// more than `Extent.mostProcesses` processes. `EMFILE`: we do not have enough descriptors.
     public var failures: [KernelFailure] { list.failures }
     private(set) var list = FailureList()
 
@@ -40,13 +40,8 @@ public final class StoppedExtent {
 
     /// Members that are not stopped yet, or whose children were not examined since; in the order of `held`.
     private var frontier: [Member] = []
-    private var nextOfFrontier = 0
     /// Members that were signalled and are not stopped yet. They are checked again in the next call.
     private var waiting: [Member] = []
-    /// The progress of the scan of all members, and whether it found a new process or a member that runs
-    /// again.
-    private var scanned = 0
-    private var isScanDirty = false
     private var hasProgressed = false
     /// How often another process's SIGCONT removed one of our stops before it took effect, since all members
     /// were stopped.
@@ -66,13 +61,6 @@ public final class StoppedExtent {
         var phase: Phase
         /// How many SIGSTOPs of ours it may have got since it was last seen to have none pending.
         var signals = 0
-        /// Threads that were not yet seen to be stopped since the leading thread stopped; nil: not looked at.
-        var threads: ArraySlice<Int32>?
-        /// Where the threads after those are listed; nil: there are no more.
-        var nextThreads: Int?
-        /// Set while its children are being searched for, and while those that were found must still be held.
-        var offspring: Offspring?
-        var born: ArraySlice<ProcessIdentity> = []
         var hasLeft = false
 
         init(_ process: HeldProcess, below parent: Int32, _ phase: Phase = .found) {
@@ -80,8 +68,6 @@ public final class StoppedExtent {
             self.parent = parent
             self.phase = phase
         }
-
-        var isAmongChildren: Bool { offspring != nil || !born.isEmpty }
 
         var stands: Bool {
             if case .stopped = phase { return true }
@@ -100,8 +86,6 @@ public final class StoppedExtent {
 
     /// After this many calls a member that is not stopped is signalled again, and its children no longer wait.
     private static let patience = 32
-    /// This many threads are listed at once.
-    private static let batch = 256
     /// The least number of microseconds for that: on a busy machine a child of vfork(2) takes long to execute its
     /// program.
     private static let leastPatience: UInt64 = 1_000_000
@@ -118,8 +102,6 @@ public final class StoppedExtent {
         case stubborn
         /// It has exited, or we must not stop it, and it is no longer a member.
         case left
-        /// The budget was spent before all of its threads were examined.
-        case interrupted
     }
 
     /// Stops nothing yet. `uid` owns the application: only processes that wholly belong to this user are signalled.
@@ -183,7 +165,7 @@ public final class StoppedExtent {
     /// value. They include members that the signal has yet to stop. A process that is gone, or that runs, is
     /// skipped; a process that cannot be reached for another reason is in `failures`.
     public func adopt(_ stopped: [ProcessIdentity]) {
-        for identity in stopped where !known.contains(identity) && known.count < ExtentWalk.mostProcesses {
+        for identity in stopped where !known.contains(identity) && known.count < Extent.mostProcesses {
             do throws(KernelFailure) {
                 let process = try HeldProcess(identity, proc: proc)
                 guard try proc.hasStop(identity) else { continue }
@@ -200,64 +182,50 @@ public final class StoppedExtent {
 
     /// Begins to stop, or continues stopping. `isForeign` says whether a process is an application of its own: the
     /// extent ends there. It is not called for the main process, nor for a process that is a member already.
-    public func stop(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
-    ) -> Progress {
+    public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
         if !known.contains(main) {
             list.clear()
             if let member = hold(main, below: 0) {
                 frontier.append(member)
                 // Members that an earlier value stopped may be there already, if the main process was running.
                 held.insert(held.removeLast(), at: 0)
-                scanned = 0
             }
         }
-        return proceed(within: budget, isForeign: isForeign)
+        return proceed(isForeign: isForeign)
     }
 
     /// Continues: first with the members that are not stopped yet and their children, then with scans of all members,
     /// until a scan finds no new process and no member that runs again. A member that another process continued
     /// meanwhile is stopped again.
-    public func proceed(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
-    ) -> Progress {
+    public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
         call += 1
         hasProgressed = false
         frontier += waiting
         waiting = []
         // Bounds one call against a tree that grows as fast as it is walked.
         for _ in 0..<64 {
-            guard advanceFrontier(budget, isForeign) else { return .interrupted }
-            guard waiting.isEmpty else { return hasProgressed ? .interrupted : .pending }
-            guard scan(budget, isForeign) else { return .interrupted }
-            let isWhole = !isScanDirty && frontier.isEmpty
-            (scanned, isScanDirty) = (0, false)
-            guard isWhole else { continue }
+            advanceFrontier(isForeign)
+            guard waiting.isEmpty else { return hasProgressed ? .advancing : .pending }
+            scan(isForeign)
+            guard frontier.isEmpty else { continue }
             guard held.first.map({ $0.process.identity == main && $0.stands }) == true else {
                 return .pending
             }
             lostStops = 0
             return .complete
         }
-        return .interrupted
+        return .advancing
     }
 
     /// Sends SIGCONT in the reverse order to the members that this value stopped, except the spared ones, and forgets
-    /// all members. False: the budget is spent, and the remaining ones are still members.
-    @discardableResult
-    public func release(
-        sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
-    ) -> Bool {
+    /// all members.
+    public func release(sparing spared: Set<ProcessIdentity> = []) {
         forgetWork()
         while let member = held.popLast() {
-            let identity = member.process.identity
-            known.remove(identity)
-            guard !member.hasLeft, member.isOurs, !spared.contains(identity) else { continue }
+            guard !member.hasLeft, member.isOurs, !spared.contains(member.process.identity) else { continue }
             takeBack(member)
-            if budget.spend(), !held.isEmpty { return false }
         }
         known = []
-        return true
     }
 
     /// Removes a member that is an application of its own from now on. It gets SIGCONT if this value stopped it, unless
@@ -269,12 +237,10 @@ public final class StoppedExtent {
         guard known.contains(process) else { return false }
         var line: Set = [process.pid]
         var kept: [Member] = []
-        var keptOfScanned = 0
-        for (index, member) in held.enumerated() {
+        for member in held {
             let identity = member.process.identity
             guard identity == process || line.contains(member.parent) else {
                 kept.append(member)
-                if index < scanned { keptOfScanned += 1 }
                 continue
             }
             line.insert(identity.pid)
@@ -288,7 +254,7 @@ public final class StoppedExtent {
             }
             member.hasLeft = true
         }
-        (held, scanned) = (kept, keptOfScanned)
+        held = kept
         return true
     }
 
@@ -300,17 +266,12 @@ public final class StoppedExtent {
 
     /// Sends SIGKILL to all members, the main process last, and forgets them all. After `complete` no process
     /// is missed, because no member can fork. A member that no longer wholly belongs to the owner, or that is
-    /// an application of its own by now, is continued instead if we had stopped it. False: the budget is
-    /// spent, and the remaining ones are still members.
-    @discardableResult
-    public func kill(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool = { _ in false }
-    ) -> Bool {
+    /// an application of its own by now, is continued instead if we had stopped it.
+    public func kill(isForeign: (ProcessIdentity) -> Bool = { _ in false }) {
         forgetWork()
         // The kernel continues the stopped members of a process group when the last member dies that had a parent
         // outside of the group (setpgid(2), "orphaned process group"): they would continue to fork.
         while let member = held.popLast() {
-            known.remove(member.process.identity)
             guard !member.hasLeft else { continue }
             // It may have been registered since it was found.
             if member.process.identity != main, isForeign(member.process.identity) {
@@ -325,14 +286,12 @@ public final class StoppedExtent {
                     if member.isOurs { try? member.process.takeBack(SIGCONT) }
                 }
             }
-            if budget.spend(), !held.isEmpty { return false }
         }
         known = []
-        return true
     }
 
     private func forgetWork() {
-        (frontier, nextOfFrontier, waiting, scanned, isScanDirty) = ([], 0, [], 0, false)
+        (frontier, waiting) = ([], [])
         lostStops = 0
     }
 
@@ -357,62 +316,45 @@ public final class StoppedExtent {
         try member.process.takeBack(SIGCONT)
     }
 
-    /// Continues with the members that are not stopped yet; false: the budget is spent.
-    private func advanceFrontier(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
+    /// Continues with the members that are not stopped yet.
+    private func advanceFrontier(_ isForeign: (ProcessIdentity) -> Bool) {
+        var next = 0
         // The array grows behind the index: children come after their parents.
-        while nextOfFrontier < frontier.count {
-            let member = frontier[nextOfFrontier]
-            if !member.hasLeft {
-                // A member whose children are being added was already checked.
-                let step = member.isAmongChildren ? .settled : advance(member, budget, isForeign)
-                switch step {
-                case .settled, .stubborn:
-                    guard holdChildren(of: member, budget, isForeign) else { return false }
-                    if step == .stubborn { waiting.append(member) } else { hasProgressed = true }
-                case .changed:
-                    frontier.append(member)
-                case .waiting:
-                    waiting.append(member)
-                case .left:
-                    leave(member)
-                case .interrupted:
-                    return false
-                }
+        while next < frontier.count {
+            let member = frontier[next]
+            next += 1
+            guard !member.hasLeft else { continue }
+            let step = advance(member, isForeign)
+            switch step {
+            case .settled, .stubborn:
+                holdChildren(of: member, isForeign)
+                if step == .stubborn { waiting.append(member) } else { hasProgressed = true }
+            case .changed:
+                frontier.append(member)
+            case .waiting:
+                waiting.append(member)
+            case .left:
+                leave(member)
             }
-            nextOfFrontier += 1
-            if budget.spend() { return false }
         }
-        (frontier, nextOfFrontier) = ([], 0)
-        return true
+        frontier = []
     }
 
-    /// Checks all members and their children once more; false: the budget is spent. Puts each process that is
-    /// new, and each member that runs again, into the frontier.
-    private func scan(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        if scanned == 0, held.first?.isAmongChildren != true {
-            isScanDirty = false
-            held.removeAll(where: \.hasLeft)
-        }
-        while scanned < held.count {
-            let member = held[scanned]
-            if !member.hasLeft {
-                switch member.isAmongChildren ? .settled : advance(member, budget, isForeign) {
-                case .settled:
-                    guard holdChildren(of: member, budget, isForeign) else { return false }
-                case .changed, .waiting, .stubborn:
-                    isScanDirty = true
-                    frontier.append(member)
-                case .left:
-                    leave(member)
-                case .interrupted:
-                    return false
-                }
+    /// Checks all members and their children once more. Puts each process that is new, and each member that runs again,
+    /// into the frontier.
+    private func scan(_ isForeign: (ProcessIdentity) -> Bool) {
+        var next = 0
+        while next < held.count {
+            let member = held[next]
+            next += 1
+            guard !member.hasLeft else { continue }
+            switch advance(member, isForeign) {
+            case .settled: holdChildren(of: member, isForeign)
+            case .changed, .waiting, .stubborn: frontier.append(member)
+            case .left: leave(member)
             }
-            scanned += 1
-            if budget.spend() { return false }
         }
         held.removeAll(where: \.hasLeft)
-        return true
     }
 
     private func leave(_ member: Member) {
@@ -420,33 +362,31 @@ public final class StoppedExtent {
         hasProgressed = true
     }
 
-    private func advance(
-        _ member: Member, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
-    ) -> Step {
+    private func advance(_ member: Member, _ isForeign: (ProcessIdentity) -> Bool) -> Step {
         let process = member.process
         guard !process.hasExited else { return forget(member) }
-        // It may have been registered between two pieces. If it had our signal, it was released then.
+        // It may have been registered since it was found. If it had our signal, it was released then.
         if case .found = member.phase, process.identity != main, isForeign(process.identity) {
             return forget(member)
         }
         do throws(KernelFailure) {
             switch try proc.state(of: process.identity) {
             case .stopped:
-                return try stands(member, budget)
+                return try stands(member)
             case .zombie, .dead:
                 return forget(member)
             case .tracingStop where member.isOurs && process.identity != main:
                 // Its tracer has our signal and decides; the process executes nothing until then.
                 return .settled
             case .running, .sleeping, .diskSleep, .tracingStop, .idle, .other:
-                return try press(member, budget)
+                return try press(member)
             }
         } catch {
             return fail(member, error)
         }
     }
 
-    private func stands(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Step {
+    private func stands(_ member: Member) throws(KernelFailure) -> Step {
         switch member.phase {
         case .stopped:
             return .settled
@@ -454,14 +394,7 @@ public final class StoppedExtent {
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: false)
         case .signalled(_, _, let isAwaited):
-            if isAwaited {
-                // After the first check that finds the leading thread stopped, no thread creates another.
-                switch try threadsStand(of: member, budget) {
-                case true?: break
-                case false?: return try press(member, budget)
-                case nil: return .interrupted
-                }
-            }
+            if isAwaited, try !threadsStand(of: member) { return try press(member) }
             try member.process.checkOwner(owner, proc: proc)
             member.phase = .stopped(byUs: true)
             settle(member)
@@ -469,31 +402,19 @@ public final class StoppedExtent {
         return .settled
     }
 
-    /// nil: the budget is spent.
-    private func threadsStand(of member: Member, _ budget: Budget) throws(KernelFailure) -> Bool? {
+    /// After the first check that finds the leading thread stopped, no thread creates another.
+    private func threadsStand(of member: Member) throws(KernelFailure) -> Bool {
         let pid = member.process.identity.pid
-        if member.threads == nil { (member.threads, member.nextThreads) = ([], 0) }
-        while true {
-            while let thread = member.threads?.first {
-                guard proc.threadStands(thread, in: pid) else { return false }
-                member.threads?.removeFirst()
-                if budget.spend() { return nil }
-            }
-            guard let place = member.nextThreads else { break }
-            let batch = try proc.threads(of: pid, from: place, atMost: Self.batch)
-            (member.threads, member.nextThreads) = (batch.found[...], batch.next)
-        }
-        member.threads = nil
-        return true
+        return try proc.threads(of: pid).allSatisfy { proc.threadStands($0, in: pid) }
     }
 
-    private func press(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Step {
+    private func press(_ member: Member) throws(KernelFailure) -> Step {
         guard case .signalled(let before, let at, let isAwaited) = member.phase else {
             try signal(member, isAwaited: true)
             return .changed
         }
         // One signal is enough, unless another process's SIGCONT removes it.
-        if before < call, try hasLostStop(member, budget) {
+        if before < call, try hasLostStop(member) {
             lostStops += 1
             try signal(member, isAwaited: isAwaited)
             return isAwaited ? .waiting : .stubborn
@@ -513,16 +434,11 @@ public final class StoppedExtent {
     }
 
     /// Whether our SIGSTOP is neither pending nor in effect: a thread that takes it out of the queue stops at the same
-    /// moment. With more threads than the budget allows, this is not known, and false.
-    private func hasLostStop(_ member: Member, _ budget: Budget) throws(KernelFailure) -> Bool {
+    /// moment.
+    private func hasLostStop(_ member: Member) throws(KernelFailure) -> Bool {
         let identity = member.process.identity
         guard try !proc.hasStop(identity) else { return false }
-        let threads = try proc.threads(of: identity.pid, from: 0, atMost: Self.batch)
-        guard threads.next == nil else { return false }
-        for thread in threads.found {
-            if proc.threadStands(thread, in: identity.pid) || budget.spend() { return false }
-        }
-        return true
+        return try proc.threads(of: identity.pid).allSatisfy { !proc.threadStands($0, in: identity.pid) }
     }
 
     private func forget(_ member: Member) -> Step {
@@ -542,34 +458,18 @@ public final class StoppedExtent {
         return .left
     }
 
-    /// Adds the new children of a member; false: the budget is spent.
-    private func holdChildren(
-        of member: Member, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
-    ) -> Bool {
-        if member.born.isEmpty {
-            var children = member.offspring ?? Offspring(of: member.process.identity)
-            member.offspring = nil
-            guard let found = children.proceed(proc, budget) else {
-                member.offspring = children
-                return false
-            }
-            member.born = found.filter { !known.contains($0) && !isForeign($0) }[...]
-        }
-        while let child = member.born.popFirst() {
-            guard known.count < ExtentWalk.mostProcesses else {
-                member.born = []
+    /// Adds the new children of a member to the frontier.
+    private func holdChildren(of member: Member, _ isForeign: (ProcessIdentity) -> Bool) {
+        let parent = member.process.identity
+        for child in proc.children(of: parent) where !known.contains(child) && !isForeign(child) {
+            guard known.count < Extent.mostProcesses else {
                 list.add(KernelFailure(operation: "stop extent", subject: "process \(main)", errno: E2BIG))
-                return true
+                return
             }
-            // It may have been registered since it was found.
-            if !isForeign(child), let child = hold(child, below: member.process.identity.pid) {
-                hasProgressed = true
-                isScanDirty = true
-                frontier.append(child)
-            }
-            if budget.spend(), !member.born.isEmpty { return false }
+            guard let child = hold(child, below: parent.pid) else { continue }
+            hasProgressed = true
+            frontier.append(child)
         }
-        return true
     }
 
     private func hold(_ identity: ProcessIdentity, below parent: Int32) -> Member? {

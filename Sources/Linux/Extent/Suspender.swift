@@ -11,14 +11,6 @@ public final class Suspender {
     /// The progress of a stop. While it is `pending`, also call `proceed` when `cgroup.events` has changed.
     public typealias Progress = StoppedExtent.Progress
 
-    /// Which cgroup represents the application.
-    public enum OwnCgroup: Equatable {
-        case none
-        case found(Cgroup)
-        /// The budget is spent: call again.
-        case interrupted
-    }
-
     /// The means of the present stop.
     private enum Means {
         case none
@@ -37,9 +29,9 @@ public final class Suspender {
     /// Processes that were already stopped when the stop by signal was prepared. We must not continue them.
     public private(set) var standing: [ProcessIdentity] = []
 
-    /// Called before the first action of a stop that was not prepared with one call of `prepare`, or that was begun
-    /// with the freezer and continues by signal: the caller must record the present holds. Returns the reason
-    /// if it could not, and then no process is frozen or signalled.
+    /// Called before the first action of a stop that was not prepared, or that was begun with the freezer and continues
+    /// by signal: the caller must record the present holds. Returns the reason if it could not, and then no process is
+    /// frozen or signalled.
     public var fellBack: () -> KernelFailure? = { nil }
     /// Why the present stop could not be recorded, so that nothing was done; nil: it was recorded, or there is none.
     public private(set) var unrecorded: KernelFailure?
@@ -54,28 +46,9 @@ public final class Suspender {
     private var judged: JudgedCgroup?
     /// Whether the freezer was used, not only chosen.
     private var hasFrozen = false
-    /// The work in progress: a search for the application's own cgroup, a check that a frozen cgroup still
-    /// represents the application, and a search for processes that are stopped before the first signal.
-    private var search: Search?
-    private var verification: CgroupLook?
-    private var stoppedSearch: StoppedSearch?
-    private var hasBegun = false
     /// When the freezer was chosen, and for how many microseconds the choice is valid without another check.
     private var chosenAt: UInt64 = 0
     private static let freshChoice: UInt64 = 5_000
-
-    /// A search for the application's own cgroup.
-    private struct Search {
-        let here: Cgroup
-        var candidates: ArraySlice<Cgroup>
-        var look: CgroupLook?
-        /// When it was last continued. Old results, from before other work had its turn, are examined again.
-        var touched: UInt64 = 0
-        static let patience: UInt64 = 2_000_000
-        /// How often it was repeated, because the processes had changed while they were examined in pieces.
-        var repetitions = 0
-        static let mostRepetitions = 3
-    }
 
     /// Stops nothing yet.
     ///
@@ -164,51 +137,23 @@ public final class Suspender {
 
     // MARK: The stop
 
-    /// Chooses the means of the next stop. The caller must record the holds before it calls `stop`. False:
-    /// the budget is spent; `stop` continues.
-    @discardableResult
-    public func prepare(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
-    ) -> Bool {
+    /// Chooses the means of the next stop. The caller must record the holds before it calls `stop`.
+    public func prepare(isForeign: (ProcessIdentity) -> Bool) {
         _ = haveMeansChanged()
-        return choose(budget, isForeign)
+        choose(isForeign)
     }
 
-    private func choose(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        guard case .none = means else { return true }
-        if !hasBegun {
-            hasBegun = true
-            list.clear()
-            objection = nil
-            unrecorded = nil
+    private func choose(_ isForeign: (ProcessIdentity) -> Bool) {
+        guard case .none = means else { return }
+        list.clear()
+        objection = nil
+        unrecorded = nil
+        if let cgroup = ownCgroup(isForeign) {
+            means = .freezer(cgroup, isOurs: (try? cgroup.wantsFrozen()) != true)
+            chosenAt = Clock.monotonicMicroseconds
+        } else {
+            useSignals(isForeign)
         }
-        if stoppedSearch == nil {
-            switch ownCgroup(within: budget, isForeign) {
-            case .interrupted: return false
-            case .found(let cgroup):
-                let isOurs = (try? cgroup.wantsFrozen()) != true
-                guard !isOurs || isSmall(cgroup) else { break }
-                means = .freezer(cgroup, isOurs: isOurs)
-                chosenAt = Clock.monotonicMicroseconds
-                hasBegun = false
-                return true
-            case .none: break
-            }
-        }
-        return useSignals(budget, isForeign)
-    }
-
-    /// The kernel visits each thread in one system call, which takes up to 4 µs for each.
-    private static let mostThreads = 1_024
-
-    private func isSmall(_ cgroup: Cgroup) -> Bool {
-        do throws(KernelFailure) {
-            guard try cgroup.hasMoreThreads(than: Self.mostThreads) else { return true }
-            objection = "\(cgroup): it has more than \(Self.mostThreads) threads"
-        } catch {
-            objection = "\(error)"
-        }
-        return false
     }
 
     /// Other work may come between the choice and the action, for half a minute: a process that is in the
@@ -241,92 +186,43 @@ public final class Suspender {
         return false
     }
 
-    private func useSignals(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
-        var stoppedSearch = stoppedSearch ?? StoppedSearch(of: main)
-        // Referenced only once, so that it is changed in place.
-        self.stoppedSearch = nil
-        guard stoppedSearch.proceed(proc, budget, isForeign: isForeign, isPassedOver: extent.holds) else {
-            self.stoppedSearch = stoppedSearch
-            return false
+    private func useSignals(_ isForeign: (ProcessIdentity) -> Bool) {
+        standing = Extent.stoppedMembers(of: main, proc: proc, isForeign: isForeign).filter {
+            !extent.holds($0)
         }
-        standing = stoppedSearch.stopped
         means = .signals
-        hasBegun = false
-        return true
     }
 
-    /// The cgroup that represents the application: its unit, else the cgroup that it is in (§ 2, "Extent"). Works piece
-    /// by piece.
-    public func ownCgroup(within budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> OwnCgroup {
-        guard let hierarchy else { return .none }
-        let here: Cgroup
-        do throws(KernelFailure) {
-            here = try Cgroup.of(main.pid, in: hierarchy, proc: proc)
-        } catch {
-            search = nil
-            return .none
+    /// The cgroup that represents the application: its unit, else the cgroup that it is in (§ 2, "Extent"); nil if there
+    /// is none.
+    public func ownCgroup(_ isForeign: (ProcessIdentity) -> Bool) -> Cgroup? {
+        guard let hierarchy, let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc), !here.isRoot
+        else { return nil }
+        let candidates = here.candidates
+        if let judged, candidates.contains(judged.cgroup),
+            judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
+        {
+            return judged.cgroup
         }
-        if here.isRoot { return .none }
-        var search: Search
-        let now = Clock.monotonicMicroseconds
-        if let begun = self.search, begun.here == here, now < begun.touched + Search.patience {
-            search = begun
-        } else {
-            let candidates = here.candidates
-            if let judged, candidates.contains(judged.cgroup),
-                judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
-            {
-                return .found(judged.cgroup)
-            }
-            search = Search(here: here, candidates: candidates[...])
-        }
-        self.search = nil
-        while let cgroup = search.candidates.first {
-            var look = search.look ?? CgroupLook(at: cgroup, main: main)
-            search.look = nil
-            switch isOwn(&look, budget, isForeign) {
-            case true?:
-                // After an examination in pieces, a process that was examined first may belong to another
-                // user by now.
-                guard search.touched > 0, let judged, judged.isSmall,
-                    !judged.isUnchanged(main: main, proc: proc, isForeign: isForeign)
-                else { return .found(cgroup) }
-                self.judged = nil
-                search.repetitions += 1
-                if search.repetitions > Search.mostRepetitions {
-                    objection = "\(cgroup): its processes change while they are examined"
-                    search.candidates.removeFirst()
-                }
-            case false?:
-                search.candidates.removeFirst()
-            case nil:
-                search.look = look
-                search.touched = now
-                self.search = search
-                return .interrupted
-            }
-        }
-        return .none
+        return candidates.first { isOwn($0, isForeign) }
     }
 
-    /// nil: the budget is spent.
-    private func isOwn(
-        _ look: inout CgroupLook, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
-    ) -> Bool? {
-        let cgroup = look.cgroup
+    private func isOwn(_ cgroup: Cgroup, _ isForeign: (ProcessIdentity) -> Bool) -> Bool {
         do throws(KernelFailure) {
             // Checked before its processes are examined, because there may be thousands.
             if let reason = CgroupExtent.reasonOfPlace(cgroup, try cgroup.owner(), owner, daemon) {
                 objection = "\(cgroup): \(reason)"
                 return false
             }
-            guard let snapshot = try look.proceed(proc, budget, isForeign: isForeign) else { return nil }
+            // The extent first: a process that is born after the walk is found in the cgroup, with its parents.
+            let extent = Extent.members(of: main, proc: proc, isForeign: isForeign)
+            let snapshot = try CgroupSnapshot(of: cgroup, extent: extent, proc: proc)
             switch CgroupExtent.judge(
                 snapshot, main: main, owner: owner, daemon: daemon, isForeign: isForeign)
             {
             case .own(let remainder) where remainder.isEmpty:
                 let judged = try JudgedCgroup(
-                    cgroup, members: snapshot.members, owner: owner, budget: self.budget)
+                    cgroup, members: snapshot.members, owner: owner, budget: budget)
                 if self.judged?.hasMembers(of: judged) != true { self.judged = judged }
                 return true
             case .own(let remainder):
@@ -341,23 +237,10 @@ public final class Suspender {
     }
 
     /// Must be called once the cgroup is frozen and the stop is announced; returns whether it may stay
-    /// frozen. If not, all processes are released, and the next stop is made by signal. nil: the budget is
-    /// spent, call again.
-    public func verify(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
-    ) -> Bool? {
-        guard case .freezer(let cgroup, isOurs: true) = means else {
-            verification = nil
-            return true
-        }
-        var look = verification ?? CgroupLook(at: cgroup, main: main)
-        verification = nil
-        if look.cgroup != cgroup { look = CgroupLook(at: cgroup, main: main) }
-        guard let isOwn = isOwn(&look, budget, isForeign) else {
-            verification = look
-            return nil
-        }
-        if isOwn {
+    /// frozen. If not, all processes are released, and the next stop is made by signal.
+    public func verify(isForeign: (ProcessIdentity) -> Bool) -> Bool {
+        guard case .freezer(let cgroup, isOurs: true) = means else { return true }
+        if isOwn(cgroup, isForeign) {
             judged?.hold(proc: proc)
             return true
         }
@@ -367,14 +250,12 @@ public final class Suspender {
     }
 
     /// Begins to stop, or continues stopping. `isForeign` says whether a process is an application of its own.
-    public func stop(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
-    ) -> Progress {
+    public func stop(isForeign: (ProcessIdentity) -> Bool) -> Progress {
         // Once only: what is found here is recorded below.
         var isNew = haveMeansChanged()
         forgetOutdatedChoice(isForeign)
         if case .none = means { isNew = true }
-        guard choose(budget, isForeign) else { return .interrupted }
+        choose(isForeign)
         if isNew, !isWrittenDown() { return .pending }
         if case .freezer(let cgroup, isOurs: true) = means {
             hasFrozen = true
@@ -382,20 +263,18 @@ public final class Suspender {
                 try cgroup.freeze()
             } catch {
                 list.add(error)
-                return fallBack(budget, isForeign)
+                return fallBack(isForeign)
             }
         }
-        return proceed(within: budget, isForeign: isForeign)
+        return proceed(isForeign: isForeign)
     }
 
     /// Continues by signal if the freezer does not work.
-    private func fallBack(_ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool) -> Progress {
-        means = .none
+    private func fallBack(_ isForeign: (ProcessIdentity) -> Bool) -> Progress {
         hasFrozen = false
-        hasBegun = true
-        guard useSignals(budget, isForeign) else { return .interrupted }
+        useSignals(isForeign)
         guard isWrittenDown() else { return .pending }
-        return proceed(within: budget, isForeign: isForeign)
+        return proceed(isForeign: isForeign)
     }
 
     /// Calls the handler that records the means of the stop. If that fails, nothing is done.
@@ -408,23 +287,19 @@ public final class Suspender {
     }
 
     /// Checks again, and continues.
-    public func proceed(
-        within budget: Budget = .unlimited, isForeign: (ProcessIdentity) -> Bool
-    ) -> Progress {
+    public func proceed(isForeign: (ProcessIdentity) -> Bool) -> Progress {
         switch means {
         case .none:
-            return stop(within: budget, isForeign: isForeign)
+            return stop(isForeign: isForeign)
         case .signals:
             defer { list.add(extent.list) }
-            return extent.stop(within: budget, isForeign: isForeign)
+            return extent.stop(isForeign: isForeign)
         case .freezer(let cgroup, _):
-            return look(at: cgroup, budget, isForeign)
+            return look(at: cgroup, isForeign)
         }
     }
 
-    private func look(
-        at cgroup: Cgroup, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool
-    ) -> Progress {
+    private func look(at cgroup: Cgroup, _ isForeign: (ProcessIdentity) -> Bool) -> Progress {
         do throws(KernelFailure) {
             guard try cgroup.isFrozen() else { return .pending }
             return try cgroup.unfrozenDescendants().isEmpty ? .complete : .pending
@@ -433,28 +308,20 @@ public final class Suspender {
             list.add(error)
             // If it still exists, no other process would thaw it.
             if isFreezeOurs, !thaw(cgroup) { return .pending }
-            return fallBack(budget, isForeign)
+            return fallBack(isForeign)
         }
     }
 
     /// Releases all processes that this value stopped, except the `spared`, which others want stopped, and
     /// forgets them all. A cgroup that cannot be thawed, for example because of a lack of descriptors, must
-    /// still be thawed (`isFreezeOurs`): call again. The same applies when the budget is spent (false).
-    @discardableResult
-    public func release(
-        sparing spared: Set<ProcessIdentity> = [], within budget: Budget = .unlimited
-    ) -> Bool {
-        (search, verification, stoppedSearch, hasBegun) = (nil, nil, nil, false)
-        switch means {
-        case .freezer(let cgroup, isOurs: true): if hasFrozen, !thaw(cgroup) { return true }
-        case .none, .signals, .freezer(_, isOurs: false): break
-        }
+    /// still be thawed (`isFreezeOurs`): call again.
+    public func release(sparing spared: Set<ProcessIdentity> = []) {
+        if case .freezer(let cgroup, isOurs: true) = means, hasFrozen, !thaw(cgroup) { return }
         means = .none
         hasFrozen = false
         standing = []
-        let isDone = extent.release(sparing: spared, within: budget)
+        extent.release(sparing: spared)
         list.add(extent.list)
-        return isDone
     }
 
     private func thaw(_ cgroup: Cgroup) -> Bool {

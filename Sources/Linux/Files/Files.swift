@@ -98,28 +98,22 @@ enum Files {
 
     /// The entries of a directory whose names are numbers, in the order that the kernel gives, at most `limit`.
     static func numbers(in path: String, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
-        try numbers(in: path, from: 0, atMost: limit).found
-    }
-
-    /// The same, starting at a position in the directory (seekdir(3)), 0 for its beginning; `next` is nil
-    /// once there are no more.
-    static func numbers(
-        in path: String, from place: Int, atMost limit: Int
-    ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
         guard let directory = opendir(path) else {
             throw KernelFailure(operation: "opendir", subject: path, errno: errno)
         }
         defer { closedir(directory) }
-        if place > 0 { seekdir(directory, place) }
         var found: [Int32] = []
-        while true {
+        while found.count < limit {
             errno = 0
-            guard let entry = readdir(directory) else { break }
+            guard let entry = readdir(directory) else {
+                guard errno == 0 else {
+                    throw KernelFailure(operation: "readdir", subject: path, errno: errno)
+                }
+                break
+            }
             if let number = entry.withName({ Linux.number(named: $0) }) { found.append(number) }
-            if found.count == limit { return (found, telldir(directory)) }
         }
-        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
-        return (found, nil)
+        return found
     }
 
     /// Writes a word to a file of the kernel, which accepts it in one write(2) or not at all.

@@ -6,8 +6,7 @@ extension Proc {
     /// its client. The client is in the foreground of its own terminal.
     ///
     /// - Parameters:
-    ///   - main: the application's main process. Up to 64 steps of a walk over its extent are made, so that no
-    ///     caller waits for long; a client beyond that is not found.
+    ///   - main: the application's main process.
     ///   - lineage: the caller, its parent and so on.
     ///   - isForeign: whether a process is another application.
     /// - Returns: the client's process id; nil if there is none.
@@ -18,17 +17,13 @@ extension Proc {
         guard let server = terminalServer(of: lineage), let program = FileIdentity(path(server, "exe")) else {
             return nil
         }
-        var walk = ExtentWalk(from: main)
-        _ = walk.proceed(self, Budget(steps: Self.mostSteps), isForeign: isForeign)
-        return walk.found.lazy.map(\.pid).first { pid in
+        return Extent.members(of: main, proc: self, isForeign: isForeign).lazy.map(\.pid).first { pid in
             guard let stat = try? stat(pid), stat.hasPseudoterminal, stat.group == stat.foreground else {
                 return false
             }
             return FileIdentity(path(pid, "exe")) == program
         }
     }
-
-    private static let mostSteps = 64
 
     /// The nearest ancestor that has no terminal, if its child has a pseudoterminal.
     private func terminalServer(of lineage: [ProcessIdentity]) -> Int32? {

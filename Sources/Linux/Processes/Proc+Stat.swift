@@ -132,7 +132,8 @@ extension Proc {
         var state = Stat.State.zombie
         // A stop reaches all threads, so a few of thousands are enough.
         var left = Self.mostThreadsLookedAt
-        let (threads, rest) = try threads(of: identity.pid, from: 0, atMost: 2 * left)
+        let threads = try threads(of: identity.pid, atMost: 2 * left)
+        let mayHaveOthers = threads.count == 2 * left
         for thread in threads where thread != identity.pid {
             // A thread that has ended meanwhile does not count.
             guard let one = try? stat(ofThread: thread, in: identity.pid) else { continue }
@@ -144,7 +145,7 @@ extension Proc {
             left -= 1
             if left == 0 { break }
         }
-        return state == .zombie && rest != nil ? .running : state
+        return state == .zombie && mayHaveOthers ? .running : state
     }
 
     /// Whether a thread of the process neither runs nor can run, or is gone. A stop reaches the threads one by one, and

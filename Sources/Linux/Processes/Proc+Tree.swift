@@ -1,23 +1,46 @@
 import Glibc
 
 extension Proc {
-    /// The list of the children of one thread.
-    enum Children {
-        case list(ChildList)
-        /// The thread has ended, and left its children to another thread; or we may not look.
-        case gone
-        /// The kernel has no such list (`CONFIG_PROC_CHILDREN`).
-        case unsupported
+    /// The living children of a process, without zombies; empty if it is gone.
+    func children(of parent: ProcessIdentity) -> [ProcessIdentity] {
+        var candidates: [Int32] = []
+        for thread in (try? threads(of: parent.pid)) ?? [] {
+            guard addChildren(of: thread, in: parent.pid, to: &candidates) else {
+                // The kernel does not list children: search all processes for this parent.
+                candidates = ((try? processes()) ?? []).sorted()
+                break
+            }
+        }
+        let found = candidates.compactMap { livingChild($0, of: parent.pid) }
+        return (try? identity(of: parent.pid)) == parent ? found : []
     }
 
-    func children(of thread: Int32, in pid: Int32) -> Children {
+    private func livingChild(_ pid: Int32, of parent: Int32) -> ProcessIdentity? {
+        // The parent is read together with the start time: a reused id has another parent.
+        guard let stat = try? stat(pid), stat.parent == parent else { return nil }
+        // A zombie whose last thread has ended has nothing that could be signalled.
+        if stat.state == .zombie, (try? state(of: stat.identity)) ?? .zombie == .zombie { return nil }
+        return stat.identity
+    }
+
+    /// Adds the children of one thread. A thread that has ended has left them to another thread.
+    ///
+    /// - Returns: whether the kernel lists children (`CONFIG_PROC_CHILDREN`).
+    private func addChildren(of thread: Int32, in pid: Int32, to found: inout [Int32]) -> Bool {
+        let file = path(pid, "task/\(thread)/children")
         do throws(KernelFailure) {
-            return .list(ChildList(try Descriptor.open(path(pid, "task/\(thread)/children"))))
+            let list = try Files.bytes(in: try Descriptor.open(file), named: file, limit: Self.longestChildren)
+            found += list.split(separator: UInt8(ascii: " ")).compactMap {
+                Int32(String(decoding: $0, as: UTF8.self))
+            }
+            return true
         } catch {
-            let isSupported = !error.isNoSuchFile || !Files.exists(path(pid, "task/\(thread)/stat"))
-            return isSupported ? .gone : .unsupported
+            return !error.isNoSuchFile || !Files.exists(path(pid, "task/\(thread)/stat"))
         }
     }
+
+    /// More than all process ids together take.
+    private static let longestChildren = 32 << 20
 
     /// The process, its parent and so on, without process 1 and kernel threads: at most `limit`, empty if there is no
     /// such process.
@@ -35,49 +58,10 @@ extension Proc {
 
     /// The first threads of a process, at most `limit`; `ESRCH` if it is gone.
     func threads(of pid: Int32, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
-        try threads(of: pid, from: 0, atMost: limit).found
-    }
-
-    /// The threads of a process from a place in the list on, as in `Files.numbers`; `ESRCH` if it is gone.
-    func threads(
-        of pid: Int32, from place: Int, atMost limit: Int
-    ) throws(KernelFailure) -> (found: [Int32], next: Int?) {
         do throws(KernelFailure) {
-            return try Files.numbers(in: path(pid, "task"), from: place, atMost: limit)
+            return try Files.numbers(in: path(pid, "task"), atMost: limit)
         } catch {
             throw failure(error.operation, pid, "task", error.errno)
         }
-    }
-
-}
-
-/// The children of a thread, read piece by piece: there may be tens of thousands. A child that is born or ends
-/// meanwhile may be missing.
-final class ChildList {
-    private let file: Descriptor
-    /// The number in which the last piece ended, as far as it went.
-    private var half: Int32 = 0
-
-    init(_ file: consuming Descriptor) { self.file = file }
-
-    /// Adds the next few hundred; false: there are no more.
-    func readOn(into found: inout [Int32]) -> Bool {
-        withUnsafeTemporaryAllocation(byteCount: 1024, alignment: 8) { buffer in
-            let count = read(file.rawValue, buffer.baseAddress, buffer.count)
-            for byte in buffer.prefix(max(count, 0)) {
-                guard byte >= UInt8(ascii: "0"), byte <= UInt8(ascii: "9"), half < Int32.max / 10 else {
-                    take(&found)
-                    continue
-                }
-                half = half * 10 + Int32(byte - UInt8(ascii: "0"))
-            }
-            if count <= 0 { take(&found) }
-            return count > 0
-        }
-    }
-
-    private func take(_ found: inout [Int32]) {
-        if half > 0 { found.append(half) }
-        half = 0
     }
 }

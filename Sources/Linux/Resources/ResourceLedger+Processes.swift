@@ -12,15 +12,14 @@ extension ResourceLedger {
     /// Examines the extent and returns the necessary writes. The records already contain the values after
     /// these writes.
     mutating func planProcesses(
-        _ row: ResourceRow, _ newcomers: Set<ProcessIdentity>, _ budget: Budget,
-        _ isForeign: (ProcessIdentity) -> Bool
-    ) throws(Interrupted) -> [Change] {
+        _ row: ResourceRow, _ newcomers: Set<ProcessIdentity>, _ isForeign: (ProcessIdentity) -> Bool
+    ) -> [Change] {
         let knobs = knobsInPlay(row)
         guard !knobs.isEmpty else { return [] }
         var plan = Plan(now: Clock.bootTicks)
-        let members = try ownMembers(of: main, budget, isForeign, &plan)
-        try look(at: members, knobs, row, budget, &plan)
-        try lookAtDeparted(newcomers, knobs, budget, isForeign, &plan)
+        let members = ownMembers(of: main, isForeign, &plan)
+        look(at: members, knobs, row, &plan)
+        lookAtDeparted(newcomers, knobs, isForeign, &plan)
         unowned = plan.unowned
         // Processes that have left are forgotten with what is written now. Processes that were not found have ended,
         // unless they could not be examined, for example because of a lack of descriptors: their original
@@ -28,17 +27,16 @@ extension ResourceLedger {
         var found = plan.records.filter { !plan.departed.contains($0.key) }
         for (key, record) in records where plan.records[key] == nil {
             if !plan.unowned.contains(record.process), mayLive(key.target) { found[key] = record }
-            if budget.spend() { throw Interrupted() }
         }
         records = found
         return plan.changes
     }
 
-    mutating func carryOut(_ changes: inout ArraySlice<Change>, _ budget: Budget) -> Bool {
+    mutating func carryOut(_ changes: [Change]) {
         var checked: ProcessIdentity?
         var refusal: KernelFailure?
         var thread: ProcessIdentity?
-        while let change = changes.popFirst() {
+        for change in changes {
             do throws(KernelFailure) {
                 if checked != change.process {
                     checked = change.process
@@ -67,9 +65,7 @@ extension ResourceLedger {
             } catch {
                 fail(change, error)
             }
-            if budget.spend(), !changes.isEmpty { return false }
         }
-        return true
     }
 
     // MARK: Examining
@@ -96,9 +92,8 @@ extension ResourceLedger {
 
     /// The extent from a process on, without processes that are not wholly the owner's and the processes below those.
     private mutating func ownMembers(
-        of first: ProcessIdentity, _ budget: Budget, _ isForeign: (ProcessIdentity) -> Bool,
-        _ plan: inout Plan
-    ) throws(Interrupted) -> [ProcessIdentity] {
+        of first: ProcessIdentity, _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
+    ) -> [ProcessIdentity] {
         var refused: [ProcessIdentity: KernelFailure] = [:]
         var shortage: KernelFailure?
         func isOwn(_ process: ProcessIdentity) -> Bool {
@@ -113,11 +108,9 @@ extension ResourceLedger {
         }
         var members: [ProcessIdentity] = []
         if isOwn(first) {
-            var walk = ExtentWalk(from: first, limit: Self.limit)
-            guard walk.proceed(proc, budget, isForeign: { isForeign($0) || !isOwn($0) }) else {
-                throw Interrupted()
+            members = Extent.members(of: first, limit: Self.limit, proc: proc) {
+                isForeign($0) || !isOwn($0)
             }
-            members = walk.found
         }
         if let shortage { noteShortage(shortage) }
         for (process, failure) in refused where plan.unowned.insert(process).inserted {
@@ -127,9 +120,8 @@ extension ResourceLedger {
     }
 
     private mutating func look(
-        at processes: [ProcessIdentity], _ knobs: [ResourceKnob], _ row: ResourceRow, _ budget: Budget,
-        _ plan: inout Plan
-    ) throws(Interrupted) {
+        at processes: [ProcessIdentity], _ knobs: [ResourceKnob], _ row: ResourceRow, _ plan: inout Plan
+    ) {
         let hasThreadKnobs = knobs.contains(where: \.isOfThreads)
         for process in processes where plan.seen.insert(process).inserted {
             // A known process is examined no matter how many there are by now, because its values may have to
@@ -139,7 +131,6 @@ extension ResourceLedger {
                 guard take(isKnown, &plan) else { continue }
                 look(.oom, process, process, row, &plan)
             }
-            if budget.spend() { throw Interrupted() }
             guard hasThreadKnobs, isKnown || plan.looks < Self.limit else { continue }
             for thread in threads(of: process) {
                 guard knobs.contains(.oom) && thread == process.pid || take(isKnown, &plan) else { break }
@@ -149,7 +140,6 @@ extension ResourceLedger {
                     if isNew, plan.looks >= Self.limit { continue }
                     look(knob, target, process, row, &plan)
                 }
-                if budget.spend() { throw Interrupted() }
             }
         }
     }
@@ -184,15 +174,15 @@ extension ResourceLedger {
     /// Examines processes that we remember, or that are known to have been members, and that are no longer in
     /// the extent, and the processes below them.
     private mutating func lookAtDeparted(
-        _ newcomers: Set<ProcessIdentity>, _ knobs: [ResourceKnob], _ budget: Budget,
+        _ newcomers: Set<ProcessIdentity>, _ knobs: [ResourceKnob],
         _ isForeign: (ProcessIdentity) -> Bool, _ plan: inout Plan
-    ) throws(Interrupted) {
+    ) {
         let departed = newcomers.union(records.values.lazy.map(\.process)).subtracting(plan.seen)
         if departed.isEmpty { return }
         let members = plan.seen
         for process in departed {
-            let below = try ownMembers(of: process, budget, isForeign, &plan)
-            try look(at: below, knobs, ResourceRow(), budget, &plan)
+            let below = ownMembers(of: process, isForeign, &plan)
+            look(at: below, knobs, ResourceRow(), &plan)
         }
         for key in plan.records.keys where plan.records[key].map({ !members.contains($0.process) }) == true {
             plan.departed.insert(key)

@@ -112,23 +112,14 @@ public struct ResourceLedger: Sendable {
 
     /// Restores everything that we changed, whether or not the main process lives, and forgets it all.
     public mutating func putBack(isForeign: (ProcessIdentity) -> Bool) {
-        if var changes = plan(ResourceRow(), isForeign: isForeign) { carryOut(&changes) }
+        carryOut(plan(ResourceRow(), isForeign: isForeign))
         forget()
     }
 
     /// The writes that `carryOut` makes.
     public struct Changes: Sendable {
         var weights: [WeightChange] = []
-        var processes: ArraySlice<Change> = []
-
-        /// Removes and returns the writes that may have to wait: every user can hold the lock for
-        /// `oom_score_adj` (fs/proc/base.c, `__set_oom_adj`). nil: there are none.
-        public mutating func takeWaiting() -> Changes? {
-            let waiting = processes.filter { $0.key.knob == .oom }
-            if waiting.isEmpty { return nil }
-            processes.removeAll { $0.key.knob == .oom }
-            return Changes(processes: ArraySlice(waiting))
-        }
+        var processes: [Change] = []
 
         /// Whether there is nothing to be written.
         public var isEmpty: Bool { weights.isEmpty && processes.isEmpty }
@@ -140,7 +131,7 @@ public struct ResourceLedger: Sendable {
     /// the extent are restored, and the processes are forgotten.
     ///
     /// Only examines, and returns the necessary writes; the ledger already contains the values after these
-    /// writes. nil: the budget is spent, and this value can no longer be used.
+    /// writes.
     ///
     /// - Parameters:
     ///   - cgroup: the directory of a cgroup that holds the whole extent and no other process, and has weights.
@@ -151,30 +142,23 @@ public struct ResourceLedger: Sendable {
     public mutating func plan(
         _ row: ResourceRow, cgroup: String? = nil, memoryCgroup: String? = nil,
         departing newcomers: Set<ProcessIdentity> = [],
-        within budget: Budget = .unlimited,
         isForeign: (ProcessIdentity) -> Bool
-    ) -> Changes? {
+    ) -> Changes {
         var processRow = row
         if cgroup != nil {
             processRow.nice = nil
             processRow.ioClass = nil
         }
         isAsPlanned = true
-        do throws(Interrupted) {
-            let changes = try planProcesses(processRow, newcomers, budget, isForeign)
-            return Changes(weights: planWeights(row, cgroup, memoryCgroup), processes: changes[...])
-        } catch {
-            return nil
-        }
+        let processes = planProcesses(processRow, newcomers, isForeign)
+        return Changes(weights: planWeights(row, cgroup, memoryCgroup), processes: processes)
     }
 
-    /// Writes what was planned, and removes from the changes what was written. False: the budget is spent.
-    @discardableResult
-    public mutating func carryOut(_ changes: inout Changes, within budget: Budget = .unlimited) -> Bool {
+    /// Writes what was planned.
+    public mutating func carryOut(_ changes: Changes) {
         // The weights first: one write covers all processes.
         carryOut(changes.weights)
-        changes.weights = []
-        return carryOut(&changes.processes, budget)
+        carryOut(changes.processes)
     }
 
     /// Removes the writes that set anything but an original value, because they could not be recorded. The record of
@@ -197,9 +181,6 @@ public struct ResourceLedger: Sendable {
         unowned = []
         lacking = []
     }
-
-    /// The budget is spent.
-    struct Interrupted: Error {}
 
     /// The most threads and processes of an application that are examined.
     public static let limit = 512
