@@ -3,10 +3,9 @@
 ///
 /// The client had read all earlier events completely, so the first byte begins an event. If it had not, a
 /// request may be missed, or detected by mistake. In a bus's data, what begins no message counts as a call.
-public enum UnreadEvents: Equatable, Sendable {
+public enum UnreadEvents: Sendable {
     case wayland
-    /// The display as in DISPLAY.
-    case x11(display: String)
+    case x11
     /// The X Session Management Protocol, by which session managers ask clients to save their state and to end.
     case xsmp
     /// A message bus (D-Bus) that is not the session's: the system bus, or that of accessibility.
@@ -35,9 +34,7 @@ public enum UnreadEvents: Equatable, Sendable {
         let parts = service.split(separator: "/")
         guard let last = parts.last else { return nil }
         switch parts.dropLast().last {
-        case ".X11-unix":
-            guard last.hasPrefix("X") else { return nil }
-            self = .x11(display: ":" + last.dropFirst())
+        case ".X11-unix": self = .x11
         case ".ICE-unix": self = .xsmp
         case "at-spi": self = .bus
         case ".dbus-proxy":
@@ -65,19 +62,13 @@ public enum UnreadEvents: Equatable, Sendable {
 
     /// The first request among events.
     ///
-    /// - Parameters:
-    ///   - events: bytes that start at the beginning of an event; the last event may be truncated.
-    ///   - atoms: asks the X server of a display for its atoms. It is called only if a client's message is among the
-    ///     events. nil: they are not known, and each message to a window of a client counts as a request.
-    public func request(
-        in events: UnsafeRawBufferPointer, atoms: (_ display: String) -> CloseAtoms? = CloseAtoms.init
-    ) -> Request? {
+    /// - Parameter events: bytes that start at the beginning of an event; the last event may be truncated.
+    public func request(in events: UnsafeRawBufferPointer) -> Request? {
         var rest = events[...]
-        lazy var known: CloseAtoms? = if case .x11(let display) = self { atoms(display) } else { nil }
         while !rest.isEmpty {
             let event = UnsafeRawBufferPointer(rebasing: rest)
             guard event.count >= headerSize else { return nil }
-            if let request = request(event, { known }) { return request }
+            if let request = request(event) { return request }
             guard let size = size(event) else { return self == .bus ? .call : nil }
             guard size <= event.count else { return nil }
             rest = rest.dropFirst(size)
@@ -115,7 +106,7 @@ public enum UnreadEvents: Equatable, Sendable {
         }
     }
 
-    private func request(_ event: UnsafeRawBufferPointer, _ atoms: () -> CloseAtoms?) -> Request? {
+    private func request(_ event: UnsafeRawBufferPointer) -> Request? {
         switch self {
         // In this protocol, a server sends only requests.
         case .xsmp: return .endOfSession
@@ -139,13 +130,13 @@ public enum UnreadEvents: Equatable, Sendable {
             }
             // A message of another client to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Messages about the root
             // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
-            guard event[0] == Self.sent | Self.clientMessage, event[1] == 32,
-                event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
-            else { return nil }
-            guard let atoms = atoms() else { return .close }
+            // So do requests to the window manager about any client's window, because many clients listen at the root
+            // window.
             let isAsked =
-                event.loadUnaligned(fromByteOffset: 8, as: UInt32.self) == atoms.protocols
-                && event.loadUnaligned(fromByteOffset: 12, as: UInt32.self) == atoms.deleteWindow
+                event[0] == Self.sent | Self.clientMessage && event[1] == 32
+                && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
+                && !Self.isForManager(
+                    (0..<5).map { event.loadUnaligned(fromByteOffset: 12 + 4 * $0, as: UInt32.self) })
             return isAsked ? .close : nil
         }
     }
@@ -155,6 +146,29 @@ public enum UnreadEvents: Equatable, Sendable {
     private func isInput(generic event: UnsafeRawBufferPointer) -> Bool {
         guard let size = size(event), size >= 80 else { return false }
         return [2, 4, 18].contains(event.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
+    }
+
+    /// Whether the values of a message are those of a request to the window manager (EWMH, "Root Window Messages" and
+    /// "Other Root Window Messages"). The types of messages are atoms, whose numbers differ between servers.
+    ///
+    /// The first value of a message to a window is an atom that is not predefined, or the window from which something is
+    /// dragged. The second value of a request to close a window is a time, never the source of a request (0: not told, 1:
+    /// an application, 2: a pager), and the others are 0.
+    private static func isForManager(_ values: [UInt32]) -> Bool {
+        // An action, a source, a state or a desktop.
+        guard (firstOfAtoms..<allDesktops).contains(values[0]) else { return true }
+        let rest = values[2...]
+        // _NET_CLOSE_WINDOW: a time, and a source. Few servers have more atoms than that.
+        if rest == [0, 0, 0], (1...2).contains(values[1]) || values[1] == 0 && values[0] > 0xffff {
+            return true
+        }
+        // _NET_WM_MOVERESIZE: a place, a direction, a button, and a source.
+        if values[2] <= 11, values[3] < 256, values[2] + values[3] > 0, values[4] <= 2 { return true }
+        // _NET_MOVERESIZE_WINDOW: the gravity, bits that say which of the other values count, and a source; a place and
+        // a size.
+        return values[0] <= 0x2fff && values[0] & 0xff <= 10
+            && values[1...].allSatisfy { Int32(bitPattern: $0).magnitude <= 32_767 }
+            && values[1...].contains { $0 > 0 }
     }
 
     // MARK: D-Bus
@@ -216,21 +230,8 @@ public enum UnreadEvents: Equatable, Sendable {
     /// X.Org's server counts its own resources below this, the root window among them (include/dix/resource.h: 29 bits,
     /// of which 11 at most tell clients apart).
     private static let firstOfClients: UInt32 = 1 << 18
-}
-
-/// The atoms in a request to close a window (ICCCM, 4.2.8.1). Their numbers differ between X servers.
-public struct CloseAtoms: Sendable {
-    let protocols: UInt32
-    let deleteWindow: UInt32
-
-    /// Connects to the X server for a moment. nil: it does not answer.
-    public init?(display: String) {
-        guard let connection = try? XConnection(display: display) else { return nil }
-        let atoms = connection.atoms(["WM_PROTOCOLS", "WM_DELETE_WINDOW"])
-        self.init(protocols: atoms[0], deleteWindow: atoms[1])
-    }
-
-    init(protocols: UInt32, deleteWindow: UInt32) {
-        (self.protocols, self.deleteWindow) = (protocols, deleteWindow)
-    }
+    /// The first atom that is not predefined: the last predefined one is `WM_TRANSIENT_FOR`, 68 (Xatom.h).
+    private static let firstOfAtoms: UInt32 = 69
+    /// EWMH, `_NET_WM_DESKTOP`: the window is to be on all desktops.
+    private static let allDesktops: UInt32 = 0xffff_ffff
 }

@@ -98,10 +98,6 @@ final class Application {
                 throw Mistake(text: "activate")
             }
             for time in 0..<times { request("_NET_ACTIVE_WINDOW", windows[time % windows.count], 2) }
-        case "protocol":
-            guard words.count == 2 else { throw Mistake(text: "protocol") }
-            let window = try window(words)
-            send(message("WM_PROTOCOLS", window, atom(words[1])), to: window, 0)
         case "grab": xcb_grab_server(connection)
         case "register":
             let registration = try Registration(id: words.first ?? "")
@@ -158,35 +154,27 @@ final class Application {
         event.response_type = UInt8(XCB_UNMAP_NOTIFY)
         event.event = screen.root
         event.window = window
-        send(event, to: screen.root, Self.toManager)
+        tellWindowManager(event)
     }
 
     /// Asks the window manager like a pager that acts for the user: source 2 (Extended Window Manager Hints).
     private func request(_ name: String, _ window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0) {
-        send(message(name, window, first, second), to: screen.root, Self.toManager)
-    }
-
-    private static let toManager =
-        XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
-
-    private func message(
-        _ name: String, _ window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0
-    ) -> xcb_client_message_event_t {
         var event = xcb_client_message_event_t()
         event.response_type = UInt8(XCB_CLIENT_MESSAGE)
         event.format = 32
         event.window = window
         event.type = atom(name)
         event.data.data32 = (first, second, 0, 0, 0)
-        return event
+        tellWindowManager(event)
     }
 
-    /// Events have 32 bytes on the wire. With an empty mask, an event goes to the client that has made the window.
-    private func send<Event>(_ event: Event, to window: xcb_window_t, _ mask: UInt32) {
+    /// Events have 32 bytes on the wire.
+    private func tellWindowManager<Event>(_ event: Event) {
         var bytes = [UInt8](repeating: 0, count: 32)
         withUnsafeBytes(of: event) { bytes.replaceSubrange(0..<$0.count, with: $0) }
+        let mask = XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
         bytes.withUnsafeBytes {
-            _ = xcb_send_event(connection, 0, window, mask, $0.bindMemory(to: CChar.self).baseAddress)
+            _ = xcb_send_event(connection, 0, screen.root, mask, $0.bindMemory(to: CChar.self).baseAddress)
         }
     }
 
