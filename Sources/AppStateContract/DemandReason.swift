@@ -6,8 +6,11 @@ public enum DemandReason: String, Sendable, CaseIterable {
     case start
     /// Another process connects to a local socket on which it listens.
     case connection
-    /// The window manager was asked to close one of its windows.
+    /// It, or the window manager, was asked to close one of its windows.
     case close
+    /// Its display server has sent it something that may be a request to close one of its windows. Whether it is cannot
+    /// be told.
+    case message
     /// The window manager was asked to bring one of its windows to the front.
     case activate
     /// The user has pressed a key or a button for it although none of its windows is visible: in a menu, or
@@ -24,6 +27,6 @@ public enum DemandReason: String, Sendable, CaseIterable {
     /// The X server answers no client, and this application may have grabbed it.
     case grab
 
-    /// Whether the application is asked to exit, or to close a window.
+    /// Whether the application is asked to exit, or to close a window. Then it runs even if a user has suspended it.
     public var asksToEnd: Bool { self == .close || self == .sessionEnd }
 }

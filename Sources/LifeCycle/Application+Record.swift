@@ -33,6 +33,7 @@ extension Application {
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
         record.add("launch", ifPresent: launch?.fields)
         record.add("grace", ifPresent: grace.fields)
+        record.add("owes-no-answer", ifPresent: owesNoAnswer ? [owesNoAnswer.digit] : nil)
         record.add("would-suspend", ifPresent: wouldBeSuspended ? [wouldBeSuspended.digit] : nil)
         record.add("termination", ifPresent: termination?.fields)
         record.add("protection", ifPresent: protection?.fields)
@@ -81,6 +82,7 @@ extension Application {
         holds = try record.all("hold") { Hold(&$0) }
         launch = try record.optional("launch") { Countdown(&$0) }
         grace = try record.optional("grace") { Grace(&$0) } ?? .none
+        owesNoAnswer = try record.optional("owes-no-answer") { $0.flag() } ?? false
         wouldBeSuspended = try record.optional("would-suspend") { $0.flag() } ?? false
         termination = try record.optional("termination") { Termination(&$0) }
         protection = try record.optional("protection") { Protection(&$0) }

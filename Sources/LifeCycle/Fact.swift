@@ -18,7 +18,7 @@ public enum Fact: Equatable, Sendable {
     case checked(ApplicationNumber, CheckFinding)
     /// It is needed; the text says by which program and why. A suspension by our own decision ends.
     ///
-    /// `isToEnd`: it is asked to exit, or to close a window.
+    /// `isToEnd`: it is asked to exit, or to close a window. Every suspension of ours ends.
     case needed(ApplicationNumber, String, isToEnd: Bool = false)
     /// Another process waits for something that an application suspended by policy holds, such as a file lock.
     case objected(ApplicationNumber, String)

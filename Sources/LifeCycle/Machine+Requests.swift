@@ -267,11 +267,8 @@ extension Machine {
             // It has refused to end, or SIGTERM was lost with an earlier daemon: it is asked again.
             guard application.termination?.isSpent == true else { return }
         }
-        // A suspended application could not receive it (§ 3: no WillTerminate). A stop that only policy wants, and that
-        // is not in effect yet, is given up.
-        let isDecision = application.holds.allSatisfy(\.reason.isDecision)
-        if force || application.isStopped || application.stop.enforcement != .none && !isDecision {
-            update(number, .request) { $0.termination = .atOnce(force ? .forceQuit : .terminated) }
+        if force {
+            update(number, .request) { $0.termination = .atOnce(.forceQuit) }
             step.effects.append(.kill(number))
             return
         }
@@ -289,9 +286,9 @@ extension Machine {
             let serial = $0.nextSerial()
             let killAt = grace.map { now.advanced(saturatingBy: $0) }
             let half = grace.map { now.advanced(saturatingBy: $0 / 2) }
-            // Cancels a stop that policy is about to make. If it was ordered, the signal waits until the application
-            // is seen to run.
-            $0.holds.removeAll(where: \.reason.isDecision)
+            // A request to end lifts every hold, whoever's it is. The signal waits until the application is seen to
+            // run.
+            $0.holds.removeAll { verdict == .terminated || $0.reason.isDecision }
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
             $0.announce(.willTerminate, with: .until(killAt ?? 0, of: serial), &$1)

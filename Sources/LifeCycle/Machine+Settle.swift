@@ -45,13 +45,16 @@ extension Machine {
     /// 5, "Thaw on demand"). An application that policy is about to suspend also gets one, because it may be
     /// in the middle of an answer. An application that a person or another process has stopped stays stopped.
     ///
-    /// - Parameter isToEnd: it is asked to exit, or to close a window. It then has as much time as
-    ///   `Terminate` gives; if that is without a limit, as much as an application that answers.
+    /// - Parameter isToEnd: it is asked to exit, or to close a window. This lifts every hold, whoever's it is; only what
+    ///   another process has stopped stays stopped. The application then has as much time as `Terminate` gives; if that
+    ///   is without a limit, as much as an application that answers.
     mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
         let grace = settings.backgroundGrace
         let toEnd = settings.terminateGrace ?? Application.mostAnswering
         let least = max(Application.leastRetry, isToEnd ? toEnd : 0)
-        guard let application = applications[number], application.isHeldByDecision else {
+        guard let application = applications[number], !application.holds.isEmpty,
+            isToEnd || application.isHeldByDecision
+        else {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
                 $0.need(why, at: $1.now)
@@ -82,10 +85,8 @@ extension Machine {
         _ next: inout Application, from before: Application, _ reason: StateChangeReason
     ) {
         next.paceLaunch(at: step.now)
-        // A stop cancels a pending acknowledgement (§ 2). The end of the delegate or of the application also
-        // cancels it.
+        // A stop cancels a pending acknowledgement (§ 2), as does the end of the delegate or of the application.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
-        if next.isStopped { next.termination?.void(at: step.now) }
         if before.delegate != nil, next.delegate != before.delegate { next.termination?.passOn(at: step.now) }
         next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {
@@ -115,6 +116,8 @@ extension Machine {
         decideReclaim(&next)
         decidePolicy(&next)
         enforce(&next, reason)
+        // Nobody can answer while another program keeps it stopped.
+        if next.isStopped, next.stop.enforcement != .continuing { next.termination?.void(at: step.now) }
 
         let changed = next.observed(since: before)
         if !changed.isEmpty { step.effects.append(.changed(next.number, changed)) }

@@ -11,10 +11,26 @@ public enum UnreadEvents: Sendable {
     /// A message bus (D-Bus) that is not the session's: the system bus, or that of accessibility.
     case bus
 
+    /// The message by which a window manager asks a client of X11 to close a window (ICCCM, 4.2.8.1).
+    public struct CloseMessage: Sendable {
+        /// The number of `WM_PROTOCOLS` on this server.
+        let protocols: UInt32
+        /// The number of `WM_DELETE_WINDOW`.
+        let deleteWindow: UInt32
+        /// The number of `_NET_WM_PING`, which asks whether the client answers.
+        let ping: UInt32
+
+        public init(protocols: UInt32, deleteWindow: UInt32, ping: UInt32) {
+            (self.protocols, self.deleteWindow, self.ping) = (protocols, deleteWindow, ping)
+        }
+    }
+
     /// A server's request to its client.
     public enum Request: Sendable {
-        /// To do something with one of its windows, mostly to close it.
+        /// To close one of its windows.
         case close
+        /// To do something with one of its windows. It may be to close it, but that cannot be told.
+        case message
         /// The user has pressed a key or a button for it.
         case input
         /// Another client pastes text that is selected in this one.
@@ -23,6 +39,9 @@ public enum UnreadEvents: Sendable {
         case endOfSession
         /// A method call of another client of the bus.
         case call
+
+        /// The client is asked to exit, or to close a window.
+        var asksToEnd: Bool { self == .close || self == .endOfSession }
     }
 
     /// - Parameter service: the name of the server's socket, as in `sun_path` of unix(7); nil for a socket of another
@@ -60,20 +79,26 @@ public enum UnreadEvents: Sendable {
         }
     }
 
-    /// The first request among events.
+    /// The first request to end among events; if there is none, the first request.
     ///
-    /// - Parameter events: bytes that start at the beginning of an event; the last event may be truncated.
-    public func request(in events: UnsafeRawBufferPointer) -> Request? {
+    /// - Parameters:
+    ///   - events: bytes that start at the beginning of an event; the last event may be truncated.
+    ///   - close: of the X server. Without it, no message to a window is known to be a request to close it.
+    public func request(in events: UnsafeRawBufferPointer, close: CloseMessage? = nil) -> Request? {
         var rest = events[...]
+        var first: Request?
         while !rest.isEmpty {
             let event = UnsafeRawBufferPointer(rebasing: rest)
-            guard event.count >= headerSize else { return nil }
-            if let request = request(event) { return request }
-            guard let size = size(event) else { return self == .bus ? .call : nil }
-            guard size <= event.count else { return nil }
+            guard event.count >= headerSize else { break }
+            if let request = request(event, close) {
+                if request.asksToEnd { return request }
+                first = first ?? request
+            }
+            guard let size = size(event) else { return first ?? (self == .bus ? .call : nil) }
+            guard size <= event.count else { break }
             rest = rest.dropFirst(size)
         }
-        return nil
+        return first
     }
 
     private var headerSize: Int {
@@ -106,7 +131,7 @@ public enum UnreadEvents: Sendable {
         }
     }
 
-    private func request(_ event: UnsafeRawBufferPointer) -> Request? {
+    private func request(_ event: UnsafeRawBufferPointer, _ close: CloseMessage?) -> Request? {
         switch self {
         // In this protocol, a server sends only requests.
         case .xsmp: return .endOfSession
@@ -118,7 +143,7 @@ public enum UnreadEvents: Sendable {
             let isAsked =
                 event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) == 8 << 16 | 1
                 && event.loadUnaligned(as: UInt32.self) < Self.firstOfServer
-            return isAsked ? .close : nil
+            return isAsked ? .message : nil
         case .x11:
             switch event[0] & ~Self.sent {
             // In a menu, which no window manager lists; on a tray icon; or an input that the client has
@@ -132,12 +157,15 @@ public enum UnreadEvents: Sendable {
             // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
             // So do requests to the window manager about any client's window, because many clients listen at the root
             // window.
-            let isAsked =
-                event[0] == Self.sent | Self.clientMessage && event[1] == 32
-                && event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
-                && !Self.isForManager(
-                    (0..<5).map { event.loadUnaligned(fromByteOffset: 12 + 4 * $0, as: UInt32.self) })
-            return isAsked ? .close : nil
+            guard event[0] == Self.sent | Self.clientMessage, event[1] == 32,
+                event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
+            else { return nil }
+            let values = (0..<5).map { event.loadUnaligned(fromByteOffset: 12 + 4 * $0, as: UInt32.self) }
+            if let close, event.loadUnaligned(fromByteOffset: 8, as: UInt32.self) == close.protocols {
+                // WM_TAKE_FOCUS and others need no answer.
+                return values[0] == close.deleteWindow ? .close : values[0] == close.ping ? .message : nil
+            }
+            return Self.isForManager(values) ? nil : .message
         }
     }
 

@@ -84,6 +84,49 @@ struct DemandTests {
     }
 
     @Test(
+        "an application that a person has suspended and that is sent a signal to end runs and ends",
+        arguments: [false, true])
+    func endsOnRequest(polling: Bool) throws {
+        try endsOnRequest(in: Scene(Self.polite, polling: polling))
+    }
+
+    @Test(
+        "an application that a person has frozen and that is sent a signal to end runs and ends",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
+        arguments: [false, true])
+    func endsOnRequestFrozen(polling: Bool) throws {
+        try endsOnRequest(in: Scene(Self.polite, isFrozen: true, polling: polling))
+    }
+
+    private func endsOnRequest(in scene: Scene) throws {
+        try scene.client.application(scene.path, "Suspend")
+        try #require(try scene.client.holds(scene.path).contains("request uid:\(getuid())"))
+        scene.child.kill(SIGTERM)
+        #expect(try scene.client.waitForRemoval(of: scene.path) == "exited")
+        #expect(try scene.child.waitForExit() == .exited(7))
+    }
+
+    @Test(
+        "a signal to end that the application ignores does not resume what a person has suspended",
+        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
+    func ignored() throws {
+        let scene = try Scene("signal.signal(signal.SIGHUP, signal.SIG_IGN)")
+        // It ignores SIGHUP from now on.
+        scene.child.kill(SIGINT)
+        try scene.client.wait("its return") {
+            guard case .string(let why)? = try scene.demand() else { return false }
+            return try why.hasPrefix("SIGINT") && scene.client.state(scene.path) == "suspended"
+        }
+        try scene.client.application(scene.path, "Suspend")
+        scene.child.kill(SIGHUP)
+        scene.child.kill(SIGSTOP)
+        try scene.client.wait("the later signal") {
+            try scene.client.holds(scene.path).contains { $0.hasPrefix("signal ") }
+        }
+        #expect(try scene.client.holds(scene.path).contains("request uid:\(getuid())"))
+    }
+
+    @Test(
         "a demand does not lift another process's stop that comes at the same moment",
         arguments: [false, true])
     func stopAndDemand(polling: Bool) throws {

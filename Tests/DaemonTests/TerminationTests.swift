@@ -152,10 +152,27 @@ struct TerminationTests {
         #expect(try app.process.waitForExit() == .signalled(SIGKILL))
     }
 
-    @Test(
-        "a suspended application is killed at once, by an orderly and by a forced Terminate",
-        arguments: [(false, "terminated"), (true, "force-quit")])
-    func suspended(_ force: Bool, _ reason: String) throws {
+    @Test("a suspended application runs again to be ended in an orderly way")
+    func suspended() throws {
+        let daemon = try TestDaemon(configuration: Self.patient)
+        let client = try daemon.subscriber()
+        let (app, path) = try launched(daemon, client)
+        try client.application(path, "Suspend")
+        try client.settle()
+        client.forget()
+        try client.terminate(path)
+        let told = try app.last("WillTerminate", of: path).compactMap(UInt64.init)
+        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
+        #expect(try client.waitForRemoval(of: path) == "terminated")
+        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
+        #expect(
+            client.edges(of: path) == [
+                "suspended→background", "background→inactive", "inactive→not-running",
+            ])
+    }
+
+    @Test("a suspended application is killed at once by a forced Terminate")
+    func suspendedAndKilled() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
         let client = try daemon.subscriber()
         let (app, path) = try launched(daemon, client)
@@ -163,21 +180,30 @@ struct TerminationTests {
         try client.application(path, "Suspend")
         try client.settle()
         client.forget()
-        try client.terminate(path, force: force)
-        #expect(try client.waitForRemoval(of: path) == reason)
+        try client.terminate(path, force: true)
+        #expect(try client.waitForRemoval(of: path) == "force-quit")
         #expect(try app.process.waitForExit() == .signalled(SIGKILL))
         let hasEnded = waitForEnd(of: child)
         #expect(hasEnded)
         #expect(client.story(of: path) == ["suspended→not-running"])
     }
 
-    @Test("Terminate ends an application that another process stopped")
+    @Test("Terminate does not lift another process's stop; the application ends when that does, or is killed")
     func foreignStop() throws {
-        let stage = try Stage(configuration: Self.patient)
-        stage.process.kill(SIGSTOP)
-        try stage.client.wait(for: stage.path, toBe: "suspended")
-        try stage.client.terminate(stage.path)
-        #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
+        for isPatient in [true, false] {
+            let stage = try Stage(
+                configuration: isPatient ? Self.patient : "[LifeCycle]\nTerminateGraceSec=100ms\n")
+            stage.process.kill(SIGSTOP)
+            try stage.client.wait(for: stage.path, toBe: "suspended")
+            try stage.client.terminate(stage.path)
+            if isPatient {
+                try stage.client.settle()
+                #expect(try isStopped(stage.process.pid))
+                stage.process.kill(SIGCONT)
+            }
+            #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
+            #expect(try stage.process.waitForExit() == .signalled(isPatient ? SIGTERM : SIGKILL))
+        }
     }
 
     @Test("a stop voids the pending acknowledgement, which then causes no SIGTERM")

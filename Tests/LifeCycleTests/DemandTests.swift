@@ -216,6 +216,26 @@ struct DemandTests {
         #expect(stage.holds.contains(stranger ? .signal : .request))
     }
 
+    @Test(
+        "a request to end resumes what users and root have suspended, but not what another process has stopped"
+    )
+    func asksToEnd() throws {
+        for stranger in [false, true] {
+            var stage = try Stage.launched(suspension: .automatic)
+            try stage.perform(.suspend(stage.number, holder: "uid:0"))
+            try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000", minimizing: false))
+            stage.settle()
+            if stranger { stage.stopBySomebody() }
+            stage.forget()
+            stage.take(.needed(stage.number, "SIGTERM by pid 7", isToEnd: true))
+            stage.settle()
+            #expect(stage.holds == (stranger ? [.signal] : []))
+            #expect(stage.state == (stranger ? .suspended : .inactive))
+            #expect(stage.effects.contains(.resume(stage.number, sparingMain: stranger)))
+            #expect(stage.effects.contains(.notice(stage.number, .needed("SIGTERM by pid 7"))))
+        }
+    }
+
     @Test("a demand before policy's stop takes effect cancels the stop", arguments: [false, true])
     func stopping(isOrdered: Bool) throws {
         var stage = try Stage.launched(suspension: .automatic)

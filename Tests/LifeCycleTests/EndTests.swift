@@ -17,21 +17,67 @@ struct EndTests {
         return stage
     }
 
-    @Test("an application suspended by policy or on request is killed without being continued first")
-    func killedWhereItStands() throws {
-        for force in [false, true] {
-            var byPolicy = try suspendedByPolicy()
-            try byPolicy.perform(.terminate(byPolicy.number, force: force))
-            #expect(byPolicy.effects == [.kill(byPolicy.number)])
+    private func suspendedOnRequest(
+        delegate: Bool = true, _ settings: Settings = Settings()
+    ) throws -> Stage {
+        var stage = try Stage.launched(delegate: delegate, settings)
+        try stage.perform(.suspend(stage.number, holder: "uid:0"))
+        try stage.perform(
+            .suspendUntilFocused(stage.number, holder: "uid:\(Stage.user)", minimizing: false))
+        stage.settle()
+        #expect(stage.state == .suspended && stage.holds == [.request, .toggle])
+        stage.forget()
+        return stage
+    }
 
-            var onRequest = try Stage.launched()
-            try onRequest.perform(.suspend(onRequest.number, holder: "uid:1000"))
-            onRequest.settle()
-            onRequest.forget()
-            try onRequest.perform(.terminate(onRequest.number, force: force))
-            #expect(onRequest.effects == [.kill(onRequest.number)])
-            onRequest.take(.exited(onRequest.process, .killed))
-            #expect(onRequest.effects.contains(.removed(onRequest.number, force ? .forceQuit : .terminated)))
+    @Test("a suspended application that is ended by force is killed without being continued first")
+    func killedWhereItStands() throws {
+        for var stage in [try suspendedByPolicy(), try suspendedOnRequest()] {
+            try stage.perform(.terminate(stage.number, force: true))
+            #expect(stage.effects == [.kill(stage.number)])
+            stage.take(.exited(stage.process, .killed))
+            #expect(stage.effects.contains(.removed(stage.number, .forceQuit)))
+        }
+    }
+
+    @Test("a suspended application is continued to be ended, whoever has suspended it")
+    func continuedToEnd() throws {
+        for var stage in [try suspendedByPolicy(), try suspendedOnRequest()] {
+            try stage.perform(.terminate(stage.number, force: false))
+            #expect(stage.holds.isEmpty && stage.effects.contains(.resume(stage.number, sparingMain: false)))
+            #expect(stage.words(.delegate).isEmpty, "it does not run yet")
+            let deadline = stage.now + 5 * Self.second
+            stage.settle()
+            let serial = stage.application.lastSerial
+            #expect(stage.heard(.delegate) == [.willTerminate(serial: serial, deadline: deadline)])
+            // Its acknowledgement counts.
+            try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
+            #expect(stage.effects.contains(.requestExit(stage.number)))
+            #expect(!stage.effects.contains(.kill(stage.number)))
+            #expect(stage.state == .inactive || stage.state == .background)
+            stage.pass(5 * Self.second)
+            #expect(stage.effects.contains(.kill(stage.number)))
+        }
+        var alone = try suspendedOnRequest(delegate: false)
+        try alone.perform(.terminate(alone.number, force: false))
+        #expect(alone.effects.contains(.resume(alone.number, sparingMain: false)))
+        #expect(alone.effects.contains(.requestExit(alone.number)))
+    }
+
+    @Test("an end leaves another process's stop, and SIGTERM waits beneath it until the deadline")
+    func endedWhileStopped() throws {
+        for terminateGrace: Microseconds? in [5 * Self.second, nil] {
+            var settings = Settings()
+            settings.terminateGrace = terminateGrace
+            var stage = try suspendedOnRequest(settings)
+            stage.stopBySomebody()
+            stage.forget()
+            try stage.perform(.terminate(stage.number, force: false))
+            #expect(stage.state == .suspended && stage.holds == [.signal])
+            #expect(stage.effects.contains(.resume(stage.number, sparingMain: true)))
+            stage.pass(5 * Self.second)
+            #expect(stage.effects.contains(.requestExit(stage.number)))
+            #expect(stage.effects.contains(.kill(stage.number)) == (terminateGrace != nil))
         }
     }
 
@@ -184,7 +230,7 @@ struct EndTests {
         }
     }
 
-    @Test("an application that policy is about to stop is told of its end, and not stopped")
+    @Test("an application that is about to be stopped is told of its end, and not stopped")
     func duringStop() throws {
         for isRequested in [false, true] {
             var stage = try Stage.launched(suspension: .automatic)
@@ -193,10 +239,6 @@ struct EndTests {
             if isRequested { try stage.perform(.suspend(stage.number, holder: "uid:1000")) }
             stage.forget()
             try stage.perform(.terminate(stage.number, force: false))
-            if isRequested {
-                #expect(stage.effects.contains(.kill(stage.number)), "a person has asked for the stop")
-                continue
-            }
             #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
             #expect(!stage.effects.contains(.kill(stage.number)))
             #expect(stage.words(.delegate).isEmpty, "it may be stopped already")

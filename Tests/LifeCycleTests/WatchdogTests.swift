@@ -149,8 +149,16 @@ struct WatchdogTests {
         try stage.minimize()
         try stage.perform(.becomeDelegate(stage.number, ":1.77"))
         stage.forget()
+        var next = stage
+        let record = stage.machine.record(of: stage.number)
         stage.pass(5 * Self.second)
         #expect(told(stage) == [] && !isKilled(stage) && stage.holds == [.policy])
+        // Not even if the daemon is replaced meanwhile.
+        next.machine = Machine(settings: stage.machine.settings)
+        _ = try next.machine.restore(#require(record))
+        _ = next.machine.reassert(next.number, at: next.now)
+        next.pass(5 * Self.second)
+        #expect(told(next) == [] && !isKilled(next) && next.holds == [.policy])
     }
 
     @Test("whoever was told a later deadline, or none, owes no answer when the grace period is over")

@@ -98,6 +98,9 @@ final class Application {
                 throw Mistake(text: "activate")
             }
             for time in 0..<times { request("_NET_ACTIVE_WINDOW", windows[time % windows.count], 2) }
+        case "message":
+            guard words.count == 2 else { throw Mistake(text: "message") }
+            message(try window(words), words[1])
         case "grab": xcb_grab_server(connection)
         case "register":
             let registration = try Registration(id: words.first ?? "")
@@ -168,13 +171,28 @@ final class Application {
         tellWindowManager(event)
     }
 
-    /// Events have 32 bytes on the wire.
+    /// Sends a window a message of WM_PROTOCOLS, as a window manager does.
+    private func message(_ window: xcb_window_t, _ name: String) {
+        var event = xcb_client_message_event_t()
+        event.response_type = UInt8(XCB_CLIENT_MESSAGE)
+        event.format = 32
+        event.window = window
+        event.type = atom("WM_PROTOCOLS")
+        event.data.data32 = (atom(name), 0, 0, 0, 0)
+        send(event, to: window, 0)
+    }
+
     private func tellWindowManager<Event>(_ event: Event) {
+        let mask = XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
+        send(event, to: screen.root, mask)
+    }
+
+    /// Events have 32 bytes on the wire.
+    private func send<Event>(_ event: Event, to window: xcb_window_t, _ mask: UInt32) {
         var bytes = [UInt8](repeating: 0, count: 32)
         withUnsafeBytes(of: event) { bytes.replaceSubrange(0..<$0.count, with: $0) }
-        let mask = XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
         bytes.withUnsafeBytes {
-            _ = xcb_send_event(connection, 0, screen.root, mask, $0.bindMemory(to: CChar.self).baseAddress)
+            _ = xcb_send_event(connection, 0, window, mask, $0.bindMemory(to: CChar.self).baseAddress)
         }
     }
 

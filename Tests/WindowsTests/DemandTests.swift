@@ -570,6 +570,28 @@ struct DemandTests {
     }
 
     @Test(
+        "a request to close its window ends what a person has suspended",
+        .enabled(if: Station.isAvailable, Station.whatIsMissing),
+        .enabled(if: Display.isAvailable, Display.whatIsMissing),
+        .enabled(if: Programs.inPath("wmctrl") != nil, "needs wmctrl"), arguments: [false, true])
+    func closesOnRequest(isDirect: Bool) throws {
+        let scene = try Minimized()
+        try scene.station.suspend(scene.path)
+        try scene.station.wait(for: scene.path, toBe: "suspended")
+        let manager = try scene.display.app()
+        try scene.station.wait("the end of the window") {
+            if isDirect {
+                try manager.ask("message \(scene.window) WM_TAKE_FOCUS")
+                try manager.ask("message \(scene.window) _NET_WM_PING")
+                try manager.ask("message \(scene.window) WM_DELETE_WINDOW")
+            } else {
+                try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
+            }
+            return try scene.station.explain(scene.path, "windows") == .strings([])
+        }
+    }
+
+    @Test(
         "an application is resumed before Xfce's session manager asks it by XSMP to save its state",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),
         .enabled(if: Display.isAvailable, Display.whatIsMissing),

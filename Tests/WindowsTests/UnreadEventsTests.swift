@@ -27,7 +27,7 @@ struct UnreadEventsTests {
     }
 
     private func request(_ kind: UnreadEvents, _ bytes: [UInt8]) -> UnreadEvents.Request? {
-        bytes.withUnsafeBytes(kind.request)
+        bytes.withUnsafeBytes { kind.request(in: $0) }
     }
 
     @Test("the kind of a server follows from the name of its socket")
@@ -110,6 +110,25 @@ struct UnreadEventsTests {
         #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
     }
 
+    @Test(
+        "X11: only WM_DELETE_WINDOW is known to ask for the end of a window, wherever it is among other requests"
+    )
+    func x11Close() {
+        let known = UnreadEvents.CloseMessage(protocols: 300, deleteWindow: 301, ping: 302)
+        func asked(_ bytes: [UInt8]) -> UnreadEvents.Request? {
+            bytes.withUnsafeBytes { UnreadEvents.x11.request(in: $0, close: known) }
+        }
+        func message(_ first: UInt32, type: UInt32 = 300) -> [UInt8] {
+            [33 | 0x80, 32, 0, 0] + words(0x20_0003, type, first, 7_654_321, 0, 0, 0)
+        }
+        let input = event(2, window: 0x20_0003)
+        #expect(asked(message(301)) == .close && asked(input + message(302) + message(301)) == .close)
+        // _NET_WM_PING, WM_TAKE_FOCUS, and a message of another type.
+        #expect(asked(message(302)) == .message && asked(message(303)) == nil)
+        #expect(asked(message(301, type: 400)) == .message)
+        #expect(asked(input + message(303)) == .input)
+    }
+
     @Test("X11: what the user presses, and what others paste, are requests of their own kinds")
     func x11Input() {
         let motion = event(6, window: 0x20_0003)
@@ -122,7 +141,7 @@ struct UnreadEventsTests {
             #expect(request(.x11, event(code, window: 0x20_0003)) == nil, "\(code)")
         }
         #expect(request(.x11, motion + event(30)) == .paste)
-        #expect(request(.x11, event(33 | 0x80, window: 0x20_0003)) == .close)
+        #expect(request(.x11, event(33 | 0x80, window: 0x20_0003)) == .message)
         // A device's event of the X Input Extension, and one of the Present Extension.
         func generic(_ type: UInt32, _ units: UInt32) -> [UInt8] {
             [35, 131, 0, 0] + words(units, type) + [UInt8](repeating: 0, count: 20 + 4 * Int(units))

@@ -11,8 +11,7 @@ import Linux
 /// each freeze of a cgroup. A check confirms each hint, because a stop is complete a little after its signal
 /// is generated. Without the trace, the registered processes are checked at intervals of 50 ms to 1 s.
 ///
-/// A process that policy has suspended is needed when another process asks it to exit, because it cannot exit
-/// before it runs.
+/// A process that is suspended is needed when another process asks it to exit, because it cannot exit before it runs.
 ///
 /// All hints that one wake-up finds cause one check of each application. If the kernel has dropped hints, all registered
 /// processes are checked.
@@ -254,7 +253,7 @@ final class StopSensor {
 
     /// Reported once, because after that no hold is left that a demand could lift.
     private func reportDemand(for number: ApplicationNumber, _ signal: Int32, by sender: Int32?) {
-        guard core.application(number)?.isHeldByDecision == true else { return }
+        guard core.application(number)?.holds.isEmpty == false else { return }
         demands[number] = signal
         let name = Self.names[signal] ?? "signal \(signal)"
         core.report(.needed(number, name + (sender.map { " by pid \($0)" } ?? ""), isToEnd: true))
@@ -267,7 +266,7 @@ final class StopSensor {
     /// Checks for a signal that asks the application to exit and for which no hint came.
     private func lookForDemand(of number: ApplicationNumber) {
         guard let application = core.application(number), let process = watched[number] else { return }
-        let isWaiting = application.isHeldByDecision && application.isStopped
+        let isWaiting = !application.holds.isEmpty && application.isStopped
         guard isWaiting || demands[number] != nil else { return }
         let signal = (try? proc.pendingSignal(of: StopTrace.endings, process.pid)) ?? nil
         guard isWaiting else {

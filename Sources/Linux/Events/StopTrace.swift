@@ -5,7 +5,7 @@ import Glibc
 /// Uses one perf event per online CPU on the tracepoint `signal:signal_generate`, filtered in the kernel.
 ///
 /// A hint means that a signal was sent, not that it took effect: it comes in the sender's context, before the target
-/// has stopped, and also for signals that are ignored. Check with `Proc.isStopped(_:)`, and once more shortly after. A
+/// has stopped, and also for stop signals that are ignored. Check with `Proc.isStopped(_:)`, and once more shortly after. A
 /// CPU that comes online later is not traced. A CPU that goes offline takes its event with it, and all but one CPU go
 /// offline while the machine sleeps: check `isWhole` after that.
 public final class StopTrace {
@@ -66,8 +66,11 @@ public final class StopTrace {
             throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
         }
         // The numbers differ between architectures.
-        let signals = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU] + Self.endings
-        let filter = signals.map { "sig==\($0)" }.joined(separator: "||")
+        let stops = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map { "sig==\($0)" }
+        let ends = Self.endings.map { "sig==\($0)" }
+        // TRACE_SIGNAL_IGNORED is 1: a request to end that the target ignores is none.
+        let filter =
+            "\(stops.joined(separator: "||"))||(\(ends.joined(separator: "||")))&&result!=1"
         let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
         rings = try PerfRing.rings([source], on: cpus, dataPages: Self.dataPages, handed: handed)
         self.cpus = cpus

@@ -31,6 +31,8 @@ final class ConnectionWatch {
             }
         }
     }
+    /// How clients of the X server are asked to close a window; nil: not known.
+    var closeMessage: UnreadEvents.CloseMessage?
     private let proc = Proc()
     private let worker: Worker<Int32, Answer>
     private var source: Source?
@@ -51,9 +53,10 @@ final class ConnectionWatch {
         var sources: [SocketCopy.ID: Source] = [:]
         /// The connections that are being examined, and whether data has arrived in each meanwhile.
         var looks: [SocketCopy.ID: Bool] = [:]
-        /// When the demand was reported; after that only connections that fill up are watched. nil: it was
-        /// not reported.
+        /// When the demand was reported; after that only connections that fill up, or by which it may be asked to end,
+        /// are watched. nil: it was not reported.
         var reported: UInt64?
+        var isAskedToEnd = false
         var isFull = false
     }
 
@@ -99,7 +102,7 @@ final class ConnectionWatch {
     /// - Parameters:
     ///   - sessionBus: the name of the session bus's socket, as in `sun_path` of unix(7): a monitor sees the calls there.
     ///   - needed: gets the main process of the application. No other demand is reported after that until the
-    ///     application is suspended again.
+    ///     application is suspended again, except that it is asked to end.
     ///   - full: gets the main process of an application that the display server may soon disconnect, because
     ///     it is still suspended after the demand was reported, and more and more data waits for it.
     ///   - timeToRun: the time within which an application runs after a reported demand, unless it must stay
@@ -157,6 +160,7 @@ final class ConnectionWatch {
     private func look(_ pid: Int32) {
         let foreign = registered.subtracting([pid])
         let (proc, sessionBus, inspectsSessionBus) = (proc, sessionBus, inspectsSessionBus)
+        let closeMessage = closeMessage
         let reported = ignored[pid] ?? [:]
         let submission = worker.submit(pid) {
             guard let main = try? proc.identity(of: pid) else {
@@ -180,7 +184,8 @@ final class ConnectionWatch {
                     }, minor: { Self.events(of: $0) == .bus }, proc: proc)
                 var waiting: [SocketCopy.ID: DemandReason] = [:]
                 for socket in sockets {
-                    waiting[socket.id] = Self.reason(of: socket, behind: reported[socket.id] ?? 0)
+                    waiting[socket.id] = Self.reason(
+                        of: socket, behind: reported[socket.id] ?? 0, closeMessage)
                 }
                 return .found(sockets, waiting: waiting, inspectsSessionBus: inspectsSessionBus)
             } catch {
@@ -200,7 +205,9 @@ final class ConnectionWatch {
     ///
     /// - Parameter reported: so many bytes were there when a demand was reported. For a bus only what follows counts,
     ///   unless fewer are left.
-    private static func reason(of socket: SocketCopy, behind reported: Int) -> DemandReason? {
+    private static func reason(
+        of socket: SocketCopy, behind reported: Int, _ closeMessage: UnreadEvents.CloseMessage?
+    ) -> DemandReason? {
         switch socket.role {
         case .listening, .fuse: return socket.isReadable ? .connection : nil
         // The end of the connection is not urgent.
@@ -210,7 +217,7 @@ final class ConnectionWatch {
             var request: UnreadEvents.Request?
             let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
                 guard events == .bus else {
-                    request = events.request(in: bytes)
+                    request = events.request(in: bytes, close: closeMessage)
                     return isCut || request != nil
                 }
                 let isNew = reported == 0 || socket.waiting < reported
@@ -226,9 +233,10 @@ final class ConnectionWatch {
             case .paste?: return .paste
             case .endOfSession?: return .sessionEnd
             case .call?: return .call
+            case .close?: return .close
             case nil where events == .bus: return .call
             // The hidden data may be anything.
-            case .close?, nil: return .close
+            case .message?, nil: return .message
             }
         }
     }
@@ -242,6 +250,12 @@ final class ConnectionWatch {
     private static func mostWaiting(in socket: SocketCopy) -> Int? {
         guard case .connected(let service) = socket.role else { return nil }
         return Self.events(of: service).mostWaiting
+    }
+
+    /// Whether the application may be asked to end through this socket.
+    private static func mayAskToEnd(_ socket: SocketCopy) -> Bool {
+        guard case .connected(let service) = socket.role else { return false }
+        return [.x11, .xsmp].contains(events(of: service))
     }
 
     private func fail(_ pid: Int32, _ why: String) {
@@ -350,8 +364,11 @@ final class ConnectionWatch {
         watched[pid]??.looks[socket.id] = isUnderWay
         if isUnderWay { return }
         let reported = ignored[pid]?[socket.id] ?? 0
+        let closeMessage = closeMessage
         // The same worker closes the copy, and therefore does so after this job.
-        let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket, behind: reported)) }
+        let submission = worker.submit(pid) {
+            .waits(socket.id, Self.reason(of: socket, behind: reported, closeMessage))
+        }
         if submission != .accepted { watched[pid]??.looks[socket.id] = nil }
     }
 
@@ -359,10 +376,13 @@ final class ConnectionWatch {
         guard let isToBeRepeated = watched[pid]??.looks.removeValue(forKey: id),
             let socket = watched[pid]??.sockets.first(where: { $0.id == id })
         else { return }
-        if watched[pid]??.reported != nil {
+        if watched[pid]??.reported == nil {
+            if let reason { report(reason, in: id, of: pid) }
+        } else if let reason, reason.asksToEnd, watched[pid]??.isAskedToEnd == false {
+            watched[pid]??.isAskedToEnd = true
+            needed(pid, reason)
+        } else {
             noteFill(of: socket, pid)
-        } else if let reason {
-            report(reason, in: id, of: pid)
         }
         if isToBeRepeated, watched[pid]??.sockets.contains(where: { $0.id == id }) == true {
             look(into: socket, of: pid)
@@ -389,8 +409,10 @@ final class ConnectionWatch {
         guard case var watch?? = watched[pid], watch.reported == nil else { return }
         // Until it is suspended again.
         watch.reported = loop.now
+        watch.isAskedToEnd = reason.asksToEnd
         let reported = watch.sockets.first { $0.id == id }?.waiting ?? 0
-        let kept = Set(watch.sockets.filter { Self.mostWaiting(in: $0) != nil }.map(\.id))
+        let kept = Set(
+            watch.sockets.filter { Self.mostWaiting(in: $0) != nil || Self.mayAskToEnd($0) }.map(\.id))
         for (id, source) in watch.sources where !kept.contains(id) { source.cancel() }
         watch.sources = watch.sources.filter { kept.contains($0.key) }
         watch.looks = watch.looks.filter { kept.contains($0.key) }

@@ -225,9 +225,13 @@ final class Station {
         return found?.path ?? ""
     }
 
-    func unregister(_ path: String) throws {
+    func unregister(_ path: String) throws { try application(path, "Unregister") }
+
+    func suspend(_ path: String) throws { try application(path, "Suspend") }
+
+    private func application(_ path: String, _ member: String) throws {
         let message = try connection.newCall(
-            destination: BusNames.service, path: path, interface: BusNames.application, member: "Unregister")
+            destination: BusNames.service, path: path, interface: BusNames.application, member: member)
         _ = try connection.call(message, timeout: 300_000_000)
     }
 
