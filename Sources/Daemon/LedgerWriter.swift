@@ -8,7 +8,7 @@ import Linux
 /// target shares its memory with a process (fs/proc/base.c, `__set_oom_adj`). Every user can make it wait.
 final class LedgerWriter {
     private let loop: EventLoop
-    private let worker: Worker<ApplicationNumber, ResourceLedger>
+    private let worker: KeyedWorker<ApplicationNumber, ResourceLedger>
     private var source: Source?
     private let written: (ApplicationNumber, ResourceLedger, _ processorTime: Microseconds) -> Void
 
@@ -24,7 +24,7 @@ final class LedgerWriter {
     ) throws {
         self.loop = loop
         self.written = written
-        worker = try Worker(name: "appstated-score", limit: Self.mostJobs)
+        worker = try KeyedWorker(name: "appstated-score", limit: Self.mostJobs)
         source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
     }
 

@@ -45,7 +45,7 @@ final class Resources {
     private let slices: SliceProtection
     private let retries: Retries<ApplicationNumber>
     private let turn: Turn
-    private var worker: Worker<Job, Planned>?
+    private var worker: KeyedWorker<Job, Planned>?
     private var source: Source?
     private var writer: LedgerWriter?
     /// A client waits for the answer to a call. It finds the values of the new state when it has the answer.
@@ -138,7 +138,7 @@ final class Resources {
         }
         recordTimer = try loop.timer { [weak self] in self?.recordAgain() }
         // Without the worker, large applications are left as they are.
-        worker = try? Worker(name: "appstated-res", limit: Self.mostJobs)
+        worker = try? KeyedWorker(name: "appstated-res", limit: Self.mostJobs)
         if let worker {
             source = try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
         }

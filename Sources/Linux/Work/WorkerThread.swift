@@ -17,6 +17,7 @@ final class WorkerThread: @unchecked Sendable {
     private var queue: [@Sendable () -> Void] = []
     private var hasThread = false
     private var isClosed = false
+    private var finishedJobs = 0
 
     private static let stackSize = 256 << 10
 
@@ -75,6 +76,22 @@ final class WorkerThread: @unchecked Sendable {
         }
         // The objects that the jobs retain are released outside of the lock.
         _ = dropped
+    }
+
+    /// A job is finished: makes the descriptor readable.
+    func noteFinished() {
+        withLock { finishedJobs += 1 }
+        announce()
+    }
+
+    /// How many jobs have finished since the last call; the descriptor is no longer readable until there are more.
+    func takeFinished() -> Int {
+        // First: a job that ends in between is announced again, or its announcement finds nothing.
+        acknowledge()
+        return withLock {
+            defer { finishedJobs = 0 }
+            return finishedJobs
+        }
     }
 
     /// Makes the descriptor readable.
