@@ -19,13 +19,13 @@ struct WorkerTests {
     func order() throws {
         let worker = try Worker(name: "order")
         #expect(!hasThread("order"))
-        let owner = gettid()
+        let owner = pthread_self()
         var completed: [Int] = []
         for number in 0..<100 {
             worker.run {
-                (number * number, gettid())
+                (number * number, pthread_self())
             } then: { square, thread in
-                #expect(square == number * number && thread != owner && gettid() == owner)
+                #expect(square == number * number && thread != owner && pthread_self() == owner)
                 completed.append(number)
             }
         }
