@@ -110,13 +110,6 @@ extension Bus {
         }
     }
 
-    /// Dispatches an incoming message once more, filters first, after everything that has arrived since:
-    /// sd_bus_enqueue_for_read(3).
-    public func dispatchAgain(_ message: borrowing Message) throws(BusFailure) {
-        try message.rewind()
-        try check(sd_bus_enqueue_for_read(pointer, message.pointer), "dispatch again", message.subject)
-    }
-
     /// Keeps a call that is not passed to a handler, to answer it once, later.
     public func deferred(_ call: borrowing Message) -> PendingCall { PendingCall(call.retained(), complain) }
 

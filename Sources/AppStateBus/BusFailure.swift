@@ -69,10 +69,6 @@ public struct MethodError: Error, Equatable, CustomStringConvertible {
     /// Whether no answer came in time. By default sd_bus_call(3) waits 25 s.
     public var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
 
-    /// Whether the bus has refused a message because one of our limits is reached, such as that of unanswered
-    /// calls.
-    public var isNoRoom: Bool { name == "org.freedesktop.DBus.Error.LimitsExceeded" }
-
     /// `org.freedesktop.DBus.Error.InvalidArgs`: the caller's arguments are wrong.
     public static func invalidArgs(_ message: String) -> MethodError {
         MethodError("org.freedesktop.DBus.Error.InvalidArgs", message)
