@@ -61,7 +61,7 @@ public protocol ApplicationDelegate: AnyObject {
     /// The application is about to end, because appstated, a signal or the application itself ends it. It ends when
     /// this callback has returned and the state has been encoded and saved.
     ///
-    /// This is not called for a suspended application.
+    /// This is not called for an application that is killed, by force or because memory is short while it is suspended.
     func applicationWillTerminate(_ application: Application) async
 
     // MARK: The system
