@@ -1,5 +1,5 @@
 """What the bars and the figures share: the daemon, its clients, cgroups, and what /proc tells about processes."""
-import json, os, pathlib, shutil, signal, socket, subprocess, sys, tempfile, threading, time
+import json, os, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
 HERE = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 60  # seconds to wait for an event
@@ -85,8 +85,8 @@ def group(command, **more):
     return process
 
 
-def scratch():
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="appstate-bars."))
+def scratch(below=None):
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="appstate-bars.", dir=below))
     at_end(lambda: shutil.rmtree(directory, ignore_errors=True))
     return directory
 
@@ -125,6 +125,19 @@ def switches(pid):
             continue
         found[thread.name] = int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
     return found
+
+
+def next_timer(pid):
+    """The seconds until the first of a process's timers is due (timerfd_create(2)); infinite if none is armed."""
+    left = [float("inf")]
+    for file in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            found = re.search(r"it_value: \((\d+), (\d+)\)", file.read_text())
+        except FileNotFoundError:
+            continue
+        if found and found.groups() != ("0", "0"):
+            left.append(int(found[1]) + int(found[2]) / 1e9)
+    return min(left)
 
 
 def kib(pid, key="Pss"):
