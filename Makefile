@@ -44,7 +44,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-figures test-unsaved test-system test-debian13 soak lint format bench \
+.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-figures test-unsaved test-system test-debian13 soak bars lint format bench \
     bench-windows bench-pressure docs install install-library install-gnome install-kwin uninstall clean help
 
 build:
@@ -87,6 +87,12 @@ test-repeat:
 test-sanitizers:
 	@scripts/setup test
 	@scripts/test-sanitizers
+
+# What users see, part by part, in at most ten minutes. BARS='kills state' for some; scripts/bars --list describes them.
+bars:
+	@scripts/setup few-apps
+	$(release)
+	@scripts/bars $(BARS)
 
 lint:
 	@scripts/lint
@@ -273,6 +279,7 @@ help:
 	@echo "make test-launches   their desktop entries, launched (CASES='mousepad htop')"
 	@echo 'make test-figures  Firefox and twenty applications, suspended: time, wake-ups, repaint, as root'
 	@echo 'make test-unsaved  memory runs short: unsaved work is ended last, as root'
+	@echo "make bars        what users see, a line for each part, in ten minutes, as root (BARS='kills state')"
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'

@@ -1,0 +1,497 @@
+#!/usr/bin/env python3
+"""Plays what users see of appstated, and says of each part whether it is right. scripts/bars describes it."""
+import json, os, pathlib, random, re, signal, string, subprocess, sys, threading, time, traceback
+import figures, stage
+from stage import (APPLICATION, HERE, LIMIT, MANAGER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing, Refused,
+                   Subject, Wrong, eventually, need, program)
+
+KILLS = 30
+APPLICATIONS = ["mousepad", "gedit", "xfce4-terminal", "evince", "galculator"]
+
+
+def require(condition, what):
+    if not condition:
+        raise Wrong(what)
+
+
+def run(command, limit=300, **more):
+    """Runs a program of the project. Returns its exit status and its output."""
+    process = stage.group(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+    try:
+        output = process.communicate(timeout=limit)[0]
+    except subprocess.TimeoutExpired:
+        raise Wrong(f"{os.path.basename(command[0])} does not end within {limit} s")
+    return process.returncode, output
+
+
+def last(output):
+    return " / ".join(output.strip().splitlines()[-2:])
+
+
+# ---- what scripts and the benchmark play already
+
+def edges():
+    """the states, edge by edge, of processes and of windows (scripts/demo)"""
+    code, output = run([str(HERE / "scripts/demo")])
+    if code == 125:
+        raise Missing(last(output))
+    require(code == 0, last(output))
+    return re.search(r"\d+ edges were announced", output).group() + ", each as expected"
+
+
+def apps():
+    """five real applications on X11 (scripts/test-apps)"""
+    results = stage.scratch() / "results"
+    # Without a table: docs/applications.md is not written.
+    code, output = run([str(HERE / "scripts/test-apps"), "--desktop", "X11", "--seconds", "3", "--again", "--table",
+                        "", "--results", str(results), *APPLICATIONS], 420)
+    if code == 125:
+        raise Missing(last(output))
+    found = json.loads(results.read_text()) if results.exists() else []
+    wrong = [f"{one['application']}: {', '.join(one['failures'])}" for one in found if one["failures"]]
+    require(not wrong, "; ".join(wrong))
+    if len(found) < len(APPLICATIONS):
+        raise Missing(f"some of {', '.join(APPLICATIONS)} are missing; scripts/setup few-apps installs them")
+    require(code == 0, last(output))
+    return f"{len(found)} applications adopted, suspended, used, resumed"
+
+
+def measured(part, *rows):
+    """Runs a part of appstate-bench. Returns the median and the ratio in each of the rows that begin like these."""
+    code, output = run([program("appstate-bench"), part])
+    require(code == 0, f"appstate-bench {part}: {last(output)}")
+    found = []
+    for row in rows:
+        line = next((line for line in output.splitlines() if line.startswith(f"| {row}")), None)
+        require(line, f"appstate-bench {part} prints no row {row}")
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        found.append((cells[1], cells[3]))
+    return found
+
+
+# ---- stops by others
+
+def foreign():
+    """stops and freezes by other programs, seen and announced"""
+    daemon = Daemon("[LifeCycle]\nBackgroundGraceSec=1h\n")
+    client = Client().subscribe()
+    cases = 0
+    for home in [None, Cgroup()]:
+        subject = Subject(home)
+        path = client.register("org.example.Foreign", subject.pid, "{launch-mode=s:background}")
+        client.expect(path, "background")
+        for _ in range(20):
+            means = [(lambda: os.kill(subject.pid, signal.SIGSTOP), lambda: os.kill(subject.pid, signal.SIGCONT))]
+            if home:
+                means.append((lambda: home.freeze(True), lambda: home.freeze(False)))
+            for stop, go in means:
+                client.forget()
+                stop()
+                client.expect(path, "suspended")
+                require([one[0] for one in stage.holds(path)] == ["signal"], f"holds: {stage.holds(path)}")
+                go()
+                client.expect(path, "background")
+                require(client.edges(path) == ["background", "suspended", "background"], f"edges {client.edges(path)}")
+                require(stage.holds(path) == [], f"holds afterwards: {stage.holds(path)}")
+                cases += 1
+    daemon.stop()
+    (_, ratio), (_, back) = measured("stopping", "kill -STOP to a subscriber's StateChanged(suspended), tracepoint",
+                                     "kill -CONT to a subscriber's last StateChanged, tracepoint")
+    return f"{cases} and 400 by appstate-bench; announced after {ratio} and {back} times a round trip"
+
+
+# ---- our own freeze
+
+def freeze():
+    """freeze and thaw through a cgroup, and without one"""
+    daemon = Daemon("[LifeCycle]\nBackgroundGraceSec=1h\n")
+    client = Client().subscribe()
+    home = Cgroup()
+    for subject in [Subject(home), Subject()]:
+        path = client.register("org.example.Frozen", subject.pid, "{launch-mode=s:background}")
+        for turn in range(50):
+            client.application(path, "Suspend")
+            require(client.state(path) == "suspended", f"turn {turn}: {client.state(path)} after Suspend")
+            require(subject.stands(), f"turn {turn}: {subject.stopped()} of {len(subject.pids)} stand after Suspend")
+            if subject.home:
+                require(home.wants_frozen(), "it was stopped, and not by its cgroup")
+            client.application(path, "Resume")
+            require(client.state(path) == "background", f"turn {turn}: {client.state(path)} after Resume")
+            eventually("all run after Resume", subject.runs)
+    # Whatever is suspended runs when the daemon ends for good.
+    client.application(path, "Suspend")
+    daemon.stop()
+    eventually("it runs after the daemon's end", subject.runs)
+    [(_, ratio)] = measured("freezing", "Suspend of the same")
+    return f"100 times; of 200 processes, Suspend takes {ratio} times as long as a bare write to cgroup.freeze"
+
+
+# ---- kills
+
+class Known:
+    """An application under churn: what was done to it, as far as the calls were answered. None: not known."""
+
+    def __init__(self, subject, path):
+        self.subject, self.path = subject, path
+        self.requested = self.foreign = False
+
+
+class Churn:
+    def __init__(self):
+        self.daemon = Daemon("[LifeCycle]\nBackgroundGraceSec=1h\nTerminateGraceSec=100ms\n")
+        self.client = Client()
+        self.ended, self.live, self.deeds, self.crashing = [], [], 0, False
+        for number in range(20):
+            self.add(Cgroup() if number % 2 else None)
+
+    def add(self, home):
+        subject = Subject(home)
+        try:
+            path = self.client.register(f"org.example.Churn{subject.pid}", subject.pid, "{launch-mode=s:background}")
+        except Refused:
+            # The daemon was killed. Whether it had registered the process does not matter: nobody has stopped it.
+            self.ended.append(subject)
+            return
+        self.live.append(Known(subject, path))
+
+    def deed(self):
+        one = random.choice(self.live)
+        kind = random.choice(["suspend", "suspend", "resume", "resume", "stop", "continue", "end", "terminate", "add",
+                              "unregister"])
+        call = lambda member, *words: self.client.application(one.path, member, *words)
+        if kind == "suspend" and one.foreign is False:
+            one.requested = None
+            call("Suspend")
+            one.requested = True
+        elif kind == "resume":
+            was = one.requested, one.foreign
+            one.requested = None if was[0] is not False else False
+            one.foreign = None if was[1] is not False else False
+            call("Resume")
+            one.requested = one.foreign = False
+        elif kind == "stop" and one.requested is False:
+            os.kill(one.subject.pid, signal.SIGSTOP)
+            one.foreign = True
+        elif kind == "continue" and one.requested is False and one.foreign:
+            os.kill(one.subject.pid, signal.SIGCONT)
+            one.foreign = False
+        elif kind == "end" and len(self.live) > 12:
+            self.live.remove(one)
+            self.ended.append(one.subject)
+            one.subject.end()
+        elif kind == "terminate" and len(self.live) > 12:
+            self.live.remove(one)
+            self.ended.append(one.subject)
+            call("Terminate", "b:true")
+        elif kind == "unregister" and len(self.live) > 12:
+            if one.foreign is not False:
+                return
+            self.live.remove(one)
+            self.ended.append(one.subject)
+            call("Unregister")
+        elif kind == "add" and len(self.live) < 24:
+            self.add(random.choice(self.live).subject.home and Cgroup())
+        else:
+            return
+        self.deeds += 1
+
+    def play(self):
+        while not self.crashing:
+            try:
+                self.deed()
+            except Refused as error:
+                require(self.crashing, f"refused with {error}")
+
+    def crash(self):
+        self.crashing = False
+        # The random moment is the point.
+        killer = threading.Timer(random.uniform(0.05, 0.3), self.kill)
+        killer.start()
+        self.play()
+        killer.join()
+        self.daemon.process.wait()
+        self.daemon.start()
+
+    def kill(self):
+        # Set first, so that what is refused because of the kill is known to be.
+        self.crashing = True
+        self.daemon.process.kill()
+
+    def wrongs(self):
+        """What is not as it was announced, answered or done."""
+        wrong, listed = [], self.client.list()
+        for one in self.live:
+            if one.path not in listed:
+                wrong.append(f"{one.path} was lost")
+                continue
+            state, stopped = self.client.state(one.path), one.subject.stopped()
+            held = {hold[0] for hold in stage.holds(one.path)}
+            if (state == "suspended") != bool(held):
+                wrong.append(f"{one.path} is {state} with the holds {held}")
+            if stopped and not held:
+                wrong.append(f"{one.path}: {stopped} processes left frozen")
+            if one.requested and "request" not in held:
+                wrong.append(f"{one.path}: the request was not taken over; holds {held}")
+            if one.requested and not one.subject.stands():
+                wrong.append(f"{one.path}: suspended, and {stopped} of {len(one.subject.pids)} stand")
+            if one.requested is False and "request" in held:
+                wrong.append(f"{one.path}: a request that was lifted came back")
+            if one.foreign and "signal" not in held:
+                wrong.append(f"{one.path}: the stop by another program is not known; holds {held}")
+        return wrong + [f"process {subject.pid}, no application any more: left frozen" for subject in self.ended
+                        if any(stage.status(pid) in ("T", "t") for pid in subject.pids) or
+                        subject.home and subject.home.wants_frozen()]
+
+    def settle(self, what):
+        wrong = []
+
+        def is_right():
+            nonlocal wrong
+            wrong = self.wrongs()
+            return not wrong
+        eventually(lambda: f"{what}: {'; '.join(wrong[:3])}", is_right, 15)
+
+    def finish(self):
+        for one in self.live:
+            self.client.application(one.path, "Resume")
+        for one in self.live:
+            eventually(f"{one.path} runs after Resume", one.subject.runs)
+        # Now everything is suspended, and no daemon starts any more.
+        for one in self.live:
+            self.client.application(one.path, "Suspend")
+        self.daemon.kill()
+        require(all(one.subject.stands() for one in self.live), "the kill has resumed something")
+        self.daemon.release()
+        for one in self.live:
+            eventually(f"{one.path} runs after appstated --release", one.subject.runs)
+
+
+def kills():
+    """kill -9 of the daemon while applications are registered, suspended, resumed and ended"""
+    need("busctl")
+    seed = int(os.environ.get("APPSTATED_SEED") or random.randrange(1 << 32))
+    random.seed(seed)
+    churn = Churn()
+    for number in range(KILLS):
+        churn.crash()
+        churn.settle(f"after kill {number + 1} (APPSTATED_SEED={seed})")
+    churn.finish()
+    return (f"{KILLS} kills, {churn.deeds} deeds: all taken over, nothing left frozen; "
+            f"{len(churn.live)} released at the end")
+
+
+# ---- saved state
+
+def state():
+    """saved state, read back whole after kill -9 at any moment"""
+    daemon = Daemon("[LifeCycle]\nBackgroundGraceSec=1h\n")
+    apps = []
+    for number in range(10):
+        client = Client()
+        path = client.register(f"org.example.Saver{number}", client.pid, "{launch-mode=s:background}")
+        client.application(path, "FinishLaunching")
+        apps.append([client, path, ""])
+
+    def text():
+        return "".join(random.choices(string.ascii_letters, k=random.randrange(1, 4000)))
+
+    saved = 0
+    for kill in range(20):
+        for app in apps:
+            app[2] = text()
+            app[0].application(app[1], "SaveState", "ay:" + app[2])
+            saved += 1
+        # The daemon dies while it saves the next ones.
+        pending = []
+        for app in apps:
+            new = text()
+            pending.append((app, new, app[0].begin("call", app[1], APPLICATION, "SaveState", "ay:" + new)))
+        time.sleep(random.uniform(0, 0.03))
+        daemon.kill()
+        for app, new, number in pending:
+            try:
+                app[0].answer(number)
+                app[2], allowed = new, {new}
+            except Refused:
+                allowed = {app[2], new}
+            app.append(allowed)
+        daemon.start()
+        for app in apps:
+            allowed = app.pop()
+            found = app[0].application(app[1], "LoadState")
+            require(found in allowed, f"kill {kill + 1}: {app[1]} reads {len(found)} other bytes")
+    # The next launch reads it as well.
+    client, path, _ = apps[0]
+    text = client.application(path, "LoadState")
+    client.process.kill()
+    watcher = Client()
+    eventually("the end of the application", lambda: path not in watcher.list())
+    client = Client()
+    path = client.register("org.example.Saver0", client.pid)
+    require(client.application(path, "LoadState") == text, "the next launch reads another state")
+    return f"{saved} saved, 20 kills: each read back whole"
+
+
+# ---- memory
+
+def reclaim():
+    """memory runs short: suspended applications are ended, announced and recorded, and the front survives"""
+    need("busctl")
+    if not os.access("/proc/pressure/memory", os.W_OK):
+        raise Missing("the kernel has no PSI")
+    # MiB
+    most, line, each = 400, 60, 30
+    limit = MemoryLimit(most << 20)
+    daemon = Daemon(f"""[LifeCycle]
+BackgroundGraceSec=0
+[Pressure]
+Source={limit.own.directory}/memory.pressure
+Warning=some 2ms 2s
+Critical=full 2s 2s
+CriticalAvailable={line}M
+""")
+    watcher = Client().subscribe()
+
+    def inside():
+        client = Client()
+        limit.take(client.pid)
+        return client
+
+    front, reader = inside(), inside()
+    front_path = front.register("org.example.Front", front.pid, "{delegate=b:false}")
+    watcher.focus(front.pid)
+    watcher.expect(front_path, "active")
+    sleepers = {}
+    for number in range(4):
+        client = inside()
+        client.ask("allocate", str(each))
+        path = client.register(f"org.example.Sleeper{number}", client.pid,
+                               "{launch-mode=s:background,delegate=b:false,suspension=s:manual}")
+        client.application(path, "SaveState", f"ay:state{number}")
+        watcher.application(path, "Suspend")
+        watcher.expect(path, "suspended")
+        sleepers[path] = (client, number)
+    # More than fits, so that memory stalls. Not in /tmp, which may be a tmpfs: the writer would be charged for that.
+    file = stage.scratch("/var/tmp") / "large"
+    with open(file, "wb") as large:
+        for _ in range(most):
+            large.write(b"7" * (1 << 20))
+        large.flush()
+        os.fsync(large.fileno())
+        os.posix_fadvise(large.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    reader.begin("read", str(file))
+    watcher.happens("a warning",
+                    lambda _, member, words: member == "MemoryPressureChanged" and words[0] == "warning")
+
+    def reclaimed():
+        with watcher.news:
+            return [words[0] for _, member, words in watcher.signals if member == "ApplicationReclaimed"]
+    grown = 0
+    while not reclaimed() and grown < most:
+        front.ask("allocate", "4")
+        grown += 4
+        time.sleep(0.02)
+    require(reclaimed(), f"nothing was ended for {grown} MiB")
+    path = reclaimed()[0]
+    require(path in sleepers, f"{path} was ended")
+    client, number = sleepers[path]
+    watcher.happens("its removal as reclaimed", lambda _, member, words: member == "ApplicationRemoved"
+                    and words[0] == path and words[-1] == "reclaimed")
+    client.process.wait(LIMIT)
+    os.kill(reader.pid, signal.SIGKILL)
+    require(watcher.state(front_path) == "active" and stage.status(front.pid), "the front did not survive")
+    [history] = stage.busctl(ROOT, MANAGER, "GetHistory", "s", f"org.example.Sleeper{number}")
+    require(history and history[0][1:3] == ["reclaimed", "suspended"], f"history: {history}")
+    # Started again, it finds its state and how it ended.
+    again = Client()
+    path = again.register(f"org.example.Sleeper{number}", again.pid)
+    require(again.application(path, "LoadState") == f"state{number}", "its state is lost")
+    options = subprocess.run(["busctl", "--system", "--json=short", "get-property", "org.appstate1", path, APPLICATION,
+                              "LaunchOptions"], capture_output=True, text=True).stdout
+    require('"reclaimed"' in options, f"launch options: {options}")
+    daemon.stop()
+    return f"{len(reclaimed())} of 4 ended while the front grew by {grown} of {most} MiB; state and history read back"
+
+
+# ---- figures
+
+def beside():
+    """calls beside the same service in C"""
+    found = figures.calls()
+    return ", ".join(f"{name}: {found[name]['cpu']:.2f} times the CPU, {found[name]['median']:.2f} times the latency"
+                     for name in found)
+
+
+def idle():
+    """wake-ups of an idle daemon, with nothing suspended and with five applications suspended"""
+    found = figures.idle(60)
+    for what, one in found.items():
+        require(not one["itself"], f"it wakes itself in every five seconds, with {what}: {figures.told(found)}")
+    return "wake-ups in 60 s: " + figures.told(found)
+
+
+BARS = [edges, foreign, freeze, kills, state, reclaim, apps, beside, idle]
+# These run programs that have buses of their own.
+ALONE = [edges, apps, beside, idle]
+
+
+def play(name):
+    """Plays one bar in this process. Prints its result as a line of JSON."""
+    bar = next(bar for bar in BARS if bar.__name__ == name)
+    try:
+        result = "ok", bar()
+    except Missing as missing:
+        result = "not played", str(missing)
+    except Exception as error:
+        traceback.print_exc()
+        result = "WRONG", str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
+    finally:
+        stage.clean_up()
+    print(json.dumps(result), flush=True)
+
+
+def played(bar):
+    """Plays one bar in a process of its own."""
+    command = [str(pathlib.Path(__file__)), "--play", bar.__name__]
+    bus = [] if bar in ALONE else stage.private_bus()
+    process = stage.group([*bus, sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate()
+    try:
+        return json.loads(output.splitlines()[-1]), errors
+    except (IndexError, ValueError):
+        lacks = process.returncode == 125
+        return ("not played" if lacks else "WRONG", last(errors) or f"exit status {process.returncode}"), errors
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    words = sys.argv[1:]
+    if words[:1] == ["--play"]:
+        return play(words[1])
+    if words[:1] == ["--list"]:
+        for bar in BARS:
+            print(f"{bar.__name__:8} {bar.__doc__}")
+        return 0
+    known = {bar.__name__: bar for bar in BARS}
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        print(f"bars: no bar is called {unknown[0]}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    begin, results = time.monotonic(), []
+    for bar in [known[word] for word in words] or BARS:
+        since = time.monotonic()
+        (result, text), errors = played(bar)
+        results.append(result)
+        print(f"{bar.__name__:8} {result:5} {text} ({time.monotonic() - since:.0f} s)", flush=True)
+        if result == "WRONG" and errors.strip():
+            print("".join(f"    {line}\n" for line in errors.strip().splitlines()[-12:]), end="", file=sys.stderr)
+    print(f"bars: {results.count('ok')} of {len(results)} ok, {results.count('WRONG')} wrong, "
+          f"{results.count('not played')} not played, after {time.monotonic() - begin:.0f} s")
+    return 1 if "WRONG" in results else 125 if "not played" in results else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    finally:
+        stage.clean_up()
