@@ -182,6 +182,7 @@ install:
 	    >$(DESTDIR)$(unitdir)/appstated.service
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/appstated-release.service \
 	    >$(DESTDIR)$(unitdir)/appstated-release.service
+	install -m 644 systemd/appstated-release.target $(DESTDIR)$(unitdir)/appstated-release.target
 	install -D -m 644 systemd/appstated.catalog $(DESTDIR)$(catalogdir)/appstated.catalog
 	install -D -m 644 systemd/appstated.sysusers $(DESTDIR)$(sysusersdir)/appstated.conf
 	install -D -m 644 systemd/90-appstated.preset $(DESTDIR)$(presetdir)/90-appstated.preset
@@ -244,6 +245,7 @@ uninstall:
 	    $(DESTDIR)$(policydir)/org.appstate1.conf \
 	    $(DESTDIR)$(datadir)/dbus-1/system-services/org.appstate1.service \
 	    $(DESTDIR)$(unitdir)/appstated.service $(DESTDIR)$(unitdir)/appstated-release.service \
+	    $(DESTDIR)$(unitdir)/appstated-release.target \
 	    $(DESTDIR)$(catalogdir)/appstated.catalog \
 	    $(DESTDIR)$(sysusersdir)/appstated.conf \
 	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
@@ -282,7 +284,7 @@ help:
 	@echo "make bars        what users see, a line for each part, in ten minutes, as root (BARS='kills state')"
 	@echo 'make lint        check the form of the sources and the scripts'
 	@echo 'make format      bring the sources into that form'
-	@echo 'make test-system the package on real systems: a container, a virtual machine (SYSTEM_FLAGS=--help)'
+	@echo 'make test-system the package on real systems: containers, a virtual machine (SYSTEM_FLAGS=--help)'
 	@echo 'make test-debian13  build, demonstration, tests and packages in a bare Debian 13, with its own compiler'
 	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'

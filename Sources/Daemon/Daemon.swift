@@ -336,7 +336,7 @@ public final class Daemon {
         let earliest = began + Self.leastUptime
         if Service.isSupervised, Self.now >= earliest {
             journal.log(.notice, "the kernel's events are not received from every CPU: restarting")
-            return makeWay(with: Self.temporaryFailure)
+            return makeWay()
         }
         if sensor.detection == .events {
             journal.log(
@@ -348,9 +348,6 @@ public final class Daemon {
 
     /// Uses a fifth of the starts that the unit's limit allows (StartLimitIntervalSec=, StartLimitBurst=).
     private static let leastUptime: Microseconds = 150_000_000
-
-    /// EX_TEMPFAIL of sysexits.h: a failure to Restart=on-failure of systemd.service(5).
-    private static let temporaryFailure: Int32 = 75
 
     /// Shuts down: the applications that the daemon suspended run again, with their original resource values.
     private func stop(with code: Int32) {
@@ -381,13 +378,13 @@ public final class Daemon {
 
     /// Exits for the next daemon, which is about to be started and takes over everything as it is recorded (§
     /// 5).
-    private func makeWay(with code: Int32 = 0) {
+    private func makeWay() {
         Service.notify("STOPPING=1")
         stops.recordProgress()
         records.writeDelayed()
         stops.finish()
         finishKeeping()
-        loop.exit(code: code)
+        loop.exit(code: 0)
     }
 
     /// The loop's exit code when the program must be executed again in the same process.

@@ -83,6 +83,8 @@ final class DaemonLine {
         answered: @escaping (borrowing Message) -> Void = { _ in }
     ) throws {
         let message = try bus.newCall(method, at: path)
+        // Only the first call starts the daemon. If the daemon we know has just gone, its stop is not undone.
+        if daemon != nil { try message.forbidStart() }
         try write(message)
         let slot = try bus.callAsync(message) { [unowned self] reply in
             awaited -= 1

@@ -88,7 +88,7 @@ enum Main {
 
     private static var runtimeDirectory: String? { getenv("RUNTIME_DIRECTORY").map { String(cString: $0) } }
 
-    /// Runs after a daemon that could not be started again, or before the package is removed.
+    /// Runs when no other daemon is going to be started.
     private static func release() -> Int32 {
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         signal(SIGPIPE, SIG_IGN)
@@ -98,7 +98,9 @@ enum Main {
         } catch {
             journal.log(.warning, "\(error)")
         }
-        return Release.run(runtimeDirectory: runtimeDirectory ?? "/run/appstated", journal: journal)
+        let status = Release.run(runtimeDirectory: runtimeDirectory ?? "/run/appstated", journal: journal)
+        Release.refuseCalls()
+        return status
     }
 
     /// The daemon is needed most when memory is short, and must not have to wait for its own pages then (§ 6).
