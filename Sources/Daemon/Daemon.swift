@@ -62,8 +62,6 @@ public final class Daemon {
     private var sources: [Source] = []
     private var slots: [Slot] = []
 
-    var machine: Machine { core.machine }
-
     /// Until then a connection's session is remembered only briefly: logind sends its signal before it has written all
     /// its files.
     private var sessionsSettled: Microseconds = 0
@@ -230,7 +228,7 @@ public final class Daemon {
             isStepping = false
             step()
             lookAgain(at: restored)
-            for session in machine.sessionsOfConcern { sessions.attend(to: session) }
+            for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
         }
         keeper?.whenOpen { [unowned self] in keepAll() }
         configurePressure()
@@ -416,11 +414,11 @@ public final class Daemon {
     func reload() {
         Service.notify(Service.reloading(at: Self.now))
         let configuration = Configuration(reading: source)
-        let before = (machine.settings.mode, refusedLines)
+        let before = (core.machine.settings.mode, refusedLines)
         complain(configuration)
         core.report(.configured(configuration.settings))
         announcer.configurationChanged(
-            (machine.settings.mode != before.0 ? [.mode] : [])
+            (core.machine.settings.mode != before.0 ? [.mode] : [])
                 + (refusedLines != before.1 ? [.refusedLines] : []))
         resources.configure(configuration.resources, configuration.settings.mode)
         configurePressure()
@@ -428,8 +426,8 @@ public final class Daemon {
     }
 
     private func configurePressure() {
-        pressure.configure(machine.settings.pressure)
-        lowMemory.configure(machine.settings.pressure.servesLowMemoryMonitor)
+        pressure.configure(core.machine.settings.pressure)
+        lowMemory.configure(core.machine.settings.pressure.servesLowMemoryMonitor)
     }
 
     private func complain(_ configuration: Configuration) {
@@ -500,7 +498,7 @@ public final class Daemon {
     private func endIfWorkerHangs() {
         guard Service.isSupervised, worker.hangs(longerThan: Self.longestJob) else { return }
         journal.log(.error, "a disk or a process does not answer: restarting")
-        makeWay(with: Self.temporaryFailure)
+        makeWay()
     }
 
     private func arm() {
@@ -551,14 +549,14 @@ public final class Daemon {
         if waiting.isEmpty { return }
         let now = Self.now
         for (number, calls) in waiting {
-            let isAtRest = machine.applications[number]?.isPending != true
+            let isAtRest = core.machine.applications[number]?.isPending != true
             // The first call has waited longest.
             guard isAtRest || calls.first.map({ $0.until <= now }) == true else { continue }
             let ready = calls.filter { isAtRest || $0.until <= now }
             let rest = calls.filter { !isAtRest && $0.until > now }
             waiting[number] = rest.isEmpty ? nil : rest
             for entry in ready {
-                guard let application = machine.applications[number] else {
+                guard let application = core.machine.applications[number] else {
                     entry.call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
                     continue
                 }
@@ -576,7 +574,7 @@ public final class Daemon {
 
     /// The session of a connection: logind's, else its user's display session, else all that its user runs.
     func session(of connection: Connection) -> SessionKey {
-        machine.session(ofReporter: connection.name)
+        core.machine.session(ofReporter: connection.name)
             ?? ownSession(of: connection)
     }
 
@@ -649,7 +647,7 @@ public final class Daemon {
         case .none:
             numbers = table.all.filter { connection.mayManage(user: $0.user) }.map(\.number)
         case .within:
-            numbers = [machine.owner(of: connection.lineage)].compactMap { $0 }
+            numbers = [core.machine.owner(of: connection.lineage)].compactMap { $0 }
         case .proxy(let unit):
             numbers = table.all.filter { isOfProxy($0, unit, of: connection) }.map(\.number)
         case .unknown:

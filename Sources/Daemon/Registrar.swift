@@ -100,7 +100,7 @@ extension Daemon {
         guard let id = ApplicationID(id) else { throw .notAnID(id) }
         try checkKind(subject)
 
-        let options = try RegisterOptions(options, limit: machine.settings.limits.stringBytes)
+        let options = try RegisterOptions(options, limit: core.machine.settings.limits.stringBytes)
         let user = subject.owner.real
         try checkRoom(options.launchOptionBytes, of: user)
         var registration = Registration(
@@ -125,7 +125,7 @@ extension Daemon {
         registration.adopted = options.adopted
         // A launched process finds the purpose of its launch in its launch options.
         let launched = launchedAs(registration, connection)
-        let former = machine.application(of: registration.process)
+        let former = core.machine.application(of: registration.process)
         if !launched.isEmpty, registration.id != former?.id {
             registration.deliveries = Wish(launched).deliveries
         }
@@ -199,7 +199,7 @@ extension Daemon {
     private func takeInOrphans(of number: ApplicationNumber) {
         guard let application = table[number] else { return }
         let orphans = units.members(of: application) {
-            machine.strays(of: application.user, atMost: Self.mostStrays)
+            core.machine.strays(of: application.user, atMost: Self.mostStrays)
         }
         if !orphans.isEmpty { core.report(.joined(orphans, ProcessID(application.process))) }
     }
@@ -212,7 +212,7 @@ extension Daemon {
         _ registration: Registration, _ connection: Connection
     ) -> [(String, Variant)] {
         guard registration.byItself,
-            let former = machine.application(of: registration.process)
+            let former = core.machine.application(of: registration.process)
                 ?? wrapper(of: registration, connection),
             former.awaitsOwnRegistration
         else { return [] }
@@ -222,8 +222,8 @@ extension Daemon {
     /// The application that was launched under the same id, and whose descendant registers itself. It may be a shell
     /// script that has started the program.
     private func wrapper(of registration: Registration, _ connection: Connection) -> Application? {
-        guard registration.byItself, let number = machine.owner(of: connection.lineage),
-            let application = machine.applications[number], application.awaitsOwnRegistration,
+        guard registration.byItself, let number = core.machine.owner(of: connection.lineage),
+            let application = core.machine.applications[number], application.awaitsOwnRegistration,
             application.id == registration.id, application.user == registration.user,
             // Any program may have started a sandbox since. While it is being launched, that is what it was launched
             // for.
@@ -247,7 +247,7 @@ extension Daemon {
     /// A stop that was pending when the process was examined is still to come; the holds of a predecessor are
     /// lifted by now.
     private func lookAgain(at process: ProcessID) {
-        guard let number = machine.application(of: process)?.number,
+        guard let number = core.machine.application(of: process)?.number,
             // If it is stopped, the daemon has stopped it, and not for long: this is not another program's
             // hold.
             let registered = table[number], !stops.isLettingGo(registered.process)
@@ -339,7 +339,7 @@ extension Daemon {
 
     /// Releases a process that turned out to be irrelevant to the life cycle.
     func forgetIfIdle(_ identity: ProcessIdentity) {
-        if !machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
+        if !core.machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
     }
 
     /// The most ancestors of a reported process that are examined. A process whose window is further down
@@ -382,7 +382,7 @@ extension Daemon {
         let process = ProcessID(stat.identity)
         if lineage.first != process { lineage = [process] }
         let user = status.owner.effective
-        if machine.owner(of: lineage) == nil, let main = units.main(around: number, of: user) {
+        if core.machine.owner(of: lineage) == nil, let main = units.main(around: number, of: user) {
             lineage.append(ProcessID(main))
         }
         return (lineage, user)
@@ -420,7 +420,7 @@ extension Daemon {
 
     /// Releases the processes that turned out not to concern the life cycle.
     func letGo(_ held: [ProcessID]) {
-        for process in held where !machine.isConcerned(with: process) { processes.forget(process) }
+        for process in held where !core.machine.isConcerned(with: process) { processes.forget(process) }
     }
 
     /// The same for one process, which must exist.

@@ -33,9 +33,9 @@ extension Daemon {
         guard connection.user == application.user else { return false }
         switch connection.confinement {
         case .none:
-            return machine.owner(of: connection.lineage) == application.number
+            return core.machine.owner(of: connection.lineage) == application.number
         case .within(let sandbox):
-            return machine.owner(of: connection.lineage) == application.number
+            return core.machine.owner(of: connection.lineage) == application.number
                 && self.sandbox(of: application) == sandbox
         case .proxy(let unit):
             // The unit's name is known, so comparing it first avoids an examination of each of the user's
@@ -57,15 +57,15 @@ extension Daemon {
 
     /// The application on whose behalf a connection calls; nil: it belongs to none.
     func application(of connection: Connection) -> Application? {
-        if let number = connection.application(in: machine) {
-            return machine.applications[number].flatMap { isOwn($0, connection) ? $0 : nil }
+        if let number = connection.application(in: core.machine) {
+            return core.machine.applications[number].flatMap { isOwn($0, connection) ? $0 : nil }
         }
         // The connection is new to this daemon, or another one of the same Flatpak. An instance has one application.
         guard case .proxy = connection.confinement else { return nil }
         let own = ownApplications(of: connection)
         guard own.count == 1 else { return nil }
         connection.application = own[0]
-        return machine.applications[own[0]]
+        return core.machine.applications[own[0]]
     }
 
     /// Whether an application is in the unit of the connection's proxy, as far as names say.
@@ -94,7 +94,8 @@ extension Daemon {
         at path: String, to connection: Connection
     ) throws(MethodError) -> Application {
         guard let number = BusNames.applicationNumber(inPath: path),
-            let application = machine.applications[ApplicationNumber(number)], maySee(application, connection)
+            let application = core.machine.applications[ApplicationNumber(number)],
+            maySee(application, connection)
         else {
             throw MethodError(.noSuchApplication, "No application at \(path)")
         }

@@ -66,7 +66,7 @@ extension Daemon {
             return
         }
         // Every application may follow its own changes, no matter how many others subscribe.
-        let limit = machine.settings.limits.subscribersPerUser
+        let limit = core.machine.settings.limits.subscribersPerUser
         guard connections.all.count(where: { $0.followedOwn.contains(application.number) }) < limit else {
             throw MethodError(
                 .limitsExceeded, "More than \(limit) connections of application \(application.number)")

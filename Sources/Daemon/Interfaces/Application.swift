@@ -38,7 +38,7 @@ extension Daemon {
                 [unowned self] call in
                 let name = try call.message.readString()
                 let (application, connection) = try ownApplication(call)
-                let limit = machine.settings.limits.stringBytes
+                let limit = core.machine.settings.limits.stringBytes
                 guard name.utf8.count <= limit else {
                     throw MethodError(.limitsExceeded, "The name is longer than \(limit) bytes")
                 }
@@ -58,7 +58,7 @@ extension Daemon {
             Method(Name.backgroundTimeRemaining, out: [("usec", "t")]) { [unowned self] call in
                 let (application, _) = try ownApplication(call)
                 let now = Clock.monotonicMicroseconds
-                let remaining = machine.backgroundTimeRemaining(of: application, at: now)
+                let remaining = core.machine.backgroundTimeRemaining(of: application, at: now)
                 try call.reply { message throws(BusFailure) in try message.append(remaining) }
             },
             Method(Name.setUnsavedChanges, in: [("unsaved", "b")]) { [unowned self] call in
@@ -76,7 +76,7 @@ extension Daemon {
             Method(Name.configure, in: [("rule", "a{sv}")]) { [unowned self] call in
                 let entries = try call.message.readDictionary()
                 let (application, _) = try managedApplication(call)
-                var rule = try Rule(entries, limit: machine.settings.limits.stringBytes)
+                var rule = try Rule(entries, limit: core.machine.settings.limits.stringBytes)
                 // It would start a program by an id that a process in a sandbox has chosen.
                 if table[application.number]?.isKnownByID != true { rule?.relaunchReclaimed = nil }
                 try perform(.configure(application.number, rule))

@@ -86,9 +86,9 @@ extension Daemon {
         func failGone() { call.fail(MethodError(.noSuchApplication, "Application \(number) has ended")) }
         guard let registered = table[number] else { return failGone() }
         objections.look(at: registered) { [unowned self] found in
-            guard let application = machine.applications[number] else { return failGone() }
+            guard let application = core.machine.applications[number] else { return failGone() }
             let stranger = strangersRights(of: application).map { [$0] } ?? []
-            let objections = machine.objections(to: number) + stranger + found
+            let objections = core.machine.objections(to: number) + stranger + found
             call.reply { message in try append(message, application, objections) }
         }
     }
@@ -107,18 +107,18 @@ extension Daemon {
             ("enforcement", .string(application.stop.enforcement.rawValue)),
             ("focused", .bool(application.isFocused)),
             ("minimized", .bool(application.isMinimized)),
-            ("windows", .strings(machine.windowSummary(of: application.number))),
-            ("away", .strings(machine.awaySessions(of: application.number))),
+            ("windows", .strings(core.machine.windowSummary(of: application.number))),
+            ("away", .strings(core.machine.awaySessions(of: application.number))),
             ("suspension", .string(application.suspension.rawValue)),
             ("holds", .holds(application)),
             ("exemptions", .strings(application.exemptions)),
             ("objections", .strings(objections)),
             ("would-suspend", .bool(application.wouldBeSuspended)),
-            ("memory-pressure", .string(machine.memoryPressure.rawValue)),
-            ("reclaim-rank", .string(machine.reclaimRank(of: application.number)?.name ?? "")),
+            ("memory-pressure", .string(core.machine.memoryPressure.rawValue)),
+            ("reclaim-rank", .string(core.machine.reclaimRank(of: application.number)?.name ?? "")),
             ("unresponsive", .string(application.unresponsive?.rawValue ?? "")),
             ("unsaved-changes", .strings(application.unsavedReasons)),
-            ("reclaim-bytes", .uint64(machine.measuredMemory(of: application.number) ?? 0)),
+            ("reclaim-bytes", .uint64(core.machine.measuredMemory(of: application.number) ?? 0)),
             ("delegate", .string(application.delegate ?? "")),
             ("adopted", .bool(application.isAdopted)),
             ("launched", .bool(table[application.number]?.launch != nil)),
@@ -129,9 +129,9 @@ extension Daemon {
             if let number { entries.append((key, .uint64(number))) }
         }
         add("launch-deadline", application.launchDeadline)
-        add("suspension-deadline", machine.suspensionDeadline(of: application))
+        add("suspension-deadline", core.machine.suspensionDeadline(of: application))
         add("kill-deadline", application.killDeadline)
-        add("would-end", machine.wouldBeReclaimed(application.number))
+        add("would-end", core.machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let rule = application.rule { entries.append(("rule", .string(rule.name))) }
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }

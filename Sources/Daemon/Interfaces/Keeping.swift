@@ -86,7 +86,7 @@ extension Daemon {
         _ content: SavedContent, of application: Application, _ call: borrowing Call
     ) throws(MethodError) {
         let (keeper, kept) = try keeper(of: application)
-        let limit = machine.settings.limits.savedStatePerUser
+        let limit = core.machine.settings.limits.savedStatePerUser
         try keeper.checkRoom(for: content, of: kept, limit: limit)
         keeper.save(content, of: kept, call.deferred())
     }

@@ -128,7 +128,7 @@ extension Daemon {
     /// Checks the purpose of a launch in the same way as the items that are sent to a running application.
     private func checkPayload(of wish: Wish) throws(MethodError) {
         guard let (name, content) = wish.reason.delivery else { return }
-        let limit = machine.settings.limits.stringBytes
+        let limit = core.machine.settings.limits.stringBytes
         guard let text = try wish.payload[name]?.string(name, limit: limit), !text.isEmpty else {
             throw MethodError(
                 .invalidArgs, "The reason \(wish.reason.rawValue) needs \(name) in the payload")
@@ -142,7 +142,7 @@ extension Daemon {
     private func sendable(
         _ name: String, _ entries: [(key: String, value: Variant)], _ key: String
     ) throws(MethodError) -> Variant {
-        let limit = machine.settings.limits.stringBytes
+        let limit = core.machine.settings.limits.stringBytes
         if name.isEmpty { throw MethodError(.invalidArgs, "The name is empty") }
         guard name.utf8.count <= limit else {
             throw MethodError(.limitsExceeded, "The name is longer than \(limit) bytes")

@@ -118,7 +118,8 @@ extension Daemon {
             guard connection.isSandboxed else { throw error }
             lineage = []
         }
-        guard let number = machine.owner(of: lineage), let application = machine.applications[number],
+        guard let number = core.machine.owner(of: lineage),
+            let application = core.machine.applications[number],
             maySee(application, connection)
         else { throw MethodError(.noSuchApplication, "Process \(pid) belongs to no application") }
         return BusNames.path(ofApplication: number.rawValue)
@@ -146,7 +147,7 @@ extension Daemon {
     /// Refuses a connection that wants to be notified of changes if its user has too many such connections.
     func admitSubscriber(_ connection: Connection) throws(MethodError) {
         if connection.isSubscriber { return }
-        let limit = machine.settings.limits.subscribersPerUser
+        let limit = core.machine.settings.limits.subscribersPerUser
         let count = connections.all.count { $0.isSubscriber && $0.user == connection.user }
         guard count < limit else {
             throw MethodError(.limitsExceeded, "More than \(limit) subscribers of user \(connection.user)")
@@ -158,8 +159,8 @@ extension Daemon {
         _ call: borrowing Call
     ) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
-        guard let number = machine.focusedApplication(in: session(of: connection)),
-            let application = machine.applications[number], maySee(application, connection)
+        guard let number = core.machine.focusedApplication(in: session(of: connection)),
+            let application = core.machine.applications[number], maySee(application, connection)
         else {
             throw MethodError(.noSuchApplication, "No registered application has the focus in your session")
         }
@@ -170,8 +171,8 @@ extension Daemon {
     /// `/` if no application has the focus, or one that the reader may not see.
     private func focusedApplicationPath() -> String {
         guard let connection = announcer.reader ?? (try? caller()),
-            let number = machine.focusedApplication(in: session(of: connection)),
-            let application = machine.applications[number], maySee(application, connection)
+            let number = core.machine.focusedApplication(in: session(of: connection)),
+            let application = core.machine.applications[number], maySee(application, connection)
         else { return "/" }
         return BusNames.path(ofApplication: number.rawValue)
     }

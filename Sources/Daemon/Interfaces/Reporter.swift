@@ -44,7 +44,7 @@ extension Daemon {
                     let reporter = try reporter(call.member)
                     let report = try WindowReport(
                         number: window, process: try reportedProcess(pid, by: reporter), state,
-                        limit: machine.settings.limits.stringBytes)
+                        limit: core.machine.settings.limits.stringBytes)
                     try withTracked(report.process) { () throws(MethodError) in
                         try perform(.updateWindow(report, reporter))
                     }

@@ -15,7 +15,7 @@ extension Daemon {
     func replaceWindows(_ message: borrowing Message, _ reporter: ReporterIdentity) throws {
         let rows = try windowRows(in: message)
         let processes = try reportedProcesses(rows.map(\.pid), by: reporter)
-        let limit = machine.settings.limits.stringBytes
+        let limit = core.machine.settings.limits.stringBytes
         var reports: [WindowReport] = []
         for row in rows {
             guard let process = processes[row.pid] else { continue }

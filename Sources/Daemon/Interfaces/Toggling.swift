@@ -38,7 +38,7 @@ extension Daemon {
         }
         // A caller within another application is in that application's terminal.
         let client =
-            machine.owner(of: connection.lineage) == nil
+            core.machine.owner(of: connection.lineage) == nil
             ? proc.multiplexerClient(
                 within: application.process.identity, showing: connection.lineage.map(\.identity),
                 isForeign: table.isForeign) : nil
@@ -54,6 +54,6 @@ extension Daemon {
 
     /// The outcome: another user's hold may keep the application suspended.
     func isSuspended(_ number: ApplicationNumber) -> Bool {
-        machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false
+        core.machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false
     }
 }

@@ -79,7 +79,7 @@ extension Daemon {
     }
 
     private func applications(_ id: ApplicationID, of user: UInt32) -> [Application] {
-        machine.applications.values.filter {
+        core.machine.applications.values.filter {
             $0.id == id && $0.user == user && table[$0.number]?.isKnownByID == true
         }
     }
@@ -211,7 +211,7 @@ extension Daemon {
         // URLs.
         var rest = wish
         if !isHeld { rest.urls = [] }
-        if let known = machine.application(of: process) {
+        if let known = core.machine.application(of: process) {
             guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
             // An application that has run before was not started by this launch.
             let given = known.registeredAt >= begun ? wish.launchOptions : []
@@ -322,7 +322,7 @@ extension Daemon {
     ) {
         let number = application.number
         launches.wait(untilLaunched: number) { [unowned self] in
-            let next = wish.isConfined ? machine.applications[number] : launched(as: application)
+            let next = wish.isConfined ? core.machine.applications[number] : launched(as: application)
             if let next, orElse == nil || !isEnding(next) { return proceed(next) }
             if let orElse { return orElse() }
             answer(.failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
@@ -339,7 +339,7 @@ extension Daemon {
     /// The application that resulted from a launch. If the program does not register itself, this may be a
     /// process that the program has started. nil: it has ended.
     private func launched(as application: Application) -> Application? {
-        let own = machine.applications[application.number]
+        let own = core.machine.applications[application.number]
         if own?.delegate != nil { return own }
         return running(application.id, of: application.user, in: application.session) ?? own
     }
@@ -374,7 +374,7 @@ extension Daemon {
     func askExit(of process: ProcessID, _ answer: @escaping (ExitStatus) -> Void) {
         // For a process that is being ended, the reason is already known, and the next end must not wait for
         // this answer.
-        guard let application = machine.application(of: process), !application.isTerminating,
+        guard let application = core.machine.application(of: process), !application.isTerminating,
             let launch = table[application.number]?.launch, let agent = launch.agent
         else { return answer(.unknown) }
         do throws(MethodError) {

@@ -61,13 +61,13 @@ extension Daemon {
             let holding = entry.heldFurther
             stops.adopt(application, holding)
             if holding.isEmpty, entry.holds != nil {
-                let isForeign = machine.applications[number]?.stop.isSignalledByOthers == true
+                let isForeign = core.machine.applications[number]?.stop.isSignalledByOthers == true
                 letGo(entry, sparing: isForeign ? entry.owner?.main : nil)
             }
         }
         for (entry, why) in dropped { drop(entry, because: why, state) }
         for former in replaced {
-            let isForeign = machine.applications[former.successor]?.stop.isSignalledByOthers == true
+            let isForeign = core.machine.applications[former.successor]?.stop.isSignalledByOthers == true
             release(former.entry, state, sparing: isForeign ? former.entry.owner?.main : nil)
         }
         resources.haveAdopted()
@@ -76,11 +76,11 @@ extension Daemon {
             Service.dropStored(name)
         }
         if let focus = state.focus(boot: boot) { core.machine.restoreFocus(focus) }
-        for process in machine.reportedProcesses where !processes.isTracked(process) {
+        for process in core.machine.reportedProcesses where !processes.isTracked(process) {
             do { try trackAgain(process) } catch { core.report(.exited(process, .unknown)) }
         }
         let isSameBus = adopted.allSatisfy { $0.entry.application?.record["bus"]?.fields == [bus] }
-        for name in machine.connections where !isSameBus || !isStillThere(name) {
+        for name in core.machine.connections where !isSameBus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
         for (number, entry) in adopted {

@@ -21,7 +21,7 @@ extension Daemon {
         guard table.all.contains(where: { $0.user == user }),
             let process = try? namedProcess(UInt32(bitPattern: pid)),
             (try? proc.status(pid).owner.isWholly(user)) == true,
-            let number = machine.owner(of: process.lineage), core.application(number)?.user == user
+            let number = core.machine.owner(of: process.lineage), core.application(number)?.user == user
         else { return }
         core.report(.needed(number, Self.sleepDemand))
     }
