@@ -25,9 +25,7 @@ extension Daemon {
         }
         let readsAll = message.isMethodCall(BusNames.properties, "GetAll")
         let lists = !readsAll && message.isMethodCall(BusNames.objectManager, "GetManagedObjects")
-        guard readsAll || lists, let path = message.path, readsAll || path == BusNames.root else {
-            return false
-        }
+        guard readsAll || lists, let path = message.path, !lists || path == BusNames.root else { return false }
         do throws(MethodError) {
             let connection = try caller()
             if readsAll {
