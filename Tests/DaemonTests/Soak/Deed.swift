@@ -86,7 +86,7 @@ enum Deed: CaseIterable {
         case .noSuchApplication, .noSuchProcess: self != .register
         case .notSuspendable: self == .suspend
         case .alreadyRegistered, .notDelegate, .noSuchTask, .noSessionAgent, .tooLarge, .accessDenied,
-            .interactiveAuthorizationRequired, .invalidArgs, .limitsExceeded, .notSupported, .failed, nil:
+            .invalidArgs, .limitsExceeded, .notSupported, .failed, nil:
             false
         }
     }
