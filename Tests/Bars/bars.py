@@ -134,6 +134,8 @@ class Known:
     def __init__(self, subject, path):
         self.subject, self.path = subject, path
         self.requested = self.foreign = False
+        # Whether a call that ends or unregisters it was made, and not answered.
+        self.leaving = False
 
 
 class Churn:
@@ -153,6 +155,10 @@ class Churn:
             self.ended.append(subject)
             return
         self.live.append(Known(subject, path))
+
+    def leave(self, one):
+        self.live.remove(one)
+        self.ended.append(one.subject)
 
     def deed(self):
         one = random.choice(self.live)
@@ -176,19 +182,18 @@ class Churn:
             os.kill(one.subject.pid, signal.SIGCONT)
             one.foreign = False
         elif kind == "end" and len(self.live) > 12:
-            self.live.remove(one)
-            self.ended.append(one.subject)
+            self.leave(one)
             one.subject.end()
         elif kind == "terminate" and len(self.live) > 12:
-            self.live.remove(one)
-            self.ended.append(one.subject)
+            one.leaving = True
             call("Terminate", "b:true")
+            self.leave(one)
         elif kind == "unregister" and len(self.live) > 12:
             if one.foreign is not False:
                 return
-            self.live.remove(one)
-            self.ended.append(one.subject)
+            one.leaving = True
             call("Unregister")
+            self.leave(one)
         elif kind == "add" and len(self.live) < 24:
             self.add(random.choice(self.live).subject.home and Cgroup())
         else:
@@ -200,7 +205,8 @@ class Churn:
             try:
                 self.deed()
             except Refused as error:
-                require(self.crashing, f"refused with {error}")
+                # One that was killed before the last crash may end only now.
+                require(self.crashing or "NoSuchApplication" in str(error), f"refused with {error}")
 
     def crash(self):
         self.crashing = False
@@ -220,9 +226,12 @@ class Churn:
     def wrongs(self):
         """What is not as it was announced, answered or done."""
         wrong, listed = [], self.client.list()
-        for one in self.live:
+        for one in list(self.live):
             if one.path not in listed:
-                wrong.append(f"{one.path} was lost")
+                if one.leaving:
+                    self.leave(one)
+                else:
+                    wrong.append(f"{one.path} was lost")
                 continue
             state, stopped = self.client.state(one.path), one.subject.stopped()
             held = {hold[0] for hold in stage.holds(one.path)}
@@ -247,7 +256,11 @@ class Churn:
 
         def is_right():
             nonlocal wrong
-            wrong = self.wrongs()
+            try:
+                wrong = self.wrongs()
+            except (Refused, subprocess.CalledProcessError) as error:
+                # An application whose end was under way has just gone.
+                wrong = [str(error)]
             return not wrong
         eventually(lambda: f"{what}: {'; '.join(wrong[:3])}", is_right, 15)
 
