@@ -170,15 +170,15 @@ class Churn:
             call("Suspend")
             one.requested = True
         elif kind == "resume":
-            was = one.requested, one.foreign
-            one.requested = None if was[0] is not False else False
-            one.foreign = None if was[1] is not False else False
+            # A stop that the daemon has not seen yet is not lifted.
+            one.foreign = None if one.foreign is not False else False
+            one.requested = None if one.requested is not False else False
             call("Resume")
-            one.requested = one.foreign = False
+            one.requested = False
         elif kind == "stop" and one.requested is False:
             os.kill(one.subject.pid, signal.SIGSTOP)
             one.foreign = True
-        elif kind == "continue" and one.requested is False and one.foreign:
+        elif kind == "continue" and one.requested is False and one.foreign is not False:
             os.kill(one.subject.pid, signal.SIGCONT)
             one.foreign = False
         elif kind == "end" and len(self.live) > 12:
@@ -247,9 +247,13 @@ class Churn:
                 wrong.append(f"{one.path}: a request that was lifted came back")
             if one.foreign and "signal" not in held:
                 wrong.append(f"{one.path}: the stop by another program is not known; holds {held}")
-        return wrong + [f"process {subject.pid}, no application any more: left frozen" for subject in self.ended
-                        if any(stage.status(pid) in ("T", "t") for pid in subject.pids) or
-                        subject.home and subject.home.wants_frozen()]
+        for subject in self.ended:
+            stopped = [pid for pid in subject.pids if stage.status(pid) in ("T", "t")]
+            frozen = subject.home and subject.home.is_frozen() and subject.home.processes()
+            if stopped or frozen:
+                wrong.append(f"no application any more, and left frozen: {stopped or frozen} of {subject.pids}"
+                             + (", by the cgroup" if frozen else ""))
+        return wrong
 
     def settle(self, what):
         wrong = []
