@@ -134,6 +134,8 @@ class Known:
     def __init__(self, subject, path):
         self.subject, self.path = subject, path
         self.requested = self.foreign = False
+        # Whether a call that ends or unregisters it was made, and not answered.
+        self.leaving = False
 
 
 class Churn:
@@ -154,6 +156,10 @@ class Churn:
             return
         self.live.append(Known(subject, path))
 
+    def leave(self, one):
+        self.live.remove(one)
+        self.ended.append(one.subject)
+
     def deed(self):
         one = random.choice(self.live)
         kind = random.choice(["suspend", "suspend", "resume", "resume", "stop", "continue", "end", "terminate", "add",
@@ -164,31 +170,30 @@ class Churn:
             call("Suspend")
             one.requested = True
         elif kind == "resume":
-            was = one.requested, one.foreign
-            one.requested = None if was[0] is not False else False
-            one.foreign = None if was[1] is not False else False
+            # A stop that the daemon has not seen yet is not lifted.
+            one.foreign = None if one.foreign is not False else False
+            one.requested = None if one.requested is not False else False
             call("Resume")
-            one.requested = one.foreign = False
+            one.requested = False
         elif kind == "stop" and one.requested is False:
             os.kill(one.subject.pid, signal.SIGSTOP)
             one.foreign = True
-        elif kind == "continue" and one.requested is False and one.foreign:
+        elif kind == "continue" and one.requested is False and one.foreign is not False:
             os.kill(one.subject.pid, signal.SIGCONT)
             one.foreign = False
         elif kind == "end" and len(self.live) > 12:
-            self.live.remove(one)
-            self.ended.append(one.subject)
+            self.leave(one)
             one.subject.end()
         elif kind == "terminate" and len(self.live) > 12:
-            self.live.remove(one)
-            self.ended.append(one.subject)
+            one.leaving = True
             call("Terminate", "b:true")
+            self.leave(one)
         elif kind == "unregister" and len(self.live) > 12:
             if one.foreign is not False:
                 return
-            self.live.remove(one)
-            self.ended.append(one.subject)
+            one.leaving = True
             call("Unregister")
+            self.leave(one)
         elif kind == "add" and len(self.live) < 24:
             self.add(random.choice(self.live).subject.home and Cgroup())
         else:
@@ -200,7 +205,8 @@ class Churn:
             try:
                 self.deed()
             except Refused as error:
-                require(self.crashing, f"refused with {error}")
+                # One that was killed before the last crash may end only now.
+                require(self.crashing or "NoSuchApplication" in str(error), f"refused with {error}")
 
     def crash(self):
         self.crashing = False
@@ -220,9 +226,12 @@ class Churn:
     def wrongs(self):
         """What is not as it was announced, answered or done."""
         wrong, listed = [], self.client.list()
-        for one in self.live:
+        for one in list(self.live):
             if one.path not in listed:
-                wrong.append(f"{one.path} was lost")
+                if one.leaving:
+                    self.leave(one)
+                else:
+                    wrong.append(f"{one.path} was lost")
                 continue
             state, stopped = self.client.state(one.path), one.subject.stopped()
             held = {hold[0] for hold in stage.holds(one.path)}
@@ -238,16 +247,24 @@ class Churn:
                 wrong.append(f"{one.path}: a request that was lifted came back")
             if one.foreign and "signal" not in held:
                 wrong.append(f"{one.path}: the stop by another program is not known; holds {held}")
-        return wrong + [f"process {subject.pid}, no application any more: left frozen" for subject in self.ended
-                        if any(stage.status(pid) in ("T", "t") for pid in subject.pids) or
-                        subject.home and subject.home.wants_frozen()]
+        for subject in self.ended:
+            stopped = [pid for pid in subject.pids if stage.status(pid) in ("T", "t")]
+            frozen = subject.home and subject.home.is_frozen() and subject.home.processes()
+            if stopped or frozen:
+                wrong.append(f"no application any more, and left frozen: {stopped or frozen} of {subject.pids}"
+                             + (", by the cgroup" if frozen else ""))
+        return wrong
 
     def settle(self, what):
         wrong = []
 
         def is_right():
             nonlocal wrong
-            wrong = self.wrongs()
+            try:
+                wrong = self.wrongs()
+            except (Refused, subprocess.CalledProcessError) as error:
+                # An application whose end was under way has just gone.
+                wrong = [str(error)]
             return not wrong
         eventually(lambda: f"{what}: {'; '.join(wrong[:3])}", is_right, 15)
 

@@ -218,6 +218,9 @@ class Cgroup:
     def take(self, pid):
         (self.directory / "cgroup.procs").write_text(str(pid))
 
+    def processes(self):
+        return (self.directory / "cgroup.procs").read_text().split()
+
     def freeze(self, on):
         (self.directory / "cgroup.freeze").write_text("1" if on else "0")
 
