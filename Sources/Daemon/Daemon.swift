@@ -32,6 +32,8 @@ public final class Daemon {
     let sessions: SessionSensor
     let core: Core
     let state: RuntimeState?
+    /// For what blocks: disks, paging out and releasing memory, reading what an application has open.
+    private let worker: Worker
     /// nil: nothing is kept.
     let keeper: Keeper?
     let agents: Agents
@@ -98,9 +100,11 @@ public final class Daemon {
         // for one that is under way.
         _ = state?.lock(alone: false)
         let share = WorkShare()
-        keeper = try Keeper(
+        let worker = try Worker(name: "appstated-work")
+        self.worker = worker
+        keeper = Keeper(
             files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
-            loop: loop, journal: journal, now: { Self.now }, share: share)
+            worker: worker, journal: journal)
         connections = Connections(bus: bus, proc: proc, journal: journal)
         agents = Agents(bus: bus, connections: connections, journal: journal)
         launches = try Launches(loop: loop)
@@ -119,7 +123,7 @@ public final class Daemon {
         logind = BusPeer(Logind.name, bus: bus, journal: journal)
         inhibitors = Inhibitors(logind: logind, now: { Self.now })
         let objections = try ObjectionSensor(
-            loop: loop, proc: proc, now: { Self.now }, share: share, core: core, table: table,
+            loop: loop, proc: proc, worker: worker, now: { Self.now }, core: core, table: table,
             standings: standings, hierarchy: hierarchy, handed: handed,
             inhibitors: inhibitors)
         self.objections = objections
@@ -155,8 +159,8 @@ public final class Daemon {
             loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
         let reclaimer = Reclaimer(
-            loop: loop, proc: proc, journal: journal, announcer: announcer, now: { Self.now }, table: table,
-            standings: standings, kills: kills,
+            loop: loop, proc: proc, worker: worker, journal: journal, announcer: announcer,
+            now: { Self.now }, table: table, standings: standings, kills: kills,
             available: { [unowned pressure] in pressure.available }, report: core.report)
         executor = Executor(
             table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
@@ -175,6 +179,7 @@ public final class Daemon {
         sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }
+        sources.append(try loop.watch(worker.descriptor) { [worker] _ in worker.complete() })
         complain(configuration)
     }
 
@@ -351,7 +356,6 @@ public final class Daemon {
     /// Shuts down: the applications that the daemon suspended run again, with their original resource values.
     private func stop(with code: Int32) {
         Service.notify("STOPPING=1")
-        objections.close()
         keeper?.note(statesOfKept)
         isStepping = true
         executor.carryOut(core.machine.relinquish(at: Self.now))
@@ -360,8 +364,14 @@ public final class Daemon {
         stops.finish()
         resources.putBackAll()
         records.writeAllWithoutResources(except: resources.owed)
-        keeper?.finish()
+        finishKeeping()
         loop.exit(code: code)
+    }
+
+    /// Waits for the disk. No fact is handled any more: the next daemon looks for itself.
+    private func finishKeeping() {
+        core.wake = {}
+        keeper?.finish()
     }
 
     private var statesOfKept: [(kept: KeptID, state: LifeCycleState)] {
@@ -377,8 +387,7 @@ public final class Daemon {
         stops.recordProgress()
         records.writeDelayed()
         stops.finish()
-        objections.close()
-        keeper?.finish()
+        finishKeeping()
         loop.exit(code: code)
     }
 
@@ -402,7 +411,7 @@ public final class Daemon {
         stops.recordProgress()
         records.writeDelayed()
         stops.finish()
-        keeper?.finish()
+        finishKeeping()
         processes.dropStored()
         loop.exit(code: Self.anew)
     }
@@ -477,6 +486,7 @@ public final class Daemon {
         delivery.resyncReachable()
         answerWaiting()
         arm()
+        endIfWorkerHangs()
         sensor.noteActivity()
         let relaunches = core.relaunches
         core.relaunches = []
@@ -484,6 +494,17 @@ public final class Daemon {
         launches.stepHasEnded(
             isLaunching: { core.application($0)?.isBeingLaunched == true },
             isEnding: { core.application($0).map(isEnding) == true })
+    }
+
+    /// The longest that a job of the worker may take: a large application may be paged out to a slow disk.
+    private static let longestJob: Microseconds = 300_000_000
+
+    /// A dead file server, or a user who has mounted something, can make the worker wait forever for a process. Then
+    /// nothing is saved any more, and policy suspends nothing: only a new daemon ends that.
+    private func endIfWorkerHangs() {
+        guard Service.isSupervised, worker.hangs(longerThan: Self.longestJob) else { return }
+        journal.log(.error, "a disk or a process does not answer: restarting")
+        makeWay(with: Self.temporaryFailure)
     }
 
     private func arm() {

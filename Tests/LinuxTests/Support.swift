@@ -195,11 +195,3 @@ extension KernelFailure {
     /// The operation is not permitted (`EPERM`, `EACCES`).
     var isPermissionDenied: Bool { errno == EPERM || errno == EACCES }
 }
-
-extension FileLocks {
-    /// All processes that wait for a lock that one of the processes holds.
-    func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc()) throws(LookLimit) -> [Waiter] {
-        var budget = LookBudget()
-        return try waiters(blockedBy: pids, proc, &budget, atMost: .max)
-    }
-}

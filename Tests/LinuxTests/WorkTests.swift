@@ -37,29 +37,26 @@ struct WorkTests {
         var programs: [String] { pids.compactMap { try? proc.stat($0).comm } }
 
         /// The name of the process that works.
-        func job() throws -> String? {
-            guard case .process(let pid) = try foreground() else { return nil }
+        func job() -> String? {
+            guard case .process(let pid) = foreground() else { return nil }
             return try? proc.stat(pid).comm
         }
 
         /// The process group that works and has no process among `pids`.
-        func group() throws -> Int32? {
-            guard case .group(let group) = try foreground(), !pids.contains(group) else { return nil }
+        func group() -> Int32? {
+            guard case .group(let group) = foreground(), !pids.contains(group) else { return nil }
             return group
         }
 
-        func foreground() throws -> ForegroundJob? {
-            var budget = LookBudget()
-            return try proc.foregroundJob(of: pids, &budget)
-        }
+        func foreground() -> ForegroundJob? { proc.foregroundJob(of: pids) }
     }
 
     @Test("a command that a shell or a script waits for is a job")
     func jobs() throws {
         let script = try Terminal(["sh", "-c", "sleep 1000; true"])
-        #expect(try eventually { try script.job() == "sleep" })
+        #expect(eventually { script.job() == "sleep" })
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
-        #expect(try eventually { try shell.job() == "sleep" })
+        #expect(eventually { shell.job() == "sleep" })
     }
 
     @Test("a waiting session leader and processes in the background of its terminal are not jobs")
@@ -67,10 +64,10 @@ struct WorkTests {
         let editor = try Terminal(["sleep", "1000"])
         #expect(eventually { editor.programs.contains("sleep") })
         // It may not have begun to wait.
-        #expect(try eventually { try editor.job() == nil })
+        #expect(eventually { editor.job() == nil })
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000 &\n")
         #expect(eventually { shell.programs.contains("sleep") })
-        #expect(try eventually { try shell.job() == nil })
+        #expect(eventually { shell.job() == nil })
     }
 
     @Test(
@@ -78,10 +75,10 @@ struct WorkTests {
         arguments: [["bash", "--norc", "-i"], ["dash", "-i"]])
     func waiting(_ command: [String]) throws {
         let waiting = try Terminal(command, typing: "sleep 1000 & wait\n")
-        #expect(try eventually { try waiting.job() == command[0] })
+        #expect(eventually { waiting.job() == command[0] })
         let prompt = try Terminal(command, typing: "sleep 1000 &\n")
         #expect(eventually { prompt.programs.contains("sleep") })
-        #expect(try eventually { try prompt.job() == nil })
+        #expect(eventually { prompt.job() == nil })
     }
 
     @Test(
@@ -89,9 +86,9 @@ struct WorkTests {
         arguments: ["bash", "dash"])
     func pipeline(_ shell: String) throws {
         let script = try Terminal([shell, "-c", "sleep 1000 & wait"])
-        #expect(try eventually { try script.job() == "sleep" })
+        #expect(eventually { script.job() == "sleep" })
         let pipeline = try Terminal([shell, "-i"], typing: "true | sleep 1000\n")
-        #expect(try eventually { try pipeline.job() == "sleep" })
+        #expect(eventually { pipeline.job() == "sleep" })
     }
 
     @Test("a foreground process group of orphans is a job")
@@ -120,25 +117,24 @@ struct WorkTests {
         var group: Int32?
         defer { if let group, group > 1 { kill(-group, SIGKILL) } }
         #expect(
-            try eventually {
-                group = try terminal.group()
+            eventually {
+                group = terminal.group()
                 return group != nil
             })
         if let group, group > 1 { kill(-group, SIGKILL) }
-        #expect(try eventually { try terminal.foreground() == nil })
+        #expect(eventually { terminal.foreground() == nil })
     }
 
     @Test("a foreground process group that another application or a zombie leads is not a job")
     func foreignGroup() throws {
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
-        #expect(try eventually { try shell.job() == "sleep" })
-        guard case .process(let sleep) = try shell.foreground() else { throw TestFailure("no job") }
+        #expect(eventually { shell.job() == "sleep" })
+        guard case .process(let sleep) = shell.foreground() else { throw TestFailure("no job") }
         let proc = Proc()
         let identity = try proc.identity(of: sleep)
         let others = shell.pids.filter { $0 != sleep }
-        var budget = LookBudget()
-        #expect(try proc.foregroundJob(of: others, &budget) == .group(sleep))
-        #expect(try proc.foregroundJob(of: others, &budget, isForeign: { $0 == identity }) == nil)
+        #expect(proc.foregroundJob(of: others) == .group(sleep))
+        #expect(proc.foregroundJob(of: others, isForeign: { $0 == identity }) == nil)
         // A stopped shell does not wait for its child.
         let parent = try proc.stat(sleep).parent
         kill(parent, SIGSTOP)
@@ -147,24 +143,23 @@ struct WorkTests {
         kill(sleep, SIGKILL)
         #expect(eventually { (try? proc.stat(sleep))?.state == .zombie })
         #expect(try proc.stat(parent).foreground == sleep)
-        #expect(try proc.foregroundJob(of: others, &budget) == nil)
+        #expect(proc.foregroundJob(of: others) == nil)
     }
 
     @Test("a session leader that computes is a job")
     func computing() throws {
         let loop = try Terminal(["sh", "-c", "while :; do :; done"])
-        #expect(try eventually { try loop.job() == "sh" })
+        #expect(eventually { loop.job() == "sh" })
     }
 
     @Test("a process of another process's terminal is not a job")
     func strangers() throws {
         let script = try Terminal(["sh", "-c", "sleep 1000; true"])
-        #expect(try eventually { try script.job() == "sleep" })
+        #expect(eventually { script.job() == "sleep" })
         let proc = Proc()
-        var budget = LookBudget()
         let alone = script.pids.filter { (try? proc.stat($0).comm) == "sleep" }
         #expect(alone.count == 1)
-        #expect(try proc.foregroundJob(of: alone, &budget) == nil)
+        #expect(proc.foregroundJob(of: alone) == nil)
     }
 
     @Test("TCP traffic is counted, over IPv4 and IPv6", arguments: ["127.0.0.1", "::1"])

@@ -7,69 +7,99 @@ import Testing
 
 @Suite("Worker")
 struct WorkerTests {
-    @Test("results arrive in the order of submission, each once")
-    func order() throws {
-        let worker = try Worker<Int, Int>(name: "order", limit: 100)
-        #expect(!hasThread("order"))
-        for number in 0..<100 { #expect(worker.submit(number) { number * number } == .accepted) }
-        let finished = try results(of: worker, 100)
-        #expect(finished.map(\.key) == Array(0..<100))
-        #expect(finished.map(\.value) == finished.map { $0.key * $0.key })
-        #expect(worker.takeResults().isEmpty)
-        #expect(worker.count == 0)
+    /// Waits until so many jobs have been completed.
+    private func complete(_ worker: Worker, until isDone: () -> Bool) throws {
+        while !isDone() {
+            guard try ready(worker.descriptor) else { throw Trouble("no results") }
+            worker.complete()
+        }
     }
 
-    @Test("a blocked job delays only the jobs behind it, and too many jobs are refused")
+    @Test("jobs are done and completed in the order of submission, each once, and completed by the owner")
+    func order() throws {
+        let worker = try Worker(name: "order")
+        #expect(!hasThread("order"))
+        let owner = pthread_self()
+        var completed: [Int] = []
+        for number in 0..<100 {
+            worker.run {
+                (number * number, pthread_self())
+            } then: { square, thread in
+                #expect(square == number * number && thread != owner && pthread_self() == owner)
+                completed.append(number)
+            }
+        }
+        try complete(worker) { completed.count == 100 }
+        #expect(completed == Array(0..<100))
+        worker.complete()
+        #expect(completed.count == 100)
+    }
+
+    @Test("a job of a completion comes behind the others, and a completion may complete others")
+    func nested() throws {
+        let worker = try Worker(name: "nested")
+        var completed: [Int] = []
+        for number in 0..<3 {
+            worker.run {
+                number
+            } then: { number in
+                completed.append(number)
+                worker.run {
+                    number + 10
+                } then: {
+                    completed.append($0)
+                }
+                worker.complete()
+            }
+        }
+        try complete(worker) { completed.count == 6 }
+        #expect(completed == [0, 1, 2, 10, 11, 12])
+    }
+
+    @Test("a blocked job delays only the jobs behind it, and counts as hanging")
     func blocking() throws {
         let gate = try PipeEnds()
-        let worker = try Worker<String, Int>(name: "blocking", limit: 2)
+        let worker = try Worker(name: "blocking")
+        #expect(!worker.hangs(longerThan: 0))
         let blocked = gate.read
-        #expect(worker.submit("blocked") { waitAt(blocked) } == .accepted)
-        #expect(worker.submit("behind") { 2 } == .accepted)
-        #expect(worker.submit("too many") { 3 } == .full)
-        #expect(worker.takeResults().isEmpty)
+        var completed: [String] = []
+        worker.run {
+            waitAt(blocked)
+        } then: { _ in
+            completed.append("blocked")
+        }
+        worker.run {
+        } then: {
+            completed.append("behind")
+        }
+        worker.complete()
+        #expect(completed.isEmpty)
+        #expect(worker.wait(until: 0) == false)
+        #expect(eventually { worker.hangs(longerThan: 1_000) } && !worker.hangs(longerThan: .max))
         open(gate)
-        #expect(try results(of: worker, 2).map(\.key) == ["blocked", "behind"])
-        #expect(worker.submit("again") { 4 } == .accepted)
-        // Done, but not collected: it counts.
-        #expect(try ready(worker.descriptor))
-        #expect(worker.submit("second") { 5 } == .accepted)
-        #expect(worker.submit("third") { 6 } == .full)
-        #expect(try results(of: worker, 2).map(\.value) == [4, 5])
-    }
-
-    @Test("a result states the processor time of its job, not how long the job waited")
-    func processorTime() throws {
-        let gate = try PipeEnds()
-        let worker = try Worker<Int, UInt64>(name: "time", limit: 2)
-        let blocked = gate.read
-        #expect(
-            worker.submit(1) {
-                let begin = Clock.threadMicroseconds
-                while Clock.threadMicroseconds < begin + 10_000 {}
-                return Clock.threadMicroseconds - begin
-            } == .accepted)
-        let computed = try results(of: worker, 1)[0]
-        #expect(computed.processorTime >= computed.value)
-        let begin = Clock.monotonicMicroseconds
-        #expect(worker.submit(2) { UInt64(waitAt(blocked)) } == .accepted)
-        while Clock.monotonicMicroseconds < begin + 50_000 {}
-        open(gate)
-        let waited = try results(of: worker, 1)[0]
-        #expect(waited.processorTime < 50_000)
+        try complete(worker) { completed.count == 2 }
+        #expect(completed == ["blocked", "behind"])
+        #expect(!worker.hangs(longerThan: 0))
     }
 
     @Test("the thread ends when it is idle, and the next job starts another")
     func idle() throws {
-        let worker = try Worker<Int, Int32>(name: "idle", limit: 4, idleMilliseconds: 0)
-        for round in 0..<50 {
-            #expect(worker.submit(round) { 0 } == .accepted)
-            #expect(try results(of: worker, 1)[0].key == round)
+        let worker = try Worker(name: "idle", idleMilliseconds: 0)
+        var completed = 0
+        for round in 1...50 {
+            worker.run {
+            } then: {
+                completed += 1
+            }
+            try complete(worker) { completed == round }
             if round % 2 == 0 { #expect(eventually { !hasThread("idle") }) }
         }
-        let patient = try Worker<Int, Int>(name: "patient", limit: 4, idleMilliseconds: 60_000)
-        #expect(patient.submit(0) { 0 } == .accepted)
-        _ = try results(of: patient, 1)
+        let patient = try Worker(name: "patient")
+        patient.run {
+        } then: {
+            completed += 1
+        }
+        try complete(patient) { completed == 51 }
         #expect(hasThread("patient"))
     }
 
@@ -78,14 +108,18 @@ struct WorkerTests {
         let gate = try PipeEnds()
         let done = try PipeEnds()
         let ends = (gate.read, done.write)
-        var worker: Worker<Int, Int>? = try Worker(name: "abandoned", limit: 4)
-        _ = worker?.submit(0) { [token = Token(signal: done.write)] in
+        var worker: Worker? = try Worker(name: "abandoned")
+        worker?.run { [token = Token(signal: done.write)] in
             defer { withExtendedLifetime(token) {} }
             return waitAt(ends.0)
+        } then: { _ in
+            Issue.record("completed without an owner")
         }
-        _ = worker?.submit(1) {
+        worker?.run {
             var mark = UInt8(ascii: "!")
             return write(ends.1, &mark, 1)
+        } then: { _ in
+            Issue.record("completed without an owner")
         }
         worker = nil
         open(gate)
@@ -101,10 +135,10 @@ struct WorkerTests {
         let gate = try PipeEnds()
         let done = try PipeEnds()
         let blocked = gate.read
-        var worker: Worker<Int, Int>? = try Worker(name: "dropped", limit: 4)
-        _ = worker?.submit(0) { waitAt(blocked) }
-        _ = worker?.submit(1) { [token = Token(signal: done.write)] in
-            withExtendedLifetime(token) { 1 }
+        var worker: Worker? = try Worker(name: "dropped")
+        worker?.run { waitAt(blocked) }
+        worker?.run { [token = Token(signal: done.write)] in
+            withExtendedLifetime(token) {}
         }
         worker = nil
         #expect(try ready(done.read))
@@ -113,26 +147,19 @@ struct WorkerTests {
 
     @Test("the thread receives no signals and has its name")
     func thread() throws {
-        let worker = try Worker<Int, String>(name: "named", limit: 1)
-        _ = worker.submit(0) {
+        let worker = try Worker(name: "named")
+        var found: String?
+        worker.run {
             var mask = sigset_t()
             pthread_sigmask(SIG_BLOCK, nil, &mask)
             let isBlocked = sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGCHLD) == 1
             let comm = (try? TextFile.read("/proc/thread-self/comm")) ?? ""
             return comm + (isBlocked ? "blocked" : "open")
+        } then: {
+            found = $0
         }
-        #expect(try results(of: worker, 1)[0].value == "named\nblocked")
-    }
-
-    private func results<Key, Value>(
-        of worker: Worker<Key, Value>, _ count: Int
-    ) throws -> [Worker<Key, Value>.Finished] {
-        var found: [Worker<Key, Value>.Finished] = []
-        while found.count < count {
-            guard try ready(worker.descriptor) else { throw Trouble("no results") }
-            found += worker.takeResults()
-        }
-        return found
+        try complete(worker) { found != nil }
+        #expect(found == "named\nblocked")
     }
 
     private func open(_ gate: PipeEnds) {

@@ -128,8 +128,7 @@ extension Daemon {
                 try call.reply()
             },
             Method(Name.explain, out: [("explanation", "a{sv}")]) { [unowned self] call in
-                let connection = try caller()
-                let application = try visibleApplication(at: call.path, to: connection)
+                let application = try visibleApplication(at: call.path, to: try caller())
                 answer(call.deferred(), lookingAt: application) { [unowned self] in
                     try $0.appendDictionary(explanation(of: $1, $2))
                 }

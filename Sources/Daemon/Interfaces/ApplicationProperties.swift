@@ -74,44 +74,24 @@ extension Daemon {
             "Process \(application.process.pid) does not run with the rights of user \(application.user) alone"
     }
 
-    /// Answers a call once the application's processes have been examined.
+    /// Answers a call once the application's processes have been checked.
     ///
-    /// - Parameters:
-    ///   - append: gets the application as it is then, and the objections to suspending it: those that the
-    ///     life cycle knows, and those that the look found.
+    /// - Parameter append: gets the application as it is then, and the objections to suspending it: those that the
+    ///   life cycle knows, and those that the check found.
     func answer(
         _ call: PendingCall, lookingAt application: Application,
         _ append: @escaping (borrowing Message, Application, [String]) throws -> Void
     ) {
         let number = application.number
-        guard let registered = table[number] else {
-            return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
-        }
-        objections.look(at: registered, isUrgent: false, within: Self.longestLook) { [unowned self] answer in
-            guard let application = machine.applications[number] else {
-                return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
-            }
-            let objections = objections(to: application, answer)
+        func failGone() { call.fail(MethodError(.noSuchApplication, "Application \(number) has ended")) }
+        guard let registered = table[number] else { return failGone() }
+        objections.look(at: registered) { [unowned self] found in
+            guard let application = machine.applications[number] else { return failGone() }
+            let stranger = strangersRights(of: application).map { [$0] } ?? []
+            let objections = machine.objections(to: number) + stranger + found
             call.reply { message in try append(message, application, objections) }
         }
     }
-
-    /// The objections that the life cycle knows, and those that a look found.
-    private func objections(
-        to application: Application, _ answer: Looks<LookSubject, LookFinding>.Answer
-    ) -> [String] {
-        var objections = machine.objections(to: application.number)
-        if let stranger = strangersRights(of: application) { objections.append(stranger) }
-        switch answer {
-        case .success(.objections(let found)): objections += found.reasons
-        case .success: break
-        case .failure(let failure): objections.append(failure.description)
-        }
-        return objections
-    }
-
-    /// The longest that a call waits for a look.
-    private static var longestLook: Microseconds { 2_000_000 }
 
     /// Why an application is in its state: every fact, hold, exemption and timer.
     func explanation(of application: Application, _ objections: [String]) -> [(String, Variant)] {

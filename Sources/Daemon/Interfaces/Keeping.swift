@@ -95,7 +95,7 @@ extension Daemon {
         let (application, _) = try ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
         try keeper.checkQueue(of: kept.user)
-        if asFile { keeper.open(kept, call.deferred()) {} } else { keeper.load(kept, call.deferred()) {} }
+        if asFile { keeper.open(kept, call.deferred()) } else { keeper.load(kept, call.deferred()) }
     }
 
     private func openKeeper() throws(MethodError) -> Keeper {

@@ -6,9 +6,8 @@ import Linux
 import Systemd
 
 /// Keeps the data that outlives an application, the daemon and the boot: how the application ended, and its
-/// saved state (lifecycle.md § 7). The index is in memory. Only a worker accesses the disk; it does one job
-/// at a time, users take turns, and the work is charged to the user's share of the daemon's time. The worker is
-/// separate because work that waits for memory must not wait for a slow disk.
+/// saved state (lifecycle.md § 7). The index is in memory. Only the worker accesses the disk, in the order in which it
+/// was asked.
 final class Keeper {
     private final class SharedFile: Sendable {
         let descriptor: Descriptor
@@ -23,7 +22,6 @@ final class Keeper {
     }
 
     private enum Outcome: Sendable {
-        case found(KeptFiles.Found)
         case recorded(KernelFailure?)
         /// nil: nothing is saved.
         case saved(size: UInt64?, KernelFailure?)
@@ -37,7 +35,7 @@ final class Keeper {
             switch self {
             case .recorded(let failure), .saved(_, let failure): failure
             case .failed(let failure): failure
-            case .found, .bytes, .file, .large: nil
+            case .bytes, .file, .large: nil
             }
         }
     }
@@ -55,9 +53,6 @@ final class Keeper {
     private static let mostWaiting = 32
     /// ... and the most bytes that the daemon holds for them.
     private static let mostHeldBytes = 4 << 20
-    /// The most ends of one user that wait for a disk that has not answered yet. About any further end, the daemon will
-    /// know at most that it has happened.
-    private static let mostEarlyEnds = 64
     /// How long the startup and an orderly shutdown wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
     /// The pause between two attempts after a failed write. In microseconds.
@@ -67,14 +62,7 @@ final class Keeper {
     private let boot: String
     private let state: RuntimeState?
     private let journal: Journal
-    private let worker: Worker<UInt32, Outcome>
-    private let share: WorkShare
-    private let now: () -> Microseconds
-    private var source: Source?
-    /// Goes on when a user has a share again.
-    private var timer: Timer?
-    /// The daemon ends: no work waits for a share any longer.
-    private var isEnding = false
+    private let worker: Worker
     /// Whether the data of an earlier daemon has been read. Before that, nothing is kept.
     private(set) var isOpen = false
     /// Called when it has been read.
@@ -84,7 +72,10 @@ final class Keeper {
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
     /// The number of application ids of all users.
     private var count = 0
-    private var line = DiskLine()
+    /// The work that is not done, in the order in which it was asked for.
+    private var jobs: [Job] = []
+    /// The worker does the first of them.
+    private var isUnderWay = false
     /// Applications that no longer own their saved state, which may still be on the disk.
     private var dropping: Set<KeptID> = []
     /// The next daemon reads these if this one is killed before they are on the disk.
@@ -99,33 +90,30 @@ final class Keeper {
     /// - Parameter state: contains the data that is not yet on the disk: ends, and which saved state must be
     ///   dropped.
     init?(
-        files: KeptFiles?, boot: String, state: RuntimeState?, loop: EventLoop, journal: Journal,
-        now: @escaping () -> Microseconds, share: WorkShare
-    ) throws {
+        files: KeptFiles?, boot: String, state: RuntimeState?, worker: Worker, journal: Journal
+    ) {
         guard let files else { return nil }
         self.files = files
         self.boot = boot
         self.state = state
         self.journal = journal
-        self.now = now
-        self.share = share
-        worker = try Worker(name: "appstated-disk", limit: 1, idleMilliseconds: 1_000)
-        source = try loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults() }
-        timer = try loop.timer { [weak self] in self?.doNext() }
+        self.worker = worker
     }
 
     /// Reads the data of an earlier daemon, once this daemon has the name on the bus. If the disk does not
     /// respond in time, the daemon continues, and nothing is kept until it responds.
     func open() {
         let (files, boot, now) = (files, boot, Clock.realMicroseconds)
-        switch worker.submit(0, { .found(files.load(boot: boot, now: now)) }) {
-        case .accepted:
-            if !takeResult(until: Clock.monotonicMicroseconds + Self.patience) {
-                journal.log(
-                    .error, "the disk does not answer: nothing is saved for applications until it does")
-            }
-        case .full: preconditionFailure("the disk's worker does one job at a time")
-        case .failed: adopt(files.load(boot: boot, now: now))
+        worker.run {
+            files.load(boot: boot, now: now)
+        } then: { [weak self] in
+            self?.adopt($0)
+        }
+        let end = Clock.monotonicMicroseconds + Self.patience
+        while !isOpen, worker.wait(until: end) { worker.complete() }
+        if !isOpen {
+            journal.log(
+                .error, "the disk does not answer: nothing is saved for applications until it does")
         }
     }
 
@@ -154,7 +142,7 @@ final class Keeper {
             for end in ends where self[kept]?.exits.contains(end.exit) != true && makeRoom(for: kept) {
                 self[kept]?.add(end.exit)
                 if end.isLast { self[kept]?.wasRunning = false }
-                _ = pendingEnds.add(end, of: kept)
+                pendingEnds.add(end, of: kept)
             }
             write(kept)
         }
@@ -187,19 +175,16 @@ final class Keeper {
         return own
     }
 
-    /// Whether there is something to load once all waiting work is done.
-    func hasState(_ kept: KeptID) -> Bool { expectedSize(of: kept) > 0 }
-
-    /// The size of what is saved once all waiting work is done. In bytes.
-    func expectedSize(of kept: KeptID) -> UInt64 {
-        for job in line.jobs(of: kept.user).reversed() where job.kept == kept {
+    /// Whether there is something to load once all work is done.
+    func hasState(_ kept: KeptID) -> Bool {
+        for job in jobs.reversed() where job.kept == kept {
             switch job.work {
-            case .save(let content, _): return content.size
-            case .drop, .forget: return 0
+            case .save(let content, _): return content.size > 0
+            case .drop, .forget: return false
             case .record, .load, .open: continue
             }
         }
-        return dropping.contains(kept) ? 0 : self[kept]?.stateSize ?? 0
+        return !dropping.contains(kept) && self[kept]?.stateSize ?? 0 > 0
     }
 
     /// Records that an application with this id is registered.
@@ -233,7 +218,8 @@ final class Keeper {
     func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool) {
         let time = Clock.realMicroseconds
         if isOpen { return end(kept, ending, isCounted: isCounted, at: time) }
-        guard earlyEnds.count(where: { $0.kept.user == kept.user }) < Self.mostEarlyEnds else { return }
+        // About any further end, the daemon will know at most that it has happened.
+        guard earlyEnds.count(where: { $0.kept == kept }) < KeptApplication.mostExits else { return }
         earlyEnds.append(EarlyEnd(kept: kept, ending: ending, time: time))
     }
 
@@ -245,9 +231,8 @@ final class Keeper {
         self[kept]?.wasRunning = false
         let others = (self[kept]?.runs ?? 0) - (isCounted ? 1 : 0)
         let isLast = others <= 0
-        if pendingEnds.add(PendingEnds.End(exit: exit, isLast: isLast), of: kept) {
-            state?.writeEnds(pendingEnds)
-        }
+        pendingEnds.add(PendingEnds.End(exit: exit, isLast: isLast), of: kept)
+        state?.writeEnds(pendingEnds)
         // If another process has the same id, the saved state belongs to that process. The removal comes
         // first: a launch whose options do not say how the last run ended must not find that run's state
         // either.
@@ -320,7 +305,7 @@ final class Keeper {
 
     /// Forgets the entry of a user that was used longest ago; false: none may be forgotten.
     private func forgetOldest(of user: UInt32) -> Bool {
-        let busy = Set(line.jobs(of: user).map(\.kept.application))
+        let busy = Set(jobs.lazy.filter { $0.kept.user == user }.map(\.kept.application))
         let idle = (users[user] ?? [:]).filter { $0.value.isIdle && !busy.contains($0.key) }
         guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
         let forgotten = KeptID(user: user, application: oldest)
@@ -359,7 +344,7 @@ final class Keeper {
 
     /// Checks that one more call with this many bytes may wait for the disk.
     func checkQueue(of user: UInt32, _ bytes: Int = 0) throws(MethodError) {
-        let waiting = line.jobs(of: user).filter { $0.work.call != nil }
+        let waiting = jobs.filter { $0.kept.user == user && $0.work.call != nil }
         let held = waiting.map { if case .save(let content, _) = $0.work { content.heldBytes } else { 0 } }
         guard waiting.count < Self.mostWaiting, held.reduce(bytes, +) <= Self.mostHeldBytes else {
             throw MethodError(
@@ -376,23 +361,15 @@ final class Keeper {
     }
 
     /// Answers with the state that was saved last, or with empty state.
-    ///
-    /// - Parameter answered: called once the answer is sent, unless the daemon ends first.
-    func load(_ kept: KeptID, _ call: PendingCall, answered: @escaping () -> Void) {
-        enqueue(kept, .load(call, answered: answered))
-    }
+    func load(_ kept: KeptID, _ call: PendingCall) { enqueue(kept, .load(call)) }
 
     /// Answers with the file of the state that was saved last, which is empty if nothing is saved.
-    ///
-    /// - Parameter answered: called once the answer is sent, unless the daemon ends first.
-    func open(_ kept: KeptID, _ call: PendingCall, answered: @escaping () -> Void) {
-        enqueue(kept, .open(call, answered: answered))
-    }
+    func open(_ kept: KeptID, _ call: PendingCall) { enqueue(kept, .open(call)) }
 
     /// The most that each of a user's applications may have on the disk, considering that a waiting save may fail.
     private func sizes(of user: UInt32) -> [ApplicationID: UInt64] {
         var sizes = (users[user] ?? [:]).compactMapValues(\.stateSize)
-        for job in line.jobs(of: user) {
+        for job in jobs where job.kept.user == user {
             guard case .save(let content, _) = job.work else { continue }
             sizes[job.kept.application] = max(sizes[job.kept.application] ?? 0, content.size)
         }
@@ -411,29 +388,29 @@ final class Keeper {
     /// Schedules the record of the application to be written, once.
     private func write(_ kept: KeptID) { enqueue(kept, .record) }
 
-    private func enqueue(_ kept: KeptID, _ work: DiskLine.Work) {
-        line.add(DiskLine.Job(kept: kept, work: work))
+    private func enqueue(_ kept: KeptID, _ work: Work) {
+        add(Job(kept: kept, work: work))
         doNext()
     }
 
-    private func doNext() {
-        while isOpen {
-            switch line.begin(within: isEnding ? nil : share, at: now()) {
-            case .nobody: return
-            case .later(let due):
-                timer?.arm(at: due)
-                return
-            case .now(let job):
-                switch worker.submit(job.kept.user, self.job(for: job)) {
-                case .accepted: return
-                case .full: preconditionFailure("the disk's worker does one job at a time")
-                case .failed(let failure): finish(.failed(failure))
-                }
-            }
+    /// Adds a job, unless a waiting job would do the same.
+    private func add(_ job: Job) {
+        let others = jobs.dropFirst(isUnderWay ? 1 : 0).filter { $0.kept == job.kept }
+        switch job.work {
+        case .record where others.contains(where: \.isRecord): return
+        case .drop where others.last(where: { !$0.isRecord })?.isDrop == true: return
+        default: jobs.append(job)
         }
     }
 
-    private func job(for job: DiskLine.Job) -> @Sendable () -> Outcome {
+    /// One job at a time: a record describes the moment in which it is written.
+    private func doNext() {
+        guard isOpen, !isUnderWay, let next = jobs.first else { return }
+        isUnderWay = true
+        worker.run(job(for: next)) { [weak self] in self?.finish($0) }
+    }
+
+    private func job(for job: Job) -> @Sendable () -> Outcome {
         let (files, kept) = (files, job.kept)
         switch job.work {
         case .record:
@@ -519,43 +496,21 @@ final class Keeper {
         }
     }
 
-    private func takeResults() {
-        for finished in worker.takeResults() {
-            if case .found(let found) = finished.value {
-                adopt(found)
-            } else {
-                charge(finished.processorTime)
-                finish(finished.value)
-                doNext()
-            }
-        }
-    }
-
-    /// Charges the user of the job that was under way.
-    private func charge(_ processorTime: Microseconds) {
-        guard let job = line.current else { return }
-        share.charge(processorTime, to: job.kept.user, at: now())
-        share.charge(writing: job.work.writtenBytes, to: job.kept.user, at: now())
-    }
-
-    /// Waits for the job that is under way; false: it was not done in time.
-    private func takeResult(until end: UInt64) -> Bool {
-        guard worker.wait(until: end) else { return false }
-        takeResults()
-        return true
-    }
-
     private func finish(_ outcome: Outcome) {
-        guard let job = line.end() else { return }
+        // Not after the daemon's end.
+        guard isUnderWay else { return }
+        isUnderWay = false
+        let job = jobs.removeFirst()
+        let others = jobs.filter { $0.kept == job.kept }
         switch (job.work, outcome) {
         case (_, .saved(let size, let failure)):
             if self[job.kept] != nil { self[job.kept]?.stateSize = size }
             // State that was saved before a drop was requested must still be dropped.
-            let isDropped = failure == nil && !line.isDropWaiting(for: job.kept)
+            let isDropped = failure == nil && !others.contains(where: \.isDrop)
             if isDropped, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
         case (.record, .recorded(nil)):
             unwritten.remove(job.kept)
-            if !line.isRecordWaiting(for: job.kept), pendingEnds.remove(of: job.kept) {
+            if !others.contains(where: \.isRecord), pendingEnds.remove(of: job.kept) {
                 state?.writeEnds(pendingEnds)
             }
         // If it was forgotten to make room, nothing is left to be written.
@@ -567,11 +522,11 @@ final class Keeper {
             call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
         } else if let call = job.work.call {
             answer(call, outcome)
-            job.work.answered?()
         } else {
             note(outcome.failure, of: job.kept)
         }
         if outcome.failure == nil { retry() }
+        doNext()
     }
 
     /// The disk accepts writes again, perhaps also those that it did not accept before.
@@ -579,10 +534,10 @@ final class Keeper {
         let now = Clock.monotonicMicroseconds
         guard !unwritten.isEmpty || !dropping.isEmpty, now >= lastRetry + Self.pauseOfRetries else { return }
         lastRetry = now
-        for kept in unwritten { line.add(DiskLine.Job(kept: kept, work: .record)) }
+        for kept in unwritten { add(Job(kept: kept, work: .record)) }
         // A drop behind a waiting save would remove what was just saved.
-        for kept in dropping where !line.isSaveWaiting(for: kept) {
-            line.add(DiskLine.Job(kept: kept, work: .drop))
+        for kept in dropping where !jobs.contains(where: { $0.kept == kept && $0.isSave }) {
+            add(Job(kept: kept, work: .drop))
         }
     }
 
@@ -599,7 +554,6 @@ final class Keeper {
 
     private func answer(_ call: PendingCall, _ outcome: Outcome) {
         switch outcome {
-        case .found: break
         case .recorded, .saved(_, nil):
             call.reply()
         case .saved(_, let failure?) where failure.errno == ETXTBSY:
@@ -632,20 +586,56 @@ final class Keeper {
     /// The daemon ends. Does the waiting work, and tries once more what failed, unless the disk is slow. Calls that
     /// still wait after that get an error.
     func finish() {
-        isEnding = true
         lastRetry = 0
         retry()
         doNext()
         let end = Clock.monotonicMicroseconds + Self.patience
-        while line.current != nil {
-            if takeResult(until: end) { continue }
-            journal.log(.error, "the disk does not answer: how applications ended may be lost")
-            break
+        while isUnderWay {
+            guard worker.wait(until: end) else {
+                journal.log(.error, "the disk does not answer: how applications ended may be lost")
+                break
+            }
+            worker.complete()
         }
-        isOpen = false
-        repeat {
-            line.end()?.work.call?.fail(.failed("appstated is ending, and the disk has not answered"))
-            _ = line.begin(within: nil, at: now())
-        } while line.current != nil
+        (isOpen, isUnderWay) = (false, false)
+        for job in jobs {
+            job.work.call?.fail(.failed("appstated is ending, and the disk has not answered"))
+        }
+        jobs = []
+    }
+}
+
+extension Keeper {
+    fileprivate struct Job {
+        let kept: KeptID
+        let work: Work
+
+        var isRecord: Bool { if case .record = work { true } else { false } }
+        var isSave: Bool { if case .save = work { true } else { false } }
+        var isDrop: Bool {
+            switch work {
+            case .drop, .forget: true
+            case .record, .save, .load, .open: false
+            }
+        }
+    }
+
+    fileprivate enum Work {
+        /// Writes the record of the application, or removes it if there is nothing to record.
+        case record
+        case save(SavedContent, PendingCall)
+        case load(PendingCall)
+        case open(PendingCall)
+        case drop
+        /// Drops the saved state, and then does what `record` does.
+        case forget(PendingCall)
+
+        /// The call that waits for the work.
+        var call: PendingCall? {
+            switch self {
+            case .save(_, let call), .load(let call), .open(let call), .forget(let call): call
+            case .record, .drop: nil
+            }
+        }
     }
 }

@@ -10,21 +10,14 @@ struct PendingEnds {
         let isLast: Bool
     }
 
-    /// The most ends of one user: a user who starts and ends programs faster than the disk writes must not make the
-    /// daemon rewrite an ever longer file. About any further end, the next daemon knows only that it has
-    /// happened.
-    private static let mostPerUser = 64
-
     private(set) var ends: [KeptID: [End]] = [:]
 
     init() {}
 
-    /// Returns false if the user has too many.
-    mutating func add(_ end: End, of kept: KeptID) -> Bool {
-        let count = ends.reduce(0) { $0 + ($1.key.user == kept.user ? $1.value.count : 0) }
-        guard count < Self.mostPerUser else { return false }
+    /// No more than `GetHistory` shows are left to the next daemon.
+    mutating func add(_ end: End, of kept: KeptID) {
+        if ends[kept]?.count == KeptApplication.mostExits { ends[kept]?.removeFirst() }
         ends[kept, default: []].append(end)
-        return true
     }
 
     /// They are on the disk. Returns false if there were none.
@@ -46,6 +39,6 @@ struct PendingEnds {
             else { return nil }
             return (kept, End(exit: exit, isLast: isLast))
         }
-        for (kept, end) in found { _ = add(end, of: kept) }
+        for (kept, end) in found { add(end, of: kept) }
     }
 }

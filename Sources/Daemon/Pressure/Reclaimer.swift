@@ -5,7 +5,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Frees memory: measures, pages out and ends applications (§ 5). Workers do the work that may take long.
+/// Frees memory: measures, pages out and ends applications (§ 5). The worker pages out, and releases the memory of dead
+/// processes: both wait for locks of the processes' address spaces, and take long.
 final class Reclaimer {
     private let proc: Proc
     private let journal: Journal
@@ -13,20 +14,8 @@ final class Reclaimer {
     private let now: () -> Microseconds
     private let report: (Fact) -> Void
     private let available: () -> UInt64?
-    private let measurer: Worker<Job, Outcome>?
-    /// Does the work that waits for locks of the processes' address spaces. A process that maps files of a
-    /// dead file server may never release them. In that case memory is no longer paged out, but the
-    /// measurements, without which no application is ended, continue.
-    private let evictor: Worker<Job, Outcome>?
-    /// Releases the memory of dead processes. It waits for such locks, too, but not for memory that is being paged out.
-    private let releaser: Worker<Job, Outcome>?
-    private var sources: [Source] = []
+    private let worker: Worker
     private var ends: [ApplicationNumber: End] = [:]
-    /// The sizes as last measured.
-    private var sizes: [ApplicationNumber: UInt64] = [:]
-    private var isMeasuring = false
-    /// What is to be measured after the present measurement.
-    private var unmeasured: (numbers: [ApplicationNumber], parts: [PressureSource: Cgroup])?
     private let table: ApplicationTable
     private let standings: Standings
     private let kills: Kills
@@ -39,25 +28,11 @@ final class Reclaimer {
         let available: UInt64?
     }
 
-    private enum Job: Sendable {
-        case measure
-        case pageOut(ApplicationNumber)
-        case release(ApplicationNumber)
-    }
-
-    private enum Outcome: Sendable {
-        case sizes([ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>])
-        case pagedOut(bytes: UInt64, failure: KernelFailure?)
-        case released
-    }
-
     /// The most processes of an application whose memory is paged out: each takes milliseconds.
     private static let mostPagedOut = 256
-    /// The most jobs of a worker that are under way.
-    private static let mostJobs = 64
 
     init(
-        loop: EventLoop, proc: Proc, journal: Journal, announcer: Announcer,
+        loop: EventLoop, proc: Proc, worker: Worker, journal: Journal, announcer: Announcer,
         now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, kills: Kills,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
     ) {
@@ -70,41 +45,23 @@ final class Reclaimer {
         self.now = now
         self.available = available
         self.report = report
-        measurer = try? Worker(name: "appstated-mem", limit: Self.mostJobs)
-        evictor = try? Worker(name: "appstated-evict", limit: Self.mostJobs)
-        releaser = try? Worker(name: "appstated-free", limit: Self.mostJobs)
-        sources = [measurer, evictor, releaser].compactMap { worker in
-            guard let worker else { return nil }
-            return try? loop.watch(worker.descriptor) { [weak self] _ in self?.takeResults(of: worker) }
-        }
+        self.worker = worker
     }
 
     // MARK: Measuring
 
     /// - Parameter parts: cgroups for which the applications in them are reported as well.
-    ///
-    /// If one measurement is under way, the next one begins after it.
     func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
-        guard !isMeasuring else {
-            unmeasured = (numbers, parts)
-            return
-        }
-        let applications = numbers.compactMap { number in
-            table[number].map { (number, $0.process, Self.frozenCgroup(of: $0)) }
-        }
-        let (proc, foreign) = (proc, table.foreign)
-        isMeasuring = submit(.measure, to: measurer) {
-            var sizes: [ApplicationNumber: UInt64] = [:]
-            var members = parts.mapValues { _ in Set<ApplicationNumber>() }
-            for (number, process, frozen) in applications {
-                sizes[number] = Self.releasable(process, frozen, proc, foreign)
-                for (source, part) in parts {
-                    let own = try? Cgroup.of(process.pid, in: part.hierarchy, proc: proc)
-                    if own?.isWithin(part) == true { members[source]?.insert(number) }
-                }
+        var sizes: [ApplicationNumber: UInt64] = [:]
+        var members = parts.mapValues { _ in Set<ApplicationNumber>() }
+        for application in numbers.compactMap({ table[$0] }) {
+            sizes[application.number] = releasable(application, Self.frozenCgroup(of: application))
+            for (source, part) in parts {
+                let own = try? Cgroup.of(application.process.pid, in: part.hierarchy, proc: proc)
+                if own?.isWithin(part) == true { members[source]?.insert(application.number) }
             }
-            return .sizes(sizes, members: members)
         }
+        report(.memoryMeasured(sizes, members: members))
     }
 
     /// The cgroup with which the daemon has frozen it, which contains its processes and no others.
@@ -112,11 +69,10 @@ final class Reclaimer {
         application.suspender.isFreezeOurs ? application.suspender.frozen : nil
     }
 
-    private static func releasable(
-        _ main: ProcessIdentity, _ frozen: Cgroup?, _ proc: Proc, _ foreign: Set<ProcessIdentity>
-    ) -> UInt64 {
-        if let bytes = try? frozen?.releasableMemory() { return bytes }
-        let members = Extent.members(of: main, proc: proc, isForeign: foreign.contains)
+    /// The memory that its end would free.
+    private func releasable(_ application: Registered, _ cgroup: Cgroup?) -> UInt64 {
+        if let bytes = try? cgroup?.releasableMemory() { return bytes }
+        let members = Extent.members(of: application.process, proc: proc, isForeign: table.isForeign)
         return members.reduce(0) { $0 &+ ((try? proc.memory(of: $1.pid).releasable) ?? 0) }
     }
 
@@ -135,7 +91,7 @@ final class Reclaimer {
         let stands: @Sendable (ProcessIdentity) -> Bool = { process in
             (try? proc.isStopped(process)) == true || (try? frozen?.isFrozen()) == true
         }
-        let isUnderWay = submit(.pageOut(number), to: evictor) {
+        worker.run {
             var bytes: UInt64 = 0
             var failure: KernelFailure?
             let what: PageOut.Extent = extent == .files ? .files : .everything
@@ -156,9 +112,17 @@ final class Reclaimer {
             }
             // The cgroup may have no memory controller.
             if stands(main) { bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0 }
-            return .pagedOut(bytes: bytes, failure: bytes == 0 ? failure : nil)
+            return (bytes, bytes == 0 ? failure : nil)
+        } then: { [weak self] bytes, failure in
+            self?.havePagedOut(number, bytes, failure)
         }
-        if !isUnderWay { report(.pagedOut(number)) }
+    }
+
+    private func havePagedOut(_ number: ApplicationNumber, _ bytes: UInt64, _ failure: KernelFailure?) {
+        report(.pagedOut(number, bytes: bytes))
+        guard let application = table[number] else { return }
+        let text = failure.map { "its memory was not paged out: \($0)" } ?? "paged out \(bytes >> 10) KiB"
+        journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])
     }
 
     /// Those of an application's own cgroup; nil: the cgroup is gone.
@@ -172,27 +136,9 @@ final class Reclaimer {
 
     /// The application is asked to exit: from now on its end is measured.
     func willEnd(_ application: Registered) {
+        let cgroup = Self.frozenCgroup(of: application) ?? table.ownCgroup(of: application)
         ends[application.number] = End(
-            begin: now(), bytes: releasable(application), available: available())
-    }
-
-    /// The memory that its end would free. If that cannot be read, the last measurement counts.
-    private func releasable(_ application: Registered) -> UInt64 {
-        if let cgroup = Self.frozenCgroup(of: application) ?? table.ownCgroup(of: application),
-            let bytes = try? cgroup.releasableMemory()
-        {
-            return bytes
-        }
-        var isWhole = true
-        var bytes: UInt64 = 0
-        for process in Extent.members(of: application.process, proc: proc, isForeign: table.isForeign) {
-            do throws(KernelFailure) {
-                bytes &+= try proc.memory(of: process.pid).releasable
-            } catch {
-                if !error.isNoSuchProcess { isWhole = false }
-            }
-        }
-        return isWhole ? bytes : max(bytes, sizes[application.number] ?? 0)
+            begin: now(), bytes: releasable(application, cgroup), available: available())
     }
 
     /// Sends SIGKILL to all of a suspended application, if it is still suspended and still belongs to its user.
@@ -220,12 +166,13 @@ final class Reclaimer {
                 report(.spared(number, "it could not be signalled"))
                 return
             }
-            let isUnderWay = submit(.release(number), to: releaser) {
+            report(.releasing(number, isOver: false))
+            worker.run {
                 // A process that has taken such an id meanwhile is not dying, and keeps its memory.
                 for pid in pids { try? PidFD(pid: pid).releaseMemory() }
-                return .released
+            } then: { [report] in
+                report(.releasing(number, isOver: true))
             }
-            if isUnderWay { report(.releasing(number, isOver: false)) }
         }
     }
 
@@ -248,45 +195,5 @@ final class Reclaimer {
             .notice, text, about: application, as: .reclaimed,
             [(.bytes, String(end.bytes)), (.microseconds, String(span))])
         announcer.reclaimed(application, bytes: end.bytes, microseconds: span)
-    }
-
-    // MARK: The workers
-
-    /// Returns whether the job will be done.
-    @discardableResult
-    private func submit(
-        _ job: Job, to worker: Worker<Job, Outcome>?, _ body: @escaping @Sendable () -> Outcome
-    ) -> Bool {
-        switch worker?.submit(job, body) {
-        case .accepted?: return true
-        case .failed(let failure)?:
-            journal.log(.warning, "\(failure)")
-            return false
-        // Nothing depends on the job.
-        case .full?, nil: return false
-        }
-    }
-
-    private func takeResults(of worker: Worker<Job, Outcome>) {
-        for finished in worker.takeResults() {
-            switch (finished.key, finished.value) {
-            case (_, .sizes(let sizes, let members)):
-                self.sizes = sizes
-                isMeasuring = false
-                report(.memoryMeasured(sizes, members: members))
-                if let next = unmeasured {
-                    unmeasured = nil
-                    measure(next.numbers, next.parts)
-                }
-            case (.pageOut(let number), .pagedOut(let bytes, let failure)):
-                report(.pagedOut(number, bytes: bytes))
-                guard let application = table[number] else { continue }
-                let text =
-                    failure.map { "its memory was not paged out: \($0)" } ?? "paged out \(bytes >> 10) KiB"
-                journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])
-            case (.release(let number), .released): report(.releasing(number, isOver: true))
-            case (_, .pagedOut), (_, .released): break
-            }
-        }
     }
 }

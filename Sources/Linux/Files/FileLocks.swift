@@ -49,30 +49,21 @@ public struct FileLocks: Equatable, Sendable {
 
     /// The locks for which a process waits; all others are left out.
     public let contests: [Contest]
-    /// Whether the file was read to its end.
-    public let isWhole: Bool
 
-    /// The most of the file that is read, some 18,000 locks. The kernel begins at the first lock again for each page
-    /// that is read: 100,000 locks take it seven seconds, 18,000 a fifth of a second.
-    public static let mostBytes = 1 << 20
-
-    /// Reads the file, up to `mostBytes`. Each lock and its waiters are of one moment; two locks may be of two.
+    /// Each lock and its waiters are of one moment; two locks may be of two.
+    ///
+    /// The kernel begins at the first lock again for each page that is read: 100,000 locks take it seven seconds.
     public init(proc: Proc = Proc()) throws(KernelFailure) {
         var list = Contests()
-        var bytes = 0
         // The kernel shows ids of the mount's PID namespace, and leaves out the locks of others.
         try Files.forEachLine(of: "\(proc.root)/locks") { line in
-            let line = line.rest
-            bytes += line.count + 1
-            if bytes <= Self.mostBytes { list.take(line) }
-            return bytes <= Self.mostBytes
+            list.take(line.rest)
+            return true
         }
         contests = list.found
-        isWhole = bytes <= Self.mostBytes
     }
 
-    /// A process that waits for a lock that one of `pids` holds; nil if there is none. Throws if that cannot be
-    /// determined.
+    /// A process that waits for a lock that one of `pids` holds; nil if there is none.
     ///
     /// The processes `pids` themselves do not count: they may be frozen together. A frozen or stopped process
     /// does not wait: the kernel ends its wait, and begins it again afterwards.
@@ -81,19 +72,12 @@ public struct FileLocks: Equatable, Sendable {
     /// `lock:`). Such a lock outlives the process that requested it, in every process that has the file. One
     /// pass over their open files answers for all locks; if no process waits for a lock of an open file,
     /// there is no pass.
-    public func waiter(
-        blockedBy pids: Set<Int32>, proc: Proc, _ budget: inout LookBudget
-    ) throws(LookLimit) -> Waiter? {
-        if let waiter = try waiters(blockedBy: pids, proc, &budget, atMost: 1).first { return waiter }
-        // A process may wait further down in the list, but not for processes without locks.
-        if !isWhole, try proc.holdsLock(among: pids, &budget) { throw .locks(Self.mostBytes) }
-        return nil
+    public func waiter(blockedBy pids: Set<Int32>, proc: Proc) -> Waiter? {
+        waiters(blockedBy: pids, proc: proc, atMost: 1).first
     }
 
-    /// The first of them, among the locks that were read; `most` ends the search for holders.
-    func waiters(
-        blockedBy pids: Set<Int32>, _ proc: Proc, _ budget: inout LookBudget, atMost most: Int
-    ) throws(LookLimit) -> [Waiter] {
+    /// The first of them; `most` ends the search for holders.
+    func waiters(blockedBy pids: Set<Int32>, proc: Proc = Proc(), atMost most: Int = .max) -> [Waiter] {
         let contests = contests.map { contest in
             Contest(lock: contest.lock, waiters: contest.waiters.filter { !$0.isOf(pids) })
         }.filter { !$0.waiters.isEmpty }
@@ -107,7 +91,7 @@ public struct FileLocks: Equatable, Sendable {
             }
         }
         if holders.count < most, !ofFiles.isEmpty {
-            try proc.find(ofFiles, among: pids, into: &holders, &budget, atMost: most)
+            proc.find(ofFiles, among: pids, into: &holders, atMost: most)
         }
         var found: [Waiter] = []
         for contest in contests {
@@ -190,15 +174,15 @@ extension Proc {
     /// Which of these processes have the open files that the locks are on, in one pass over what they have open.
     fileprivate func find(
         _ locks: Set<FileLocks.Lock>, among pids: Set<Int32>, into holders: inout [FileLocks.Lock: Int32],
-        _ budget: inout LookBudget, atMost most: Int
-    ) throws(LookLimit) {
+        atMost most: Int
+    ) {
         // The process that requested a lock most likely has it, but may have closed the file and left it to a
         // child.
         let first = Set(locks.compactMap(\.pid)).intersection(pids).sorted()
         var missing = locks
         for pid in first + pids.subtracting(first).sorted() {
             var found: [FileLocks.Lock] = []
-            let isOpen = try forEachLock(of: pid, &budget) { lock in
+            let isOpen = forEachLock(of: pid) { lock in
                 if missing.remove(lock) != nil { found.append(lock) }
                 return !missing.isEmpty && holders.count + found.count < most
             }
@@ -212,30 +196,14 @@ extension Proc {
         }
     }
 
-    /// Whether one of these processes holds any lock, or may hold one because we may not inspect it.
-    fileprivate func holdsLock(among pids: Set<Int32>, _ budget: inout LookBudget) throws(LookLimit) -> Bool {
-        for pid in pids.sorted() {
-            var isHolder = false
-            let isOpen = try forEachLock(of: pid, &budget) { _ in
-                isHolder = true
-                return false
-            }
-            if isHolder || !isOpen { return true }
-        }
-        return false
-    }
-
     /// Calls `body` with each lock that an open file of the process has, until it returns false. False if we
     /// may not inspect the process (ptrace(2), `PTRACE_MODE_READ`); a process that is gone has no locks.
-    private func forEachLock(
-        of pid: Int32, _ budget: inout LookBudget, _ body: (FileLocks.Lock) -> Bool
-    ) throws(LookLimit) -> Bool {
+    private func forEachLock(of pid: Int32, _ body: (FileLocks.Lock) -> Bool) -> Bool {
         guard let directory = opendir(path(pid, "fdinfo")) else { return errno == ENOENT || errno == ESRCH }
         defer { closedir(directory) }
         var goesOn = true
         while goesOn, let entry = readdir(directory) {
             guard entry.withName({ number(named: $0) }) != nil else { continue }
-            try budget.openFile()
             guard entry.withName({ mayBeLocked(pid, $0) }) else { continue }
             let file = entry.withName { openat(dirfd(directory), $0, O_RDONLY | O_CLOEXEC) }
             guard file >= 0 else {
@@ -243,7 +211,7 @@ extension Proc {
                 if errno == ENOENT { continue }
                 return false
             }
-            goesOn = try Self.forEachLock(in: file, &budget, body)
+            goesOn = Self.forEachLock(in: file, body)
         }
         return true
     }
@@ -258,24 +226,15 @@ extension Proc {
     }
 
     /// Closes the file. False once `body` has returned false.
-    private static func forEachLock(
-        in number: Int32, _ budget: inout LookBudget, _ body: (FileLocks.Lock) -> Bool
-    ) throws(LookLimit) -> Bool {
+    private static func forEachLock(in number: Int32, _ body: (FileLocks.Lock) -> Bool) -> Bool {
         let file = Descriptor(owning: number)
         var goesOn = true
-        var limit: LookLimit?
-        var lines = 0
         // A process that closes the file while it is read has no lock on it.
         _ = try? Files.forEachLine(in: file, named: "fdinfo") { line in
             guard line.take("lock:"), let (lock, _) = FileLocks.parse(line.text) else { return true }
             goesOn = body(lock)
-            lines += 1
-            if lines % 64 == 0 {
-                do throws(LookLimit) { try budget.checkTime() } catch { limit = error }
-            }
-            return goesOn && limit == nil
+            return goesOn
         }
-        if let limit { throw limit }
         return goesOn
     }
 }

@@ -165,3 +165,19 @@ struct StatusLines {
             namespaceDepth: max(1, namespaceDepth ?? 1), tracer: tracer)
     }
 }
+
+extension Proc {
+    /// The process that traces one of these processes, or one of their threads; nil if there is none. Processes that
+    /// are gone are skipped. A debugger traces all threads, strace(1) may trace one.
+    public func tracer(ofAny pids: some Sequence<Int32>) -> Int32? {
+        for pid in pids {
+            guard let tracer = try? status(pid).tracer else { continue }
+            if tracer != 0 { return tracer }
+            guard let threads = try? threads(of: pid), threads.count > 1 else { continue }
+            for thread in threads where thread != pid {
+                if let tracer = try? status(thread).tracer, tracer != 0 { return tracer }
+            }
+        }
+        return nil
+    }
+}

@@ -18,21 +18,17 @@ extension Proc {
     /// A leader alone that waits for something else, such as a shell at its prompt or an editor, does not count, and
     /// neither do the background jobs of a shell at its prompt. nil: there is no such process.
     ///
-    /// - Parameters:
-    ///   - readsCalls: whether the system calls of leaders are read, which may take long: the kernel waits until an
-    ///     execve(2) of the process is complete. If not, each leader with children is assumed to wait for one.
-    ///   - isForeign: whether a process is an application of its own; a process group that it leads does not count.
+    /// It may take long: the kernel waits until an execve(2) of a leader is complete.
     ///
-    /// Throws a `LookLimit` when the budget is spent.
+    /// - Parameter isForeign: whether a process is an application of its own; a process group that it leads does not
+    ///   count.
     public func foregroundJob(
-        of pids: [Int32], _ budget: inout LookBudget, readsCalls: Bool = true,
-        isForeign: (ProcessIdentity) -> Bool = { _ in false }
-    ) throws(LookLimit) -> ForegroundJob? {
+        of pids: [Int32], isForeign: (ProcessIdentity) -> Bool = { _ in false }
+    ) -> ForegroundJob? {
         var leaders: [Int32: Stat] = [:]
         var others: [Stat] = []
         var parents: Set<Int32> = []
         for pid in pids {
-            try budget.openFile()
             guard let stat = try? stat(pid), !stat.isZombie else { continue }
             parents.insert(stat.parent)
             if stat.terminal == 0 { continue }
@@ -44,15 +40,12 @@ extension Proc {
         }
         for leader in leaders.values.sorted(by: { $0.pid < $1.pid }) {
             if leader.isInForeground {
-                if try isAtWork(leader, &budget) { return .process(leader.pid) }
-                try budget.openFile()
-                if parents.contains(leader.pid), !readsCalls || waitsForChildren(leader.pid) {
+                if isAtWork(leader) || parents.contains(leader.pid) && waitsForChildren(leader.pid) {
                     return .process(leader.pid)
                 }
             } else if Self.hasMembers(leader.foreground) {
                 // None of its processes is among `pids`: their parents have ended, or they are zombies, or they belong
                 // to an application of its own.
-                try budget.openFile()
                 if let first = try? stat(leader.foreground), first.group == first.pid,
                     first.isZombie || isForeign(first.identity)
                 {
@@ -65,10 +58,9 @@ extension Proc {
     }
 
     /// Whether one of its threads computes or waits for a disk at this moment.
-    private func isAtWork(_ leader: Stat, _ budget: inout LookBudget) throws(LookLimit) -> Bool {
+    private func isAtWork(_ leader: Stat) -> Bool {
         if leader.state.isWork { return true }
         for thread in (try? threads(of: leader.pid)) ?? [] where thread != leader.pid {
-            try budget.openFile()
             if (try? stat(ofThread: thread, in: leader.pid))?.state.isWork == true { return true }
         }
         return false

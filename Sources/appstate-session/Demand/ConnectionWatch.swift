@@ -32,7 +32,7 @@ final class ConnectionWatch {
         }
     }
     private let proc = Proc()
-    private let worker: Worker<Int32, Answer>
+    private let worker: Worker
     private var source: Source?
     /// By the main process; nil: its sockets are being searched for.
     private var watched: [Int32: Watched?] = [:]
@@ -57,15 +57,8 @@ final class ConnectionWatch {
         var isFull = false
     }
 
-    /// The result of a job.
-    private enum Answer: Sendable {
-        /// The sockets of an application, and those with pending data for which it is needed.
-        case found([SocketCopy], waiting: [SocketCopy.ID: DemandReason], inspectsSessionBus: Bool)
-        case failed(KernelFailure)
-        /// The pending data of a connection.
-        case waits(SocketCopy.ID, DemandReason?)
-        case closed
-    }
+    /// The sockets of an application, and those with pending data for which it is needed.
+    private typealias Found = (sockets: [SocketCopy], waiting: [SocketCopy.ID: DemandReason])
 
     /// The kinds of descriptors, each with its own limit.
     private enum Kind: CaseIterable {
@@ -91,8 +84,6 @@ final class ConnectionWatch {
     /// The most bytes of a server's pending data that are examined: the kernel's default limit of a socket's
     /// queue (net.core.wmem_default).
     private static let mostUnread = 212_992
-    /// The most waiting jobs: the limit of applications of one user.
-    private static let mostJobs = 2_048
     /// The delay until a failed examination is repeated, in microseconds.
     private static let retryDelay: UInt64 = 1_000_000
 
@@ -115,8 +106,8 @@ final class ConnectionWatch {
         self.full = full
         self.timeToRun = timeToRun
         self.sessionBus = sessionBus
-        worker = try Worker(name: "connections", limit: Self.mostJobs)
-        source = try loop.watch(worker.descriptor) { [unowned self] _ in takeResults() }
+        worker = try Worker(name: "connections")
+        source = try loop.watch(worker.descriptor) { [worker] _ in worker.complete() }
         retry = try loop.timer { [unowned self] in lookAgain() }
     }
 
@@ -146,22 +137,18 @@ final class ConnectionWatch {
 
     private func discard(_ sockets: [SocketCopy]) {
         if sockets.isEmpty { return }
-        let submission = worker.submit(0) {
+        worker.run {
             for socket in sockets { socket.close() }
-            return .closed
         }
-        // A descriptor that stays open is better than a loop that waits.
-        if submission != .accepted { journal.log(.debug, "copies of sockets are not closed: \(submission)") }
     }
 
     private func look(_ pid: Int32) {
         let foreign = registered.subtracting([pid])
         let (proc, sessionBus, inspectsSessionBus) = (proc, sessionBus, inspectsSessionBus)
         let reported = ignored[pid] ?? [:]
-        let submission = worker.submit(pid) {
-            guard let main = try? proc.identity(of: pid) else {
-                return .found([], waiting: [:], inspectsSessionBus: inspectsSessionBus)
-            }
+        watched[pid] = .some(nil)
+        worker.run { () -> Result<Found, KernelFailure> in
+            guard let main = try? proc.identity(of: pid) else { return .success(([], [:])) }
             let members = Extent.members(of: main, proc: proc) { foreign.contains($0.pid) }
             var pids = Set(members.map(\.pid))
             if let hierarchy = try? UnifiedHierarchy.find(proc: proc),
@@ -182,12 +169,13 @@ final class ConnectionWatch {
                 for socket in sockets {
                     waiting[socket.id] = Self.reason(of: socket, behind: reported[socket.id] ?? 0)
                 }
-                return .found(sockets, waiting: waiting, inspectsSessionBus: inspectsSessionBus)
+                return .success((sockets, waiting))
             } catch {
-                return .failed(error)
+                return .failure(error)
             }
+        } then: { [weak self] in
+            self?.take($0, inspectsSessionBus, of: pid)
         }
-        if submission == .accepted { watched[pid] = .some(nil) } else { fail(pid, "\(submission)") }
     }
 
     /// In the name of the socket of a Flatpak's proxy for the session bus.
@@ -273,32 +261,26 @@ final class ConnectionWatch {
         for pid in pids where watched[pid] == nil { look(pid) }
     }
 
-    private func takeResults() {
-        for finished in worker.takeResults() {
-            let pid = finished.key
-            // It runs again, and may have been suspended once more. In that case another examination is on
-            // its way.
-            var isAwaited: Bool {
-                if case .some(nil) = watched[pid] { true } else { false }
+    private func take(
+        _ result: Result<Found, KernelFailure>, _ hasInspectedSessionBus: Bool, of pid: Int32
+    ) {
+        // It runs again, and may have been suspended once more. In that case another examination is on its way.
+        let isAwaited = if case .some(nil) = watched[pid] { true } else { false }
+        switch result {
+        case .success(let found):
+            if isAwaited, hasInspectedSessionBus == inspectsSessionBus {
+                watch(pid, found.sockets, found.waiting)
+            } else {
+                discard(found.sockets)
+                if isAwaited { lookAnew(pid) }
             }
-            switch finished.value {
-            case .closed: break
-            case .waits(let id, let reason): settle(id, reason, of: pid)
-            case .found(let sockets, let waiting, let inspected):
-                if isAwaited, inspected == inspectsSessionBus {
-                    watch(pid, sockets, waiting)
-                } else {
-                    discard(sockets)
-                    if isAwaited { lookAnew(pid) }
-                }
-            case .failed(let failure):
-                guard isAwaited else { break }
-                watched.removeValue(forKey: pid)
-                if Self.lasting.contains(failure.errno) {
-                    complain(failure)
-                } else {
-                    fail(pid, "\(failure)")
-                }
+        case .failure(let failure):
+            guard isAwaited else { return }
+            watched.removeValue(forKey: pid)
+            if Self.lasting.contains(failure.errno) {
+                complain(failure)
+            } else {
+                fail(pid, "\(failure)")
             }
         }
     }
@@ -351,8 +333,11 @@ final class ConnectionWatch {
         if isUnderWay { return }
         let reported = ignored[pid]?[socket.id] ?? 0
         // The same worker closes the copy, and therefore does so after this job.
-        let submission = worker.submit(pid) { .waits(socket.id, Self.reason(of: socket, behind: reported)) }
-        if submission != .accepted { watched[pid]??.looks[socket.id] = nil }
+        worker.run {
+            Self.reason(of: socket, behind: reported)
+        } then: { [weak self] in
+            self?.settle(socket.id, $0, of: pid)
+        }
     }
 
     private func settle(_ id: SocketCopy.ID, _ reason: DemandReason?, of pid: Int32) {

@@ -54,27 +54,15 @@ extension Client {
         let focused = try property(BusNames.root, BusNames.manager, "FocusedApplication")
         let explanations = try rows.flatMap { row in
             let path = String(row.prefix { $0 != " " })
-            var lines: [String] = []
-            // On a busy machine the daemon may have no time to look at the application.
-            try wait("an explanation") {
-                lines = try explain(path).map { "\(row) \($0.key)=\($0.value)" }.sorted()
-                return !lines.contains { $0.contains("could not be examined in time") }
-            }
-            return lines
+            return try explain(path).map { "\(row) \($0.key)=\($0.value)" }.sorted()
         }
         return rows + explanations + ["focused: \(focused)"]
     }
 
     // MARK: Applications
 
-    /// On a busy machine the daemon may have no time to look at the application: it is asked again.
     func canSuspend(_ path: String) throws -> [String] {
-        var reasons: [String] = []
-        try wait("a look at \(path)") {
-            reasons = try call(path, BusNames.application, "CanSuspend").readStrings()
-            return !reasons.contains { $0.contains("could not be examined in time") }
-        }
-        return reasons
+        try call(path, BusNames.application, "CanSuspend").readStrings()
     }
 
     func terminate(_ path: String, force: Bool = false) throws {

@@ -5,13 +5,12 @@ import Glibc
 import TestSupport
 import Testing
 
-/// Looks at an application that has a lot of files open, while others contest locks. No other client waits for these
-/// looks.
+/// Checks of an application that has a lot of files open, while others contest locks. No other client waits for these.
 @Suite(
-    "Looks at processes",
+    "Checks of processes",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: access(Scripts.python, X_OK) == 0, "needs python3"))
-struct LookTests {
+struct CheckTests {
     /// An application with open files, and strangers that wait for each other's file locks.
     private struct Scene {
         let daemon: TestDaemon
@@ -85,56 +84,16 @@ struct LookTests {
         #expect(replies.map(\.error) == ["", ""])
     }
 
-    @Test("an application that ends during a look gives NoSuchApplication")
+    @Test("an application that ends during a check gives NoSuchApplication")
     func ended() throws {
         let scene = try Scene(files: 900, contests: 20)
         let replies = try scene.replies(to: [("CanSuspend", BusNames.application, [])]) {
             scene.app.kill(SIGKILL)
-            // On a busy machine it ends later, when the look may be over.
+            // On a busy machine it ends later, when the check may be over.
             var info = siginfo_t()
             waitid(P_PID, id_t(scene.app.pid), &info, WEXITED | WNOWAIT)
         }
         #expect(replies.map(\.error) == [ErrorName.noSuchApplication.rawValue])
-    }
-
-    @Test("the number of a user's calls that wait for looks is limited, and each call is answered")
-    func limit() throws {
-        let scene = try Scene(files: 900, processes: 2, contests: 50)
-        let calls = Array(repeating: ("CanSuspend", BusNames.application, [String]()), count: 100)
-        let replies = try scene.replies(to: calls)
-        let refused = replies.filter { $0.error == "org.freedesktop.DBus.Error.LimitsExceeded" }
-        #expect(!refused.isEmpty)
-        #expect(replies.count - refused.count >= 32)
-        #expect(replies.allSatisfy { $0.error == "" || $0.error == refused.first?.error })
-        #expect(try scene.client.canSuspend(scene.path) == [])
-    }
-
-    /// Whether this says that it was not examined: on a busy machine perhaps no look ends in time.
-    private static func isUnexamined(_ reason: String) -> Bool {
-        reason.hasPrefix("cannot be determined: ") || reason.contains("could not be examined in time")
-    }
-
-    @Test(
-        "policy does not suspend an application with too many files to examine, and CanSuspend says so")
-    func tooMany() throws {
-        let scene = try Scene(
-            files: 900, processes: 20, contests: 1, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
-            options: [("suspension", .string("automatic"))])
-        try scene.client.wait("the answer") {
-            let reasons = try scene.client.call(scene.path, BusNames.application, "CanSuspend").readStrings()
-            return reasons.contains { Self.isUnexamined($0) }
-        }
-        try scene.client.wait("the objection") {
-            guard case .string(let why)? = try scene.client.explain(scene.path)["last-objection"] else {
-                return false
-            }
-            return Self.isUnexamined(why)
-        }
-        #expect(try !isStopped(scene.app.pid))
-        #expect(scene.client.edges(of: scene.path).allSatisfy { !$0.hasSuffix("suspended") })
-        // The number of open files falls when its children end.
-        scene.app.kill(SIGUSR1)
-        try scene.client.wait(for: scene.path, toBe: "suspended")
     }
 
     @Test(
@@ -160,7 +119,7 @@ struct LookTests {
         #expect(try !isStopped(app.pid))
     }
 
-    @Test("of focus, Resume and Suspend during a look, the last one decides the state")
+    @Test("of focus, Resume and Suspend during a check, the last one decides the state")
     func meanwhile() throws {
         let scene = try Scene(
             files: 900, contests: 20, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
@@ -188,7 +147,7 @@ struct LookTests {
         #expect(try isStopped(pid))
     }
 
-    @Test("a daemon that ends in good order during a look leaves nothing stopped")
+    @Test("a daemon that ends in good order during a check leaves nothing stopped")
     func end() throws {
         let scene = try Scene(
             files: 900, contests: 20, configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
