@@ -99,7 +99,6 @@ public final class Daemon {
         // This prevents an appstated --release that is run by hand from releasing the holds of this daemon, and waits
         // for one that is under way.
         _ = state?.lock(alone: false)
-        let share = WorkShare()
         let worker = try Worker(name: "appstated-work")
         self.worker = worker
         keeper = Keeper(
