@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// One thread for jobs that may block, and their queue. `Worker` adds its types to it.
+/// The thread of a `Worker`, and its queue.
 ///
 /// It retains itself while its thread runs; nothing ever waits for the thread.
 final class WorkerThread: @unchecked Sendable {
@@ -45,7 +45,7 @@ final class WorkerThread: @unchecked Sendable {
 
     var descriptor: Int32 { finished.rawValue }
 
-    func withLock<Value>(_ body: () -> Value) -> Value {
+    private func withLock<Value>(_ body: () -> Value) -> Value {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         return body()
@@ -81,29 +81,19 @@ final class WorkerThread: @unchecked Sendable {
     /// A job is finished: makes the descriptor readable.
     func noteFinished() {
         withLock { finishedJobs += 1 }
-        announce()
+        var one: UInt64 = 1
+        _ = write(finished.rawValue, &one, MemoryLayout<UInt64>.size)
     }
 
     /// How many jobs have finished since the last call; the descriptor is no longer readable until there are more.
     func takeFinished() -> Int {
         // First: a job that ends in between is announced again, or its announcement finds nothing.
-        acknowledge()
+        var count: UInt64 = 0
+        _ = read(finished.rawValue, &count, MemoryLayout<UInt64>.size)
         return withLock {
             defer { finishedJobs = 0 }
             return finishedJobs
         }
-    }
-
-    /// Makes the descriptor readable.
-    func announce() {
-        var one: UInt64 = 1
-        _ = write(finished.rawValue, &one, MemoryLayout<UInt64>.size)
-    }
-
-    /// Makes it unreadable again, until the next announcement.
-    func acknowledge() {
-        var count: UInt64 = 0
-        _ = read(finished.rawValue, &count, MemoryLayout<UInt64>.size)
     }
 
     /// Waits until the descriptor is readable. To be called by a thread that may wait.
