@@ -99,11 +99,7 @@ struct StopSensorTests {
             let victim = try Child("sh", ["-c", "trap '' TSTP; echo on; exec sleep 1000"])
             try victim.waitForLine(containing: "on")
             let process = try proc.identity(of: victim.pid)
-            var looks = 0
-            let scene = try Scene(0) { _ in
-                looks += 1
-                return Standing(signal: .stopped)
-            }
+            let scene = try Scene(0) { _ in Standing(signal: .stopped) }
             let sensor = try #require(scene.sensor)
             try sensor.openTrace()
             try scene.watch(process)
@@ -119,15 +115,14 @@ struct StopSensorTests {
             for signal in ["TSTP", "STOP"] {
                 var pids: [String] = []
                 repeat {
-                    looks = 0
-                    let losses = sensor.counts.losses
+                    let (losses, turns) = (sensor.counts.losses, scene.turns)
                     let sender = try Child("sh", ["-c", "kill -\(signal) \(victim.pid)"])
                     #expect(try sender.waitForExit() == .exited(0))
                     pids.append("pid \(sender.pid)")
-                    // The first look may still be one that the signal before has caused. Signals elsewhere on the machine
-                    // may fill the trace, which then loses this one.
+                    // The hint is in the trace by now. Signals elsewhere on the machine may fill the trace, which then
+                    // loses this one.
                     try scene.run {
-                        looks > 0
+                        scene.turns >= turns + 100
                             && (signal == "TSTP" || !senders().isEmpty || sensor.counts.losses > losses)
                     }
                 } while signal == "STOP" && senders().isEmpty
