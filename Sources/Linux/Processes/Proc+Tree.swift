@@ -29,8 +29,9 @@ extension Proc {
     private func addChildren(of thread: Int32, in pid: Int32, to found: inout [Int32]) -> Bool {
         let file = path(pid, "task/\(thread)/children")
         do throws(KernelFailure) {
-            let list = try Files.bytes(in: try Descriptor.open(file), named: file, limit: Self.longestChildren)
-            found += list.split(separator: UInt8(ascii: " ")).compactMap {
+            let list = try Descriptor.open(file)
+            let text = try Files.bytes(in: list, named: file, limit: Self.longestChildren)
+            found += text.split(separator: UInt8(ascii: " ")).compactMap {
                 Int32(String(decoding: $0, as: UTF8.self))
             }
             return true
