@@ -5,9 +5,9 @@ import Glibc
 /// Uses one perf event per online CPU on the tracepoint `signal:signal_generate`, filtered in the kernel.
 ///
 /// A hint means that a signal was sent, not that it took effect: it comes in the sender's context, before the target
-/// has stopped, and also for stop signals that are ignored. Check with `Proc.isStopped(_:)`, and once more shortly after. A
-/// CPU that comes online later is not traced. A CPU that goes offline takes its event with it, and all but one CPU go
-/// offline while the machine sleeps: check `isWhole` after that.
+/// has stopped, and also for stop signals that are ignored. Check with `Proc.isStopped(_:)`, and once more shortly
+/// after. A CPU that comes online later is not traced. A CPU that goes offline takes its event with it, and all but one
+/// CPU go offline while the machine sleeps: check `isWhole` after that.
 public final class StopTrace {
     /// One SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN or SIGTTOU, or one of `endings`, that was generated.
     public struct Hint: Equatable, Sendable {
