@@ -172,7 +172,8 @@ final class Application {
     private static func tell(_ message: borrowing Message) {
         let head = [message.path ?? "", message.interface ?? "", message.member ?? ""]
         say((["signal"] + head + Argument.words(of: message)).joined(separator: " "))
-        // The dictionary, if that comes next, has a line of its own.
+        // The dictionary has a line of its own.
+        if message.member == "OpenURLs" { _ = try? message.readStrings() }
         if let entries = try? message.readDictionary() {
             let words = entries.map { "\($0.key)=\($0.value)" }
             say((["options", message.member ?? ""] + words).joined(separator: " "))

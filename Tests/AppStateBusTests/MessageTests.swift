@@ -178,10 +178,8 @@ import Testing
                 try call.reply()
             })
         _ = try peers.call("Short") { try $0.append(String(repeating: "a", count: 92)) }
-        let failure = #expect(throws: BusFailure.self) {
-            _ = try peers.call("Short") { try $0.append(String(repeating: "a", count: 93)) }
-        }
-        #expect(failure?.name == "org.freedesktop.DBus.Error.LimitsExceeded")
+        let refusal = try peers.refusal("Short") { try $0.append(String(repeating: "a", count: 93)) }
+        #expect(refusal?.name == "org.freedesktop.DBus.Error.LimitsExceeded")
         #expect(calls == 1)
     }
 
