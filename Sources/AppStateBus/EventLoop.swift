@@ -123,7 +123,8 @@ public final class EventLoop {
     ///
     /// - Parameter handler: called once for each time the timer was armed and came due.
     public func timer(_ handler: @escaping () -> Void) throws(BusFailure) -> Timer {
-        let source = try Source.make("make a timer", { _ in handler() }) { source, userdata in
+        let fire: (Readiness) -> Void = { _ in handler() }
+        let source = try Source.make("make a timer", fire) { source, userdata in
             // An accuracy of 0 would mean libsystemd's default, 250 ms: sd_event_add_time(3).
             sd_event_add_time(pointer, &source, CLOCK_MONOTONIC, UInt64.max, 1, due, userdata)
         }

@@ -99,7 +99,8 @@ public struct Message: ~Copyable {
             size = try self.size(atMost: limit)
         } catch {
             throw error.errno == EBADF
-                ? .invalidArgs("The message carries no file descriptor") : .invalidArgs("The message is broken")
+                ? .invalidArgs("The message carries no file descriptor")
+                : .invalidArgs("The message is broken")
         }
         guard size != nil else {
             throw MethodError(

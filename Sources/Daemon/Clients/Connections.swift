@@ -69,7 +69,9 @@ final class Connections {
     private func departed(_ name: ConnectionName) {
         guard known.removeValue(forKey: name) != nil else { return }
         watches[name] = nil
-        if known.count < Self.ownRules / 2, known.keys.allSatisfy({ watches[$0] != nil }) { generalWatch = nil }
+        if known.count < Self.ownRules / 2, known.keys.allSatisfy({ watches[$0] != nil }) {
+            generalWatch = nil
+        }
         left(name)
     }
 }
