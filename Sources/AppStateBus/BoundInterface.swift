@@ -145,7 +145,7 @@ private func callMethod(
     return withUnsafeMutablePointer(to: &answered) { answered in
         let call = Call(Message(retaining: message), answered: answered, registration.complain)
         do {
-            try call.message.checkSize(atMost: method.limit)
+            if method.limit < .max { try call.message.checkSize(atMost: method.limit) }
             try method.handler(call)
             if !answered.pointee {
                 registration.complain(

@@ -10,21 +10,18 @@ public struct Method {
     public let limit: Int
     let handler: (borrowing Call) throws -> Void
 
-    /// The limit of a method that names no other.
-    public static let usualLimit = 65_536
-
     /// - Parameters:
     ///   - name: the member.
     ///   - arguments: name and one complete type of each argument, for introspection; a call with another signature is
     ///     answered with `InvalidArgs` and does not reach the handler.
     ///   - results: name and one complete type of each result.
-    ///   - limit: the most bytes that the arguments of a call may have. A call with more is answered with
+    ///   - limit: the most bytes that the arguments of a call may have; none by default. A call with more is answered with
     ///     `LimitsExceeded` and does not reach the handler.
     ///   - handler: answers the call, keeps it with `deferred()`, or throws. A `MethodError` becomes the answer; a
     ///     `BusFailure` becomes `InvalidArgs` if it comes from reading, otherwise `Failed`.
     public init(
         _ name: String, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
-        limit: Int = Method.usualLimit, _ handler: @escaping (borrowing Call) throws -> Void
+        limit: Int = .max, _ handler: @escaping (borrowing Call) throws -> Void
     ) {
         self.name = name
         self.limit = limit

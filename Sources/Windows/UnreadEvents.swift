@@ -3,27 +3,14 @@
 ///
 /// The client had read all earlier events completely, so the first byte begins an event. If it had not, a
 /// request may be missed, or detected by mistake. In a bus's data, what begins no message counts as a call.
-public enum UnreadEvents: Sendable {
+public enum UnreadEvents: Equatable, Sendable {
     case wayland
-    case x11
+    /// The display as in DISPLAY.
+    case x11(display: String)
     /// The X Session Management Protocol, by which session managers ask clients to save their state and to end.
     case xsmp
     /// A message bus (D-Bus) that is not the session's: the system bus, or that of accessibility.
     case bus
-
-    /// The message by which a window manager asks a client of X11 to close a window (ICCCM, 4.2.8.1).
-    public struct CloseMessage: Sendable {
-        /// The number of `WM_PROTOCOLS` on this server.
-        let protocols: UInt32
-        /// The number of `WM_DELETE_WINDOW`.
-        let deleteWindow: UInt32
-        /// The number of `_NET_WM_PING`, which asks whether the client answers.
-        let ping: UInt32
-
-        public init(protocols: UInt32, deleteWindow: UInt32, ping: UInt32) {
-            (self.protocols, self.deleteWindow, self.ping) = (protocols, deleteWindow, ping)
-        }
-    }
 
     /// A server's request to its client.
     public enum Request: Sendable {
@@ -53,7 +40,9 @@ public enum UnreadEvents: Sendable {
         let parts = service.split(separator: "/")
         guard let last = parts.last else { return nil }
         switch parts.dropLast().last {
-        case ".X11-unix": self = .x11
+        case ".X11-unix":
+            guard last.hasPrefix("X") else { return nil }
+            self = .x11(display: ":" + last.dropFirst())
         case ".ICE-unix": self = .xsmp
         case "at-spi": self = .bus
         case ".dbus-proxy":
@@ -83,14 +72,18 @@ public enum UnreadEvents: Sendable {
     ///
     /// - Parameters:
     ///   - events: bytes that start at the beginning of an event; the last event may be truncated.
-    ///   - close: of the X server. Without it, no message to a window is known to be a request to close it.
-    public func request(in events: UnsafeRawBufferPointer, close: CloseMessage? = nil) -> Request? {
+    ///   - atoms: asks the X server of a display for its atoms. It is called only if a client's message is among the
+    ///     events. nil: they are not known, and each message to a window of a client may be a request.
+    public func request(
+        in events: UnsafeRawBufferPointer, atoms: (_ display: String) -> CloseAtoms? = CloseAtoms.init
+    ) -> Request? {
         var rest = events[...]
         var first: Request?
+        lazy var known: CloseAtoms? = if case .x11(let display) = self { atoms(display) } else { nil }
         while !rest.isEmpty {
             let event = UnsafeRawBufferPointer(rebasing: rest)
             guard event.count >= headerSize else { break }
-            if let request = request(event, close) {
+            if let request = request(event, { known }) {
                 if request.asksToEnd { return request }
                 first = first ?? request
             }
@@ -131,7 +124,7 @@ public enum UnreadEvents: Sendable {
         }
     }
 
-    private func request(_ event: UnsafeRawBufferPointer, _ close: CloseMessage?) -> Request? {
+    private func request(_ event: UnsafeRawBufferPointer, _ atoms: () -> CloseAtoms?) -> Request? {
         switch self {
         // In this protocol, a server sends only requests.
         case .xsmp: return .endOfSession
@@ -155,17 +148,14 @@ public enum UnreadEvents: Sendable {
             }
             // A message of another client to a window, as WM_DELETE_WINDOW (ICCCM, 4.2.8). Messages about the root
             // window, and those of the Startup Notification Protocol, which have the format 8, go to all clients.
-            // So do requests to the window manager about any client's window, because many clients listen at the root
-            // window.
             guard event[0] == Self.sent | Self.clientMessage, event[1] == 32,
                 event.loadUnaligned(fromByteOffset: 4, as: UInt32.self) >= Self.firstOfClients
             else { return nil }
-            let values = (0..<5).map { event.loadUnaligned(fromByteOffset: 12 + 4 * $0, as: UInt32.self) }
-            if let close, event.loadUnaligned(fromByteOffset: 8, as: UInt32.self) == close.protocols {
-                // WM_TAKE_FOCUS and others need no answer.
-                return values[0] == close.deleteWindow ? .close : values[0] == close.ping ? .message : nil
-            }
-            return Self.isForManager(values) ? nil : .message
+            guard let atoms = atoms() else { return .message }
+            let isAsked =
+                event.loadUnaligned(fromByteOffset: 8, as: UInt32.self) == atoms.protocols
+                && event.loadUnaligned(fromByteOffset: 12, as: UInt32.self) == atoms.deleteWindow
+            return isAsked ? .close : nil
         }
     }
 
@@ -174,29 +164,6 @@ public enum UnreadEvents: Sendable {
     private func isInput(generic event: UnsafeRawBufferPointer) -> Bool {
         guard let size = size(event), size >= 80 else { return false }
         return [2, 4, 18].contains(event.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
-    }
-
-    /// Whether the values of a message are those of a request to the window manager (EWMH, "Root Window Messages" and
-    /// "Other Root Window Messages"). The types of messages are atoms, whose numbers differ between servers.
-    ///
-    /// The first value of a message to a window is an atom that is not predefined, or the window from which something is
-    /// dragged. The second value of a request to close a window is a time, never the source of a request (0: not told, 1:
-    /// an application, 2: a pager), and the others are 0.
-    private static func isForManager(_ values: [UInt32]) -> Bool {
-        // An action, a source, a state or a desktop.
-        guard (firstOfAtoms..<allDesktops).contains(values[0]) else { return true }
-        let rest = values[2...]
-        // _NET_CLOSE_WINDOW: a time, and a source. Few servers have more atoms than that.
-        if rest == [0, 0, 0], (1...2).contains(values[1]) || values[1] == 0 && values[0] > 0xffff {
-            return true
-        }
-        // _NET_WM_MOVERESIZE: a place, a direction, a button, and a source.
-        if values[2] <= 11, values[3] < 256, values[2] + values[3] > 0, values[4] <= 2 { return true }
-        // _NET_MOVERESIZE_WINDOW: the gravity, bits that say which of the other values count, and a source; a place and
-        // a size.
-        return values[0] <= 0x2fff && values[0] & 0xff <= 10
-            && values[1...].allSatisfy { Int32(bitPattern: $0).magnitude <= 32_767 }
-            && values[1...].contains { $0 > 0 }
     }
 
     // MARK: D-Bus
@@ -258,8 +225,21 @@ public enum UnreadEvents: Sendable {
     /// X.Org's server counts its own resources below this, the root window among them (include/dix/resource.h: 29 bits,
     /// of which 11 at most tell clients apart).
     private static let firstOfClients: UInt32 = 1 << 18
-    /// The first atom that is not predefined: the last predefined one is `WM_TRANSIENT_FOR`, 68 (Xatom.h).
-    private static let firstOfAtoms: UInt32 = 69
-    /// EWMH, `_NET_WM_DESKTOP`: the window is to be on all desktops.
-    private static let allDesktops: UInt32 = 0xffff_ffff
+}
+
+/// The atoms in a request to close a window (ICCCM, 4.2.8.1). Their numbers differ between X servers.
+public struct CloseAtoms: Sendable {
+    let protocols: UInt32
+    let deleteWindow: UInt32
+
+    /// Connects to the X server for a moment. nil: it does not answer.
+    public init?(display: String) {
+        guard let connection = try? XConnection(display: display) else { return nil }
+        let atoms = connection.atoms(["WM_PROTOCOLS", "WM_DELETE_WINDOW"])
+        self.init(protocols: atoms[0], deleteWindow: atoms[1])
+    }
+
+    init(protocols: UInt32, deleteWindow: UInt32) {
+        (self.protocols, self.deleteWindow) = (protocols, deleteWindow)
+    }
 }

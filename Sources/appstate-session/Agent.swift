@@ -156,7 +156,6 @@ final class Agent {
             requests = try RequestWatch(loop: loop) { [unowned self] in demands?.report($0, $1, by: 0) }
             requests?.onStall { [unowned self] in unstall($0) }
             requests?.watch(resting)
-            connections?.closeMessage = requests?.closeMessage
         } catch {
             journal.log(.notice, "\(error)")
         }
@@ -209,7 +208,6 @@ final class Agent {
                 hide($0)
             }
             connections?.inspectsSessionBus = !seesCalls
-            connections?.closeMessage = requests?.closeMessage
             connections?.watch(Set(suspended), among: registered)
         } catch {
             journal.log(.notice, "connections to suspended applications are not watched: \(error)")

@@ -39,20 +39,6 @@ struct ReadmeTests {
         return shell
     }
 
-    @Test(
-        "on the bus of make demo-shell, any user's daemon may do what the policy allows root",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func shellOfOthers() throws {
-        // The caller is the first connection to the bus.
-        let shell = try Child(
-            Programs.root + "/scripts/private-bus",
-            [
-                "--", "busctl", "call", "org.freedesktop.DBus", "/org/freedesktop/DBus",
-                "org.freedesktop.DBus.Debug.Stats", "GetConnectionStats", "s", ":1.0",
-            ], environment: ["TMPDIR": nil], uid: App.nobody)
-        #expect(try shell.waitForExit() == .exited(0), "\(shell.errors)")
-    }
-
     @Test("the commands to try by hand lead through the states that the README names")
     func byHand() throws {
         let daemon = try TestDaemon(keeps: true)

@@ -52,25 +52,6 @@ struct RemovalTests {
         }
     }
 
-    @Test(
-        "an unregistered application stays so for the next daemon, which finishes the work left to do",
-        arguments: [SIGKILL, SIGUSR1])
-    func unregistered(_ signal: Int32) throws {
-        // On a busy machine the daemon may have done all of the work before its answer is read.
-        var wasUnderWay = false
-        for attempt in 0..<10 where !wasUnderWay {
-            let scene = try Scene(processes: min(400 << attempt, 1_600))
-            try scene.client.application(scene.path, "Unregister")
-            try scene.daemon.end(signal)
-            wasUnderWay =
-                scene.files.contains("resources/1")
-                && scene.family.count(nice: scene.own) < scene.family.all.count
-            try scene.daemon.start()
-            try scene.expectNothingLeft()
-        }
-        #expect(wasUnderWay)
-    }
-
     @Test("the next daemon restores the values of processes that survive their main process")
     func orphans() throws {
         let scene = try Scene()

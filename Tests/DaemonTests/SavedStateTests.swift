@@ -223,11 +223,11 @@ struct SavedStateTests {
         let (app, path) = try launch(daemon)
         try app.application(path, "SaveState ay:text")
         try client.application(path, "Suspend")
-        try client.terminate(path)
+        app.process.kill(SIGKILL)
         try client.waitForRemoval(of: path)
         let (next, nextPath) = try launch(daemon)
         #expect(try next.application(nextPath, "LoadState") == "text")
-        #expect(try options(client, nextPath)["exit-reason"] == .string("terminated"))
+        #expect(try options(client, nextPath)["exit-reason"] == .string("killed"))
         #expect(try options(client, nextPath)["previous-state"] == .string("suspended"))
     }
 

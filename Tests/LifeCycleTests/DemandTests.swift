@@ -230,7 +230,7 @@ struct DemandTests {
             stage.take(.needed(stage.number, "SIGTERM by pid 7", isToEnd: true))
             stage.settle()
             #expect(stage.holds == (stranger ? [.signal] : []))
-            #expect(stage.state == (stranger ? .suspended : .inactive))
+            #expect(stage.state == (stranger ? .suspended : .background))
             #expect(stage.effects.contains(.resume(stage.number, sparingMain: stranger)))
             #expect(stage.effects.contains(.notice(stage.number, .needed("SIGTERM by pid 7"))))
         }

@@ -150,13 +150,16 @@ struct LifeTests {
         #expect(left.effects.contains(.requestExit(left.number)))
     }
 
-    @Test("a suspended application is killed without a signal to its delegate; so is a forced end")
+    @Test("what another process has stopped is killed at the deadline; a forced end kills at once")
     func killed() throws {
         var stage = try Stage.launched()
         stage.stopBySomebody()
         stage.forget()
         try stage.perform(.terminate(stage.number, force: false))
-        #expect(stage.effects == [.kill(stage.number)])
+        #expect(!stage.effects.contains(.kill(stage.number)))
+        stage.now += stage.machine.settings.terminateGrace ?? 0
+        stage.take(.timePassed)
+        #expect(stage.effects.contains(.kill(stage.number)))
         stage.take(.exited(stage.process, .killed))
         #expect(stage.effects.contains(.removed(stage.number, .terminated)))
 

@@ -98,9 +98,10 @@ final class Application {
                 throw Mistake(text: "activate")
             }
             for time in 0..<times { request("_NET_ACTIVE_WINDOW", windows[time % windows.count], 2) }
-        case "message":
-            guard words.count == 2 else { throw Mistake(text: "message") }
-            message(try window(words), words[1])
+        case "protocol":
+            guard words.count == 2 else { throw Mistake(text: "protocol") }
+            let window = try window(words)
+            send(message("WM_PROTOCOLS", window, atom(words[1])), to: window, 0)
         case "grab": xcb_grab_server(connection)
         case "register":
             let registration = try Registration(id: words.first ?? "")
@@ -157,37 +158,30 @@ final class Application {
         event.response_type = UInt8(XCB_UNMAP_NOTIFY)
         event.event = screen.root
         event.window = window
-        tellWindowManager(event)
+        send(event, to: screen.root, Self.toManager)
     }
 
     /// Asks the window manager like a pager that acts for the user: source 2 (Extended Window Manager Hints).
     private func request(_ name: String, _ window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0) {
+        send(message(name, window, first, second), to: screen.root, Self.toManager)
+    }
+
+    private static let toManager =
+        XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
+
+    private func message(
+        _ name: String, _ window: xcb_window_t, _ first: UInt32, _ second: UInt32 = 0
+    ) -> xcb_client_message_event_t {
         var event = xcb_client_message_event_t()
         event.response_type = UInt8(XCB_CLIENT_MESSAGE)
         event.format = 32
         event.window = window
         event.type = atom(name)
         event.data.data32 = (first, second, 0, 0, 0)
-        tellWindowManager(event)
+        return event
     }
 
-    /// Sends a window a message of WM_PROTOCOLS, as a window manager does.
-    private func message(_ window: xcb_window_t, _ name: String) {
-        var event = xcb_client_message_event_t()
-        event.response_type = UInt8(XCB_CLIENT_MESSAGE)
-        event.format = 32
-        event.window = window
-        event.type = atom("WM_PROTOCOLS")
-        event.data.data32 = (atom(name), 0, 0, 0, 0)
-        send(event, to: window, 0)
-    }
-
-    private func tellWindowManager<Event>(_ event: Event) {
-        let mask = XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY.rawValue | XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT.rawValue
-        send(event, to: screen.root, mask)
-    }
-
-    /// Events have 32 bytes on the wire.
+    /// Events have 32 bytes on the wire. With an empty mask, an event goes to the client that has made the window.
     private func send<Event>(_ event: Event, to window: xcb_window_t, _ mask: UInt32) {
         var bytes = [UInt8](repeating: 0, count: 32)
         withUnsafeBytes(of: event) { bytes.replaceSubrange(0..<$0.count, with: $0) }

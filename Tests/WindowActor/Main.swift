@@ -17,7 +17,7 @@ import Glibc
 ///     close WINDOW             destroys it
 ///     withdraw WINDOW          unmaps it; map WINDOW maps it again
 ///     own WINDOW SELECTION     takes a selection; disown SELECTION gives it up
-///     message WINDOW PROTOCOL  sends it a message of WM_PROTOCOLS, as a window manager does
+///     protocol WINDOW ATOM     sends it a message of WM_PROTOCOLS
 ///     grab                     grabs the X server for good
 ///     desktop WINDOW NUMBER    asks the window manager to move it to that workspace; 4294967295: to all
 ///     register ID              registers itself on the system bus; answers with its application's path

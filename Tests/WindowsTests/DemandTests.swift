@@ -581,9 +581,9 @@ struct DemandTests {
         let manager = try scene.display.app()
         try scene.station.wait("the end of the window") {
             if isDirect {
-                try manager.ask("message \(scene.window) WM_TAKE_FOCUS")
-                try manager.ask("message \(scene.window) _NET_WM_PING")
-                try manager.ask("message \(scene.window) WM_DELETE_WINDOW")
+                try manager.ask("protocol \(scene.window) WM_TAKE_FOCUS")
+                try manager.ask("protocol \(scene.window) _NET_WM_PING")
+                try manager.ask("protocol \(scene.window) WM_DELETE_WINDOW")
             } else {
                 try scene.display.run("wmctrl", ["-i", "-c", "\(scene.window)"])
             }

@@ -6,8 +6,8 @@ import Linux
 import Systemd
 import TestSupport
 import Testing
-import Windows
 
+@testable import Windows
 @testable import appstate_session
 
 /// What a display server has sent to a client that does not read.
@@ -17,9 +17,14 @@ struct UnreadEventsTests {
         words.flatMap { word in withUnsafeBytes(of: word) { Array($0) } }
     }
 
-    /// A 32-byte event of X11. If it is a client's message, `first` is its first value, by default an atom.
-    private func event(_ code: UInt8, window: UInt32 = 0, first: UInt32 = 301) -> [UInt8] {
-        [code, 32, 0, 0] + words(window, 300, first) + [UInt8](repeating: 0, count: 16)
+    private static let x11 = UnreadEvents.x11(display: ":0")
+    private static let atoms = CloseAtoms(protocols: 300, deleteWindow: 301)
+
+    /// A 32-byte event of X11. If it is a client's message, it is by default WM_DELETE_WINDOW.
+    private func event(
+        _ code: UInt8, window: UInt32 = 0, type: UInt32 = 300, first: UInt32 = 301
+    ) -> [UInt8] {
+        [code, 32, 0, 0] + words(window, type, first) + [UInt8](repeating: 0, count: 16)
     }
 
     private func haveRequest(_ kind: UnreadEvents, _ bytes: [UInt8]) -> Bool {
@@ -27,15 +32,15 @@ struct UnreadEventsTests {
     }
 
     private func request(_ kind: UnreadEvents, _ bytes: [UInt8]) -> UnreadEvents.Request? {
-        bytes.withUnsafeBytes { kind.request(in: $0) }
+        bytes.withUnsafeBytes { kind.request(in: $0) { _ in Self.atoms } }
     }
 
     @Test("the kind of a server follows from the name of its socket")
     func names() {
         #expect(UnreadEvents(service: "/run/user/1000/wayland-0") == .wayland)
         #expect(UnreadEvents(service: "/run/user/1000/.flatpak/1/wayland-12") == .wayland)
-        #expect(UnreadEvents(service: "@/tmp/.X11-unix/X0") == .x11)
-        #expect(UnreadEvents(service: "/tmp/.X11-unix/X77") == .x11)
+        #expect(UnreadEvents(service: "@/tmp/.X11-unix/X0") == .x11(display: ":0"))
+        #expect(UnreadEvents(service: "/tmp/.X11-unix/X77") == .x11(display: ":77"))
         #expect(UnreadEvents(service: "@/tmp/.ICE-unix/4711") == .xsmp)
         for name in [
             "/run/dbus/system_bus_socket", "/run/user/1000/at-spi/bus_0",
@@ -46,7 +51,7 @@ struct UnreadEventsTests {
         }
         for name in [
             "/run/user/1000/.dbus-proxy/session-bus-proxy-A1B2C3", "", "/", "@", "X0", "/run/user/1000/bus",
-            "/tmp/X0", "/tmp/.X11-unix", "/run/not-wayland-0",
+            "/tmp/X0", "/tmp/.X11-unix", "/tmp/.X11-unix/0", "/run/not-wayland-0",
         ] {
             #expect(UnreadEvents(service: name) == nil, "\(name)")
         }
@@ -77,81 +82,74 @@ struct UnreadEventsTests {
         let message = event(33 | 0x80, window: 0x20_0003)
         let reply = [1, 0, 0, 0] + words(2) + [UInt8](repeating: 33, count: 24 + 8)
         let generic = [35, 0, 0, 0] + words(1) + [UInt8](repeating: 33, count: 24 + 4)
-        #expect(!haveRequest(.x11, property + reply + generic + property))
-        #expect(haveRequest(.x11, property + reply + generic + message))
+        #expect(!haveRequest(Self.x11, property + reply + generic + property))
+        #expect(haveRequest(Self.x11, property + reply + generic + message))
         // Every client receives the messages to the root window and those of the Startup Notification Protocol.
-        #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x1e6)))
-        // A request to the window manager: an action, a source, a state, all desktops.
-        for first: UInt32 in [0, 1, 2, 3, 68, .max] {
-            #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x20_0003, first: first)), "\(first)")
+        #expect(!haveRequest(Self.x11, event(33 | 0x80, window: 0x1e6)))
+        // Other messages to a client: WM_TAKE_FOCUS, _NET_WM_PING, and a message of another type with the same value.
+        let others: [(UInt32, UInt32)] = [(300, 302), (300, 303), (300, 0), (304, 301), (304, 0x40_0001)]
+        for (type, first) in others {
+            let other = event(33 | 0x80, window: 0x20_0003, type: type, first: first)
+            #expect(!haveRequest(Self.x11, other + property), "\(type) \(first)")
+            #expect(haveRequest(Self.x11, other + message), "\(type) \(first)")
         }
-        // The same with other values first: _NET_CLOSE_WINDOW, _NET_WM_MOVERESIZE and _NET_MOVERESIZE_WINDOW.
-        func isAsked(_ values: UInt32...) -> Bool {
-            let message = event(33 | 0x80, window: 0x20_0003).prefix(12)
-            return haveRequest(.x11, message + values.flatMap { words($0) })
-        }
-        #expect(!isAsked(7_654_321, 1, 0, 0, 0) && !isAsked(7_654_321, 2, 0, 0, 0))
-        #expect(!isAsked(640, 480, 8, 1, 1) && !isAsked(640, 480, 11, 0, 2))
-        #expect(!isAsked(0x2f0a, 640, 480, 200, 100) && !isAsked(0x1300, UInt32(bitPattern: -5), 0, 0, 0))
-        // The same without a source, as wmctrl and Chromium send them.
-        #expect(!isAsked(7_654_321, 0, 0, 0, 0) && !isAsked(640, 480, 8, 1, 0))
-        #expect(!isAsked(0xf00, 11, 10, 300, 300) && !isAsked(0x300, 0, 20, 0, 0))
-        // WM_DELETE_WINDOW with and without a time, _NET_WM_PING, and XdndDrop.
-        #expect(isAsked(301, 0, 0, 0, 0) && isAsked(0x100, 0, 0, 0, 0) && isAsked(0x105, 98_765, 0, 0, 0))
-        #expect(isAsked(301, 7_654_321, 0, 0, 0) && isAsked(0x1301, 7_654_321, 0, 0, 0))
-        #expect(isAsked(302, 7_654_321, 0x20_0003, 0, 0) && isAsked(0x40_0001, 0, 7_654_321, 0, 0))
         var startup = message
         startup[1] = 8
-        #expect(!haveRequest(.x11, startup))
+        #expect(!haveRequest(Self.x11, startup))
         // Only a message from another client is a request.
-        #expect(!haveRequest(.x11, event(33, window: 0x20_0003)))
+        #expect(!haveRequest(Self.x11, event(33, window: 0x20_0003)))
         let whole = property + reply + message
-        for count in 0..<whole.count { #expect(!haveRequest(.x11, Array(whole[..<count])), "\(count)") }
-        #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
+        for count in 0..<whole.count { #expect(!haveRequest(Self.x11, Array(whole[..<count])), "\(count)") }
+        #expect(!haveRequest(Self.x11, [1, 0, 0, 0] + words(.max) + message))
     }
 
     @Test(
-        "X11: only WM_DELETE_WINDOW is known to ask for the end of a window, wherever it is among other requests"
+        "X11: the server is asked for its atoms once, and only for a message; without them any may be a request"
     )
-    func x11Close() {
-        let known = UnreadEvents.CloseMessage(protocols: 300, deleteWindow: 301, ping: 302)
-        func asked(_ bytes: [UInt8]) -> UnreadEvents.Request? {
-            bytes.withUnsafeBytes { UnreadEvents.x11.request(in: $0, close: known) }
+    func x11Atoms() {
+        var displays: [String] = []
+        func request(_ bytes: [UInt8], _ atoms: CloseAtoms?) -> UnreadEvents.Request? {
+            bytes.withUnsafeBytes { bytes in
+                UnreadEvents.x11(display: ":7").request(in: bytes) {
+                    displays.append($0)
+                    return atoms
+                }
+            }
         }
-        func message(_ first: UInt32, type: UInt32 = 300) -> [UInt8] {
-            [33 | 0x80, 32, 0, 0] + words(0x20_0003, type, first, 7_654_321, 0, 0, 0)
-        }
-        let input = event(2, window: 0x20_0003)
-        #expect(asked(message(301)) == .close && asked(input + message(302) + message(301)) == .close)
-        // _NET_WM_PING, WM_TAKE_FOCUS, and a message of another type.
-        #expect(asked(message(302)) == .message && asked(message(303)) == nil)
-        #expect(asked(message(301, type: 400)) == .message)
-        #expect(asked(input + message(303)) == .input)
+        let focus = event(33 | 0x80, window: 0x20_0003, first: 302)
+        #expect(request(event(28) + event(33 | 0x80, window: 0x1e6), nil) == nil)
+        #expect(displays.isEmpty)
+        #expect(request(focus + focus, Self.atoms) == nil)
+        #expect(displays == [":7"])
+        #expect(request(focus, nil) == .message)
     }
 
     @Test("X11: what the user presses, and what others paste, are requests of their own kinds")
     func x11Input() {
         let motion = event(6, window: 0x20_0003)
         for code: UInt8 in [2, 4] {
-            #expect(request(.x11, motion + event(code, window: 0x20_0003)) == .input, "\(code)")
-            #expect(request(.x11, event(code | 0x80, window: 0x20_0003)) == .input, "\(code)")
+            #expect(request(Self.x11, motion + event(code, window: 0x20_0003)) == .input, "\(code)")
+            #expect(request(Self.x11, event(code | 0x80, window: 0x20_0003)) == .input, "\(code)")
         }
         // KeyRelease, ButtonRelease, MotionNotify and others.
         for code: UInt8 in [3, 5, 6, 7, 8, 9, 10, 12, 22, 29, 31] {
-            #expect(request(.x11, event(code, window: 0x20_0003)) == nil, "\(code)")
+            #expect(request(Self.x11, event(code, window: 0x20_0003)) == nil, "\(code)")
         }
-        #expect(request(.x11, motion + event(30)) == .paste)
-        #expect(request(.x11, event(33 | 0x80, window: 0x20_0003)) == .message)
+        #expect(request(Self.x11, motion + event(30)) == .paste)
+        #expect(request(Self.x11, event(33 | 0x80, window: 0x20_0003)) == .close)
+        // A request to close counts for more than what came before it.
+        #expect(request(Self.x11, event(30) + event(2) + event(33 | 0x80, window: 0x20_0003)) == .close)
+        #expect(request(Self.x11, event(30) + event(2)) == .paste)
         // A device's event of the X Input Extension, and one of the Present Extension.
         func generic(_ type: UInt32, _ units: UInt32) -> [UInt8] {
             [35, 131, 0, 0] + words(units, type) + [UInt8](repeating: 0, count: 20 + 4 * Int(units))
         }
         for type: UInt32 in [2, 4, 18] {
-            #expect(request(.x11, motion + generic(type, 12)) == .input, "\(type)")
-            #expect(request(.x11, generic(type, 2)) == nil, "\(type)")
+            #expect(request(Self.x11, motion + generic(type, 12)) == .input, "\(type)")
+            #expect(request(Self.x11, generic(type, 2)) == nil, "\(type)")
         }
         for type: UInt32 in [3, 5, 6, 7, 13, 15, 17] {
-            #expect(request(.x11, generic(type, 12)) == nil, "\(type)")
+            #expect(request(Self.x11, generic(type, 12)) == nil, "\(type)")
         }
     }
 
@@ -216,7 +214,7 @@ struct UnreadEventsTests {
                 for count in 0...bytes.count {
                     // A separate allocation, so that the sanitizer detects a read beyond its end.
                     let part = Array(bytes[..<count])
-                    for kind in [UnreadEvents.wayland, .x11, .xsmp, .bus] { _ = haveRequest(kind, part) }
+                    for kind in [UnreadEvents.wayland, Self.x11, .xsmp, .bus] { _ = haveRequest(kind, part) }
                 }
             }
         }
@@ -244,17 +242,17 @@ struct ClientRequestTests {
         #expect(!request.isThere)
         try taskbar.ask("bar close first")
         try request.wait("the request") { request.isThere }
-        try request.expectDemand(.close)
+        try request.expectDemand(.message)
         try watch.wait(for: ["Beta focused"])
     }
 
     @Test(
-        "X11: a request to close is found, a change of the window is not",
+        "X11: a request to close is found; a change of the window and an offer of the focus are not",
         .enabled(if: Display.isAvailable, Display.whatIsMissing))
     func x11() throws {
         let display = try Display(try #require(WindowManager.present.first))
         let watch = try display.watch()
-        let app = try display.app()
+        let (app, other) = (try display.app(), try display.app())
         let window = try app.open("Alpha")
         try watch.wait("the window") { $0.contains { $0.process == app.pid } }
         // From here on it is sent changes of the root window.
@@ -262,6 +260,10 @@ struct ClientRequestTests {
         let request = try Request(app.process)
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try request.wait("another event") { request.copy.isReadable }
+        #expect(!request.isThere)
+        let before = request.copy.waiting
+        try other.ask("protocol \(window) WM_TAKE_FOCUS")
+        try request.wait("the offer of the focus") { request.copy.waiting > before }
         #expect(!request.isThere)
         try display.run("wmctrl", ["-i", "-c", "\(window)"])
         try request.wait("the request") { request.isThere }
@@ -381,7 +383,7 @@ struct ClientRequestTests {
         #expect(!request.isThere)
         let isHidden = request.copy.peek(atMost: 1 << 18) { bytes, isCut in bytes.count == 16 && isCut }
         #expect(isHidden)
-        try request.expectDemand(.close)
+        try request.expectDemand(.message)
         client.kill(SIGUSR1)
         try request.wait("the client to read all") { !request.copy.isReadable }
     }

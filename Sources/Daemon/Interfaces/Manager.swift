@@ -179,10 +179,10 @@ extension Daemon {
 }
 
 extension Method {
-    /// A method of the contract.
+    /// A method of the contract. The limit is that of all messages except saved state and sets of windows (dbus-api).
     init(
         _ name: some MethodName, in arguments: [(String, String)] = [], out results: [(String, String)] = [],
-        limit: Int = Method.usualLimit, _ handler: @escaping (borrowing Call) throws -> Void
+        limit: Int = 65_536, _ handler: @escaping (borrowing Call) throws -> Void
     ) {
         self.init(name.rawValue, in: arguments, out: results, limit: limit, handler)
     }

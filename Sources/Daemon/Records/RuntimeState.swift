@@ -21,7 +21,8 @@ import Systemd
 final class RuntimeState {
     private let directory: String
     private let journal: Journal
-    private var written: [ApplicationNumber: [UInt8]] = [:]
+    /// The hash of what each application's file contains, so that an unchanged record is not written again.
+    private var written: [ApplicationNumber: Int] = [:]
     private var writtenHolds: [ApplicationNumber: WrittenHolds] = [:]
     private var lastNumber: UInt32?
     private var writtenFocus: [UInt8]?
@@ -91,7 +92,8 @@ final class RuntimeState {
             let bytes = RecordFile.bytes([
                 RecordFile.Lines(origin), brief ?? RecordFile.Lines([]), RecordFile.Lines(record.lines),
             ])
-            if written[number] != bytes {
+            let hash = Self.hash(bytes)
+            if written[number] != hash {
                 do throws(KernelFailure) {
                     try WholeFile.write(bytes, to: path(number))
                 } catch {
@@ -99,7 +101,7 @@ final class RuntimeState {
                     if isFirst { removeHolds(number) }
                     throw error
                 }
-                written[number] = bytes
+                written[number] = hash
             }
             if brief == nil { try removeHoldsFile(number) }
             hasFailed = false
@@ -108,6 +110,12 @@ final class RuntimeState {
             complain(error)
             return error
         }
+    }
+
+    private static func hash(_ bytes: [UInt8]) -> Int {
+        var hasher = Hasher()
+        bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+        return hasher.finalize()
     }
 
     /// Records the holds, unless they are already recorded. Returns the part about them for the application's
@@ -132,9 +140,8 @@ final class RuntimeState {
 
     /// Whether both files of an application already describe exactly this: an earlier daemon wrote them.
     func hasRecorded(_ number: ApplicationNumber, _ holding: Holding) -> Bool {
-        guard let application = written[number], writtenHolds[number]?.holding == holding else {
-            return false
-        }
+        guard writtenHolds[number]?.holding == holding, let application = try? WholeFile.read(path(number))
+        else { return false }
         return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
     }
 
@@ -336,7 +343,7 @@ final class RuntimeState {
                     let holding = reading.damage == nil ? Holding(reading.record) : Holding()
                     writtenHolds[number] = WrittenHolds(holding)
                 } else {
-                    written[number] = bytes
+                    written[number] = Self.hash(bytes)
                 }
             } catch {
                 found.append((name, RecordFile.Reading(Record(), damage: "\(error)")))

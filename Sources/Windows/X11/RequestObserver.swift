@@ -17,8 +17,6 @@ public final class RequestObserver {
 
     private let connection: XConnection
     private let requests: [xcb_atom_t: Request]
-    /// How this server's clients are asked to close a window.
-    public let closeMessage: UnreadEvents.CloseMessage
 
     /// Connects. No requests are detected before `listen(true)`.
     ///
@@ -28,8 +26,6 @@ public final class RequestObserver {
         connection = try XConnection(display: display)
         let atoms = connection.atoms(["_NET_CLOSE_WINDOW", AtomName.activeWindow.rawValue])
         requests = Dictionary(zip(atoms, [.close, .activate])) { first, _ in first }
-        let parts = connection.atoms(["WM_PROTOCOLS", "WM_DELETE_WINDOW", "_NET_WM_PING"])
-        closeMessage = UnreadEvents.CloseMessage(protocols: parts[0], deleteWindow: parts[1], ping: parts[2])
     }
 
     /// What is watched, for the user.

@@ -31,8 +31,6 @@ final class ConnectionWatch {
             }
         }
     }
-    /// How clients of the X server are asked to close a window; nil: not known.
-    var closeMessage: UnreadEvents.CloseMessage?
     private let proc = Proc()
     private let worker: Worker
     private var source: Source?
@@ -148,7 +146,6 @@ final class ConnectionWatch {
     private func look(_ pid: Int32) {
         let foreign = registered.subtracting([pid])
         let (proc, sessionBus, inspectsSessionBus) = (proc, sessionBus, inspectsSessionBus)
-        let closeMessage = closeMessage
         let reported = ignored[pid] ?? [:]
         watched[pid] = .some(nil)
         worker.run { () -> Result<Found, KernelFailure> in
@@ -171,8 +168,7 @@ final class ConnectionWatch {
                     }, minor: { Self.events(of: $0) == .bus }, proc: proc)
                 var waiting: [SocketCopy.ID: DemandReason] = [:]
                 for socket in sockets {
-                    waiting[socket.id] = Self.reason(
-                        of: socket, behind: reported[socket.id] ?? 0, closeMessage)
+                    waiting[socket.id] = Self.reason(of: socket, behind: reported[socket.id] ?? 0)
                 }
                 return .success((sockets, waiting))
             } catch {
@@ -193,9 +189,7 @@ final class ConnectionWatch {
     ///
     /// - Parameter reported: so many bytes were there when a demand was reported. For a bus only what follows counts,
     ///   unless fewer are left.
-    private static func reason(
-        of socket: SocketCopy, behind reported: Int, _ closeMessage: UnreadEvents.CloseMessage?
-    ) -> DemandReason? {
+    private static func reason(of socket: SocketCopy, behind reported: Int) -> DemandReason? {
         switch socket.role {
         case .listening, .fuse: return socket.isReadable ? .connection : nil
         // The end of the connection is not urgent.
@@ -205,7 +199,7 @@ final class ConnectionWatch {
             var request: UnreadEvents.Request?
             let isThere = socket.peek(atMost: mostUnread) { bytes, isCut in
                 guard events == .bus else {
-                    request = events.request(in: bytes, close: closeMessage)
+                    request = events.request(in: bytes)
                     return isCut || request != nil
                 }
                 let isNew = reported == 0 || socket.waiting < reported
@@ -243,7 +237,10 @@ final class ConnectionWatch {
     /// Whether the application may be asked to end through this socket.
     private static func mayAskToEnd(_ socket: SocketCopy) -> Bool {
         guard case .connected(let service) = socket.role else { return false }
-        return [.x11, .xsmp].contains(events(of: service))
+        return switch events(of: service) {
+        case .x11, .xsmp: true
+        case .wayland, .bus: false
+        }
     }
 
     private func fail(_ pid: Int32, _ why: String) {
@@ -346,10 +343,9 @@ final class ConnectionWatch {
         watched[pid]??.looks[socket.id] = isUnderWay
         if isUnderWay { return }
         let reported = ignored[pid]?[socket.id] ?? 0
-        let closeMessage = closeMessage
         // The same worker closes the copy, and therefore does so after this job.
         worker.run {
-            Self.reason(of: socket, behind: reported, closeMessage)
+            Self.reason(of: socket, behind: reported)
         } then: { [weak self] in
             self?.settle(socket.id, $0, of: pid)
         }

@@ -19,9 +19,6 @@ final class RequestWatch {
         source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatch() }
     }
 
-    /// How the X server's clients are asked to close a window.
-    var closeMessage: UnreadEvents.CloseMessage { observer.closeMessage }
-
     func onStall(_ handler: @escaping (_ times: Int) -> Void) { observer.onStall(handler) }
 
     /// Listens while an application is suspended, or about to be.
