@@ -52,64 +52,6 @@ struct UnreadEventsTests {
         }
     }
 
-    @Test("Wayland: a close request is found among other events, wherever the data is cut off")
-    func wayland() {
-        let done = words(7, 12 << 16, 4711)
-        let configure = words(9, 20 << 16, 800, 600, 0)
-        let close = words(9, 8 << 16 | 1)
-        #expect(!haveRequest(.wayland, []))
-        #expect(!haveRequest(.wayland, done + configure))
-        #expect(haveRequest(.wayland, close))
-        #expect(haveRequest(.wayland, done + configure + close + done))
-        let whole = done + configure + close
-        for count in 0..<whole.count { #expect(!haveRequest(.wayland, Array(whole[..<count])), "\(count)") }
-        // The server's own objects are not windows of the client.
-        #expect(!haveRequest(.wayland, words(0xff00_0000, 8 << 16 | 1)))
-        #expect(haveRequest(.wayland, words(0xfeff_ffff, 8 << 16 | 1)))
-        // Sizes that no event has.
-        for size: UInt32 in 0..<8 { #expect(!haveRequest(.wayland, words(9, size << 16) + close), "\(size)") }
-        #expect(!haveRequest(.wayland, words(9, 0xffff << 16) + close))
-    }
-
-    @Test("X11: a message to a client's window is found among other events, wherever the data is cut off")
-    func x11() {
-        let property = event(28, window: 0x1e6)
-        let message = event(33 | 0x80, window: 0x20_0003)
-        let reply = [1, 0, 0, 0] + words(2) + [UInt8](repeating: 33, count: 24 + 8)
-        let generic = [35, 0, 0, 0] + words(1) + [UInt8](repeating: 33, count: 24 + 4)
-        #expect(!haveRequest(.x11, property + reply + generic + property))
-        #expect(haveRequest(.x11, property + reply + generic + message))
-        // Every client receives the messages to the root window and those of the Startup Notification Protocol.
-        #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x1e6)))
-        // A request to the window manager: an action, a source, a state, all desktops.
-        for first: UInt32 in [0, 1, 2, 3, 68, .max] {
-            #expect(!haveRequest(.x11, event(33 | 0x80, window: 0x20_0003, first: first)), "\(first)")
-        }
-        // The same with other values first: _NET_CLOSE_WINDOW, _NET_WM_MOVERESIZE and _NET_MOVERESIZE_WINDOW.
-        func isAsked(_ values: UInt32...) -> Bool {
-            let message = event(33 | 0x80, window: 0x20_0003).prefix(12)
-            return haveRequest(.x11, message + values.flatMap { words($0) })
-        }
-        #expect(!isAsked(7_654_321, 1, 0, 0, 0) && !isAsked(7_654_321, 2, 0, 0, 0))
-        #expect(!isAsked(640, 480, 8, 1, 1) && !isAsked(640, 480, 11, 0, 2))
-        #expect(!isAsked(0x2f0a, 640, 480, 200, 100) && !isAsked(0x1300, UInt32(bitPattern: -5), 0, 0, 0))
-        // The same without a source, as wmctrl and Chromium send them.
-        #expect(!isAsked(7_654_321, 0, 0, 0, 0) && !isAsked(640, 480, 8, 1, 0))
-        #expect(!isAsked(0xf00, 11, 10, 300, 300) && !isAsked(0x300, 0, 20, 0, 0))
-        // WM_DELETE_WINDOW with and without a time, _NET_WM_PING, and XdndDrop.
-        #expect(isAsked(301, 0, 0, 0, 0) && isAsked(0x100, 0, 0, 0, 0) && isAsked(0x105, 98_765, 0, 0, 0))
-        #expect(isAsked(301, 7_654_321, 0, 0, 0) && isAsked(0x1301, 7_654_321, 0, 0, 0))
-        #expect(isAsked(302, 7_654_321, 0x20_0003, 0, 0) && isAsked(0x40_0001, 0, 7_654_321, 0, 0))
-        var startup = message
-        startup[1] = 8
-        #expect(!haveRequest(.x11, startup))
-        // Only a message from another client is a request.
-        #expect(!haveRequest(.x11, event(33, window: 0x20_0003)))
-        let whole = property + reply + message
-        for count in 0..<whole.count { #expect(!haveRequest(.x11, Array(whole[..<count])), "\(count)") }
-        #expect(!haveRequest(.x11, [1, 0, 0, 0] + words(.max) + message))
-    }
-
     @Test(
         "X11: only WM_DELETE_WINDOW is known to ask for the end of a window, wherever it is among other requests"
     )
@@ -155,14 +97,6 @@ struct UnreadEventsTests {
         }
     }
 
-    @Test("XSMP: every message of the session manager counts")
-    func xsmp() {
-        #expect(!haveRequest(.xsmp, []))
-        #expect(!haveRequest(.xsmp, [1, 3, 0, 0]))
-        // SaveYourself (XSMP, 9): the minor opcode 3, and 8 bytes of data.
-        #expect(haveRequest(.xsmp, [1, 3, 0, 0] + words(1, 0, 0)))
-    }
-
     /// A message of D-Bus with one field and a body.
     private func message(
         _ type: UInt8, isBig: Bool, interface: String = "org.example.Agent", body: Int = 3
@@ -180,28 +114,6 @@ struct UnreadEventsTests {
         bytes += field
         bytes += [UInt8](repeating: 0, count: (8 - bytes.count % 8) % 8)
         return bytes + [UInt8](repeating: 1, count: body)
-    }
-
-    @Test(
-        "a bus: a call is found among other messages, wherever the data is cut off", arguments: [false, true])
-    func bus(isBig: Bool) {
-        let others = [2, 3, 4].flatMap { message($0, isBig: isBig, body: Int($0)) }
-        let ping = message(1, isBig: isBig, interface: "org.freedesktop.DBus.Peer")
-        let call = message(1, isBig: isBig)
-        #expect(!haveRequest(.bus, others + ping + others))
-        #expect(request(.bus, others + ping + others + call + others) == .call)
-        #expect(haveRequest(.bus, message(1, isBig: isBig, interface: "org.freedesktop.DBus.Peers")))
-        for count in 0..<(others + ping).count {
-            // A call that has not arrived as far as its interface counts.
-            if count < others.count + 16 { #expect(!haveRequest(.bus, Array((others + ping)[..<count]))) }
-        }
-        // What is no message may hide a call.
-        for (place, byte) in [(0, 0), (0, 0x6d), (3, 2), (15, 0xff), (12, 0xff)] as [(Int, UInt8)] {
-            var damaged = message(4, isBig: isBig)
-            damaged[place] = byte
-            if damaged[12] == 0xff && !isBig || damaged[15] == 0xff && isBig { continue }
-            #expect(request(.bus, damaged + others) == .call, "\(place)")
-        }
     }
 
     @Test("no changed byte and no truncation causes a read beyond the end")
@@ -384,91 +296,6 @@ struct ClientRequestTests {
         try request.expectDemand(.close)
         client.kill(SIGUSR1)
         try request.wait("the client to read all") { !request.copy.isReadable }
-    }
-
-    @Test("a bus: a call behind one that was reported and not read is found")
-    func secondCall() throws {
-        let directory = try TestDesktop.directory()
-        defer { try? FileManager.default.removeItem(atPath: directory) }
-        let client = try Child(
-            ListeningApp.python,
-            [
-                "-c",
-                Self.connected
-                    + """
-                    def message(kind): return struct.pack("<BBBBIII", ord("l"), kind, 0, 1, 0, 1, 0)
-                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                    other = os.fork()
-                    if other == 0:
-                        for kind in [4, 1]:
-                            signal.sigtimedwait({signal.SIGUSR1}, 300)
-                            end.sendall(message(kind))
-                        os._exit(0)
-                    end.sendall(message(1))
-                    print("sent", other, flush=True)
-                    while True: signal.pause()
-                    """, directory + "/system_bus_socket",
-            ])
-        try client.waitForLine(containing: "sent")
-        let number = client.output.split(whereSeparator: \.isWhitespace).last.flatMap { Int32($0) }
-        let other = try #require(number)
-        let request = try Request(client)
-        let loop = try EventLoop()
-        var needs: [DemandReason] = []
-        let watch = try ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) { needs.append($1) }
-        watch.watch([client.pid], among: [client.pid])
-        try request.wait("the first call", on: loop) { needs == [.call] }
-        watch.watch([], among: [client.pid])
-        kill(other, SIGUSR1)
-        try request.wait("a signal") { request.copy.waiting == 32 }
-        watch.watch([client.pid], among: [client.pid])
-        kill(other, SIGUSR1)
-        try request.wait("the second call", on: loop) { needs == [.call, .call] }
-    }
-
-    @Test("Wayland: a client that is sent much is needed; if it stays stopped, that is reported once")
-    func much() throws {
-        let directory = try TestDesktop.directory()
-        defer { try? FileManager.default.removeItem(atPath: directory) }
-        let client = try Child(
-            ListeningApp.python,
-            [
-                "-c",
-                Self.connected
-                    + """
-                    motion = struct.pack("=IIIii", 5, 20 << 16 | 2, 1, 2, 3) + struct.pack("=II", 5, 8 << 16 | 5)
-                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                    def move():
-                        for _ in range(80): end.sendall(motion)
-                    other = os.fork()
-                    if other == 0:
-                        signal.sigtimedwait({signal.SIGUSR1}, 300)
-                        move()
-                        os._exit(0)
-                    move()
-                    print("sent", other, flush=True)
-                    while True: signal.pause()
-                    """, directory + "/wayland-7",
-            ])
-        try client.waitForLine(containing: "sent")
-        let word = client.output.split(whereSeparator: \.isWhitespace).last
-        let number = word.flatMap { Int32($0) }
-        let other = try #require(number)
-        let request = try Request(client)
-        let loop = try EventLoop()
-        var needs: [DemandReason] = []
-        var fills = 0
-        let watch = try ConnectionWatch(
-            loop: loop, journal: Journal(identifier: "test"), needed: { needs.append($1) },
-            full: { _ in fills += 1 }, timeToRun: 0)
-        watch.watch([client.pid], among: [client.pid])
-        try request.wait("the need", on: loop) { !needs.isEmpty }
-        #expect(needs == [.input])
-        #expect(fills == 0)
-        kill(other, SIGUSR1)
-        try request.wait("the second report", on: loop) { fills > 0 }
-        #expect(needs == [.input])
-        #expect(fills == 1)
     }
 
     /// A client of the session manager, with libSM.
