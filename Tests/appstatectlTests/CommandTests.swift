@@ -476,8 +476,8 @@ struct CommandTests {
         let closed = try stage.shell(command, to: ">&-")
         #expect(closed.status == .exited(1))
         #expect(closed.errors == "appstatectl: standard output cannot be written: Bad file descriptor\n")
-        // The read end is closed before anything is written.
-        let unread = try stage.shell(command, to: "| :; exit ${PIPESTATUS[0]}", first: "sleep 0.2;")
+        // The reader has ended before anything is written.
+        let unread = try stage.shell(command, to: ">&3", first: "exec 3> >(:); wait $!;")
         #expect(unread.status == .exited(0) && unread.errors.isEmpty, "\(unread)")
     }
 
@@ -709,7 +709,7 @@ private final class Stage {
     func startShell(_ arguments: [String], to redirection: String, first: String = "") throws -> Child {
         let program = Programs.built("appstatectl") ?? "appstatectl"
         return try Child(
-            "bash", ["-c", "{ \(first) \"$@\"; } \(redirection)", "bash", program] + arguments,
+            "bash", ["-c", "\(first) { \"$@\"; } \(redirection)", "bash", program] + arguments,
             environment: bus.environment)
     }
 
