@@ -44,7 +44,7 @@ export SWIFT_FLAGS
 release = swift build -c release --static-swift-stdlib --disable-local-rpath $(SWIFT_FLAGS)
 products = .build/release
 
-.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-figures test-unsaved test-system test-debian13 soak bars lint format bench \
+.PHONY: all build release deb demo demo-shell test test-repeat test-sanitizers test-apps test-launches test-figures test-unsaved test-system test-debian13 bars lint format bench \
     bench-windows bench-pressure docs install install-library install-gnome install-kwin uninstall clean help
 
 build:
@@ -134,11 +134,6 @@ test-system: deb
 test-debian13:
 	@scripts/setup debian13
 	@scripts/debian13 test
-
-# 1,000 processes for a minute.
-soak:
-	@scripts/setup test
-	@APPSTATED_SOAK=1 scripts/test --filter SoakTests
 
 # Applications are built with Swift's libraries beside them.
 applications = .build/applications
@@ -286,7 +281,6 @@ help:
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: containers, a virtual machine (SYSTEM_FLAGS=--help)'
 	@echo 'make test-debian13  build, demonstration, tests and packages in a bare Debian 13, with its own compiler'
-	@echo 'make soak        1,000 processes, ten clients, a minute'
 	@echo 'make bench       run the benchmarks'
 	@echo 'make bench-windows  what a change of focus takes, on each desktop that is here'
 	@echo 'make bench-pressure  memory runs short in virtual machines (BENCH_FLAGS=--help)'

@@ -375,11 +375,6 @@ public struct Machine: Equatable, Sendable {
         }.sorted()
     }
 
-    /// The bytes of `windowSummary`, roughly.
-    public func windowTextBytes(of number: ApplicationNumber) -> Int {
-        applications[number]?.windows.reduce(0) { $0 + 128 + (windows[$1]?.textBytes ?? 0) } ?? 0
-    }
-
     /// Its sessions that are not in front, and why, as `Explain` shows them.
     public func awaySessions(of number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }

@@ -116,10 +116,6 @@ final class Application {
             close(lockedFile)
             return []
         case "fork": return [String(try Descent.fork())]
-        case "threads":
-            try Descent.startThreads(Int(words.first ?? "") ?? 0)
-            return []
-        case "double-fork": return [String(try Descent.doubleFork())]
         case "spawn":
             // This is answered once the FIFO has a writer.
             try Descent.spawn(readingFrom: words.first ?? "")

@@ -10,39 +10,6 @@ enum Descent {
         return child
     }
 
-    /// Starts threads of this process that do nothing.
-    static func startThreads(_ count: Int) throws {
-        for _ in 0..<count {
-            var thread: pthread_t = 0
-            let failure = pthread_create(&thread, nil, { _ in while true { pause() } }, nil)
-            guard failure == 0 else {
-                errno = failure
-                throw self.failure("pthread_create")
-            }
-        }
-    }
-
-    /// Makes a grandchild whose parent has ended. It becomes a child of init, or of a subreaper.
-    static func doubleFork() throws -> Int32 {
-        var ends: [Int32] = [-1, -1]
-        guard pipe(&ends) == 0 else { throw failure("pipe") }
-        let child = try forked()
-        if child == 0 {
-            var grandchild = Glibc.fork()
-            if grandchild == 0 { idle() }
-            write(ends[1], &grandchild, MemoryLayout<Int32>.size)
-            _exit(grandchild < 0 ? 1 : 0)
-        }
-        close(ends[1])
-        defer { close(ends[0]) }
-        var grandchild: Int32 = -1
-        guard Glibc.read(ends[0], &grandchild, MemoryLayout<Int32>.size) == MemoryLayout<Int32>.size,
-            grandchild > 0
-        else { throw failure("fork") }
-        waitpid(child, nil, 0)
-        return grandchild
-    }
-
     /// Starts cat(1), which opens a FIFO before it is executed. Until the FIFO has a writer, this process waits in
     /// vfork(2), where it takes no stop.
     static func spawn(readingFrom fifo: String) throws {

@@ -78,26 +78,6 @@ struct ExampleTests {
         }
     }
 
-    @Test(
-        "the application in C follows the next daemon, and no other sender",
-        .enabled(if: hasCompiler, "needs a C compiler"))
-    func cAgain() throws {
-        let theatre = try Theatre()
-        let child = try Child(
-            try compiled("application", in: theatre), environment: theatre.bus.environment)
-        let path = try path(of: child, in: theatre)
-        try theatre.wait(for: path, toBe: "inactive")
-        try theatre.endDaemon(SIGKILL)
-        try theatre.startDaemon()
-        try pretend(path, BusNames.application, "DidReceiveMemoryWarning", to: child, in: theatre) {
-            try $0.append("warning")
-        }
-        let move = report(child, theatre)
-        try move(true)
-        try child.waitForLine(containing: "DidBecomeActive")
-        #expect(!child.output.contains("DidReceiveMemoryWarning"))
-    }
-
     /// Sends a process a signal of the daemon in the daemon's place.
     private func pretend(
         _ path: String, _ interface: String, _ member: String, to child: Child, in theatre: Theatre,
@@ -150,23 +130,6 @@ struct ExampleTests {
         #expect(!child.output.contains("org.example.Invented"))
     }
 
-    @Test(
-        "the subscriber in C ends with an error if the next daemon does not accept it",
-        .enabled(if: hasCompiler, "needs a C compiler"))
-    func refusedSubscriber() throws {
-        let theatre = try Theatre()
-        let player = try Player(theatre)
-        try player.wait(for: "willEnterForeground")
-        let child = try Child(
-            try compiled("subscriber", in: theatre), environment: theatre.bus.environment)
-        try child.waitForLine(containing: "[\(player.pid)] is ")
-        try theatre.endDaemon(SIGKILL)
-        try child.waitForLine(containing: "waiting for it")
-        // This connection ends at once, so it answers no call.
-        try Bus.open(address: theatre.bus.address).requestName(BusNames.service)
-        #expect(try child.waitForExit() == .exited(1))
-    }
-
     @Test("a shell script", .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
     func shell() throws {
         let theatre = try Theatre(grace: "0")
@@ -190,23 +153,6 @@ struct ExampleTests {
             #expect(try child.waitForExit() == .exited(0), "\(child.errors)")
             try theatre.waitForRemoval(of: object)
         }
-    }
-
-    @Test(
-        "a shell script that cannot register leaves nothing behind",
-        .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
-    func refusedShell() throws {
-        let theatre = try Theatre()
-        let temporary = theatre.bus.directory + "/temporary"
-        mkdir(temporary, 0o700)
-        let child = try Child(
-            "sh", [Self.directory + "/application.sh", "no id"],
-            environment: try shellEnvironment(theatre).merging(["TMPDIR": temporary]) { $1 },
-            leadsGroup: true)
-        #expect(try child.waitForExit() != .exited(0))
-        #expect(try FileManager.default.contentsOfDirectory(atPath: temporary) == [])
-        #expect(child.errors.contains("InvalidArgs") || child.errors.contains("app_id"), "\(child.errors)")
-        try theatre.wait("the end of what it started") { kill(-child.pid, 0) < 0 && errno == ESRCH }
     }
 
     /// For a script that calls appstatectl.

@@ -182,39 +182,4 @@ struct LifeTests {
         try player.wait(for: "didBecomeActive")
         #expect(try theatre.state(of: otherPath) == "inactive")
     }
-
-    @Test(
-        "a delegate that blocks for 30 s while another one comes and goes all the time",
-        .enabled(
-            if: ProcessInfo.processInfo.environment["APPSTATED_SOAK"] != nil,
-            "half a minute: APPSTATED_SOAK=1"))
-    func blockedForLong() throws {
-        let theatre = try Theatre(grace: "5")
-        let player = try Player(theatre)
-        let path = try path(of: player, in: theatre)
-        let other = try Player(theatre)
-        try other.wait(for: "willEnterForeground")
-        try player.ask("block")
-        try theatre.setMinimized(player.pid, true)
-        try player.wait(for: "didEnterBackground")
-        let end = ContinuousClock.now + .seconds(30)
-        var rounds = 0
-        var isSuspended = false
-        while ContinuousClock.now < end {
-            rounds += 1
-            try theatre.setFocus(other.pid)
-            try other.wait(for: "didBecomeActive", times: rounds)
-            try theatre.setFocus(0)
-            try other.wait(for: "willResignActive", times: rounds)
-            if !isSuspended, try theatre.state(of: path) == "suspended" { isSuspended = true }
-        }
-        #expect(isSuspended)
-        print("blocked for 30 s: \(rounds) rounds of the other one")
-        try theatre.setFocus(player.pid)
-        try theatre.wait(for: path, toBe: "active")
-        try player.wait(for: "didEnterBackground")
-        #expect(player.names.last == "didEnterBackground")
-        player.tell("")
-        try player.wait(for: "didBecomeActive")
-    }
 }

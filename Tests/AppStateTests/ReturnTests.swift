@@ -126,19 +126,6 @@ struct ReturnTests {
         #expect(try text(daemon) == "bread")
     }
 
-    @Test("a save on demand that is repeated saves the state of that moment, not an older one")
-    func newest() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        try player.ask("text bread")
-        daemon.refusals["SaveState"] = [Self.refusal(.limitsExceeded)]
-        daemon.before["SaveState"] = { _ = try player.ask("text butter") }
-        player.tell("save")
-        try daemon.wait("the save") { daemon.saved != nil }
-        #expect(try text(daemon) == "butter")
-    }
-
     @Test("a save on demand does not overwrite the state of an earlier run that is not restored yet")
     func unrestored() throws {
         let daemon = try StandIn()
@@ -149,23 +136,6 @@ struct ReturnTests {
         #expect(daemon.order.contains("LoadState"))
         #expect(try player.ask("save") == "alone")
         #expect(daemon.saved == nil)
-    }
-
-    @Test("a save that failed is repeated with the next daemon, which gets its own acknowledgement")
-    func again() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        try player.ask("text bread")
-        daemon.refusals["SaveState"] = [Self.refusal(.notDelegate)]
-        try daemon.sendToBackground(3)
-        try daemon.wait("the refusal") { daemon.order.last == "SaveState" }
-        try daemon.leave()
-        try daemon.comeBack()
-        try daemon.tell(.didEnterBackground, serial: 9)
-        try daemon.wait("the acknowledgement") { daemon.acknowledged.contains(9) }
-        #expect(try text(daemon) == "bread")
-        #expect(player.names.count { $0 == "didEnterBackground" } == 1)
     }
 
     @Test("an end that the daemon does not answer is over soon, and the delegate is notified once")
@@ -195,20 +165,6 @@ struct ReturnTests {
         try daemon.comeBack()
         try daemon.wait("the launch") { daemon.hasLaunched }
         #expect(daemon.order.suffix(2) == ["BecomeDelegate", "FinishLaunching"])
-    }
-
-    @Test("a save that finishes while the daemon is away is acknowledged when the daemon is back")
-    func acknowledgedMeanwhile() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        daemon.before["SaveState"] = { try daemon.leave() }
-        try daemon.sendToBackground(3)
-        try player.wait(for: "doneInBackground")
-        try daemon.wait("the save") { daemon.saved != nil }
-        #expect(daemon.acknowledged == [])
-        try daemon.comeBack()
-        try daemon.wait("the acknowledgement") { daemon.acknowledged == [3] }
     }
 
     @Test(
@@ -247,18 +203,6 @@ struct ReturnTests {
         try daemon.wait("the end of the task") { daemon.order.last == "EndBackgroundTask" }
     }
 
-    @Test("an application that was spared an end is notified of the next one")
-    func spared() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        for serial in [UInt64(1), 2] {
-            try daemon.tell(.willTerminate, serial: serial)
-        }
-        try daemon.wait("both acknowledgements") { daemon.acknowledged == [1, 2] }
-        try player.wait(for: "willTerminate", times: 2)
-    }
-
     @Test("an application whose sandbox denies saving still acknowledges")
     func refusedState() throws {
         let daemon = try StandIn()
@@ -287,28 +231,6 @@ struct ReturnTests {
         }
     }
 
-    @Test("a window that is closed because of the end is no new life: the delegate is notified once")
-    func endInBackground() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        try player.ask("linger")
-        try player.ask("begin upload")
-        try daemon.wait("the task") { daemon.order.contains("BeginBackgroundTask") }
-        try daemon.tell(.willTerminate, serial: 1)
-        try player.wait(for: "willTerminate")
-        try daemon.sendToBackground(2)
-        // This does not wait for the callback that runs, so it shows what has arrived.
-        try daemon.tell(.backgroundTaskWillExpire, serial: 1)
-        try player.wait(forLine: "task upload cancelled")
-        try player.ask("terminate 3")
-        player.tell("depart")
-        try daemon.wait("the acknowledgements") { daemon.acknowledged == [1, 2] }
-        try daemon.wait("the end") { daemon.order.count { $0 == "SaveState" } == 3 }
-        #expect(try player.process.waitForExit() == .exited(3))
-        #expect(player.names.count { $0 == "willTerminate" } == 1)
-    }
-
     @Test("launch options that could not be read are read again before the launch")
     func launchOptions() throws {
         let daemon = try StandIn()
@@ -316,22 +238,6 @@ struct ReturnTests {
         daemon.refusals["LaunchOptions"] = [Self.refusal(.limitsExceeded)]
         daemon.launchOptions = [("exit-reason", .string("reclaimed"))]
         let player = try Player(bus: daemon.bus)
-        try daemon.wait("the launch") { daemon.hasLaunched }
-        #expect(
-            player.story.first
-                == "willFinishLaunching not-running first:false exit:reclaimed restorable:false")
-    }
-
-    @Test("launch options that a daemon could not give before it left are read from the next one")
-    func launchOptionsMeanwhile() throws {
-        let daemon = try StandIn()
-        daemon.refusals["Register"] = [Self.refusal(.alreadyRegistered)]
-        daemon.refusals["LaunchOptions"] = [Self.refusal(.limitsExceeded)]
-        daemon.before["LaunchOptions"] = { try daemon.leave() }
-        daemon.launchOptions = [("exit-reason", .string("reclaimed"))]
-        let player = try Player(bus: daemon.bus)
-        try daemon.wait("the request") { daemon.order.contains("LaunchOptions") }
-        try daemon.comeBack()
         try daemon.wait("the launch") { daemon.hasLaunched }
         #expect(
             player.story.first
@@ -388,18 +294,5 @@ struct ReturnTests {
         try daemon.wait("the refusal") { daemon.order.contains("Open") }
         try player.wait(forLine: "answer \(ErrorName.noSuchApplication.rawValue)")
         #expect(!player.names.contains("didBecomeActive"))
-    }
-
-    @Test("an end is over soon even if the bus reads nothing any longer")
-    func silentBus() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus, ["--impatient"])
-        try daemon.launch()
-        let bus = try Bus.open(address: daemon.bus.address).processID(ofOwner: "org.freedesktop.DBus")
-        kill(bus, SIGSTOP)
-        defer { kill(bus, SIGCONT) }
-        try player.ask("flood")
-        player.tell("terminate 3")
-        #expect(try player.process.waitForExit() == .exited(3))
     }
 }

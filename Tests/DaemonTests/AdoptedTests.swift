@@ -53,44 +53,6 @@ struct AdoptedTests {
         #expect(try client.waitForRemoval(of: path) == "killed")
     }
 
-    @Test(
-        "other callers get AlreadyRegistered; a refused registration leaves the adopted one unchanged")
-    func refused() throws {
-        let stage = try Stage()
-        let (app, other) = (try App(stage.daemon.bus), try App(stage.daemon.bus))
-        _ = try stage.client.register("org.example.Actor", app.pid, adopted)
-        try stage.refuses(.alreadyRegistered, "who has adopted it") {
-            try stage.client.register("org.example.Actor", app.pid, adopted)
-        }
-        try stage.refuses(.alreadyRegistered, "another process") {
-            try other.manager("RegisterProcess s:org.example.Own h:\(app.pid) {}")
-        }
-        try stage.refuses(.invalidArgs, "a wrong id") { _ = try app.register("org/example") }
-        try stage.refuses(.invalidArgs, "a wrong option") {
-            _ = try app.register("org.example.Own", "adopted=s:yes")
-        }
-        try stage.refuses(.alreadyRegistered, "one that is not adopted") {
-            try app.manager("Register s:org.example.Own u:\(stage.process.pid) {}")
-        }
-        let path = try app.register("org.example.Own")
-        try stage.refuses(.alreadyRegistered, "its own") { _ = try app.register("org.example.Own") }
-        #expect(try stage.client.application(ofPID: app.pid) == path)
-    }
-
-    @Test("BecomeDelegate makes a connection the delegate, but does not end the adoption")
-    func delegate() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        try app.application(former, "BecomeDelegate")
-        #expect(try client.list().count == 1)
-        #expect(try client.explain(former)["adopted"] == .bool(true))
-        let path = try app.register()
-        #expect(try client.waitForRemoval(of: former) == "unregistered")
-        #expect(try client.explain(path)["adopted"] == .bool(false))
-    }
-
     /// Makes the daemon find `Suspend` and then the application's own registration in its queue; returns the new path.
     private func suspend(
         _ path: String, thenRegister app: App, _ daemon: TestDaemon, _ client: Client
@@ -109,25 +71,6 @@ struct AdoptedTests {
         let answer = try #require(app.answer(to: call))
         #expect(answer.hasPrefix("ok "), "\(answer)")
         return String(answer.dropFirst(3))
-    }
-
-    @Test("an application suspended just before its own registration runs again, and has no holds")
-    func held() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        let path = try suspend(former, thenRegister: app, daemon, client)
-        #expect(try client.waitForRemoval(of: former) == "unregistered")
-        #expect(try !isStopped(app.pid))
-        #expect(try client.holds(path) == [])
-        #expect(try client.state(path) == "inactive")
-        try client.settle()
-        #expect(client.edges(of: path) == ["not-running→inactive"])
-        // It can be suspended like any other.
-        try client.application(path, "Suspend")
-        #expect(try isStopped(app.pid))
-        try client.application(path, "Resume")
     }
 
     @Test(
@@ -150,26 +93,6 @@ struct AdoptedTests {
         #expect(try home.cgroup.isFrozen())
         try client.application(path, "Resume")
         try app.settle()
-    }
-
-    @Test(
-        "an application that another process stops while it registers itself counts as suspended by it")
-    func stopped() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        daemon.process.kill(SIGSTOP)
-        _ = try app.begin(
-            "\(BusNames.root) \(BusNames.manager) Register s:org.example.Own u:0 {delegate=b:false}")
-        app.process.kill(SIGSTOP)
-        daemon.process.kill(SIGCONT)
-        #expect(try client.waitForRemoval(of: former) == "unregistered")
-        let path = try client.application(ofPID: app.pid)
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path).map { $0.prefix(7) } == ["signal "])
-        app.process.kill(SIGCONT)
-        try client.wait(for: path, toBe: "inactive")
     }
 
     @Test("after its own registration it still is not part of the extent of the application that started it")

@@ -120,31 +120,6 @@ struct BadApplicationCallTests {
     }
 
     @Test(
-        "for a caller, another user's application does not exist",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func anothersApplication() throws {
-        let stage = try Stage()
-        let nobody = try App(stage.daemon.bus, uid: App.nobody)
-        for call in [
-            "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:x",
-            "EndBackgroundTask t:1", "SetUnsavedChanges b:true",
-            "BackgroundTimeRemaining", "Configure {}", "Suspend", "Resume", "Toggle {}", "CanSuspend",
-            "Terminate b:true", "Unregister",
-            "Explain", "LoadState", "LoadStateFile",
-        ] {
-            try stage.refuses(.noSuchApplication, call) { try nobody.application(stage.path, call) }
-        }
-        try stage.refuses(.noSuchApplication, "its pid") {
-            try nobody.manager("GetApplicationByPID u:\(stage.process.pid)")
-        }
-        try stage.refuses(.noSuchApplication, "its state") {
-            try nobody.ask(
-                "call \(stage.path) \(BusNames.properties) Get s:\(BusNames.application) s:State")
-        }
-        #expect(try nobody.manager("ListApplications") == "")
-    }
-
-    @Test(
         "the delegate's methods give NotDelegate to every other caller, including root",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func delegateMethods() throws {
@@ -160,20 +135,6 @@ struct BadApplicationCallTests {
                 try stage.client.call(stage.path, BusNames.application, member, body)
             }
         }
-    }
-
-    @Test("a second connection of the same process is not the delegate until it calls BecomeDelegate")
-    func secondConnection() throws {
-        let stage = try Stage()
-        let app = try App(stage.daemon.bus)
-        let path = try app.register()
-        let descendant = try app.make("descend")
-        #expect(try app.manager("GetApplicationByPID u:\(descendant)") == path)
-        try stage.refuses(.notDelegate, "FinishLaunching") { try app.application(path, "FinishLaunching") }
-        try stage.refuses(.notDelegate, "Acknowledge") { try app.application(path, "Acknowledge t:1") }
-        try app.application(path, "BecomeDelegate")
-        try app.application(path, "FinishLaunching")
-        #expect(try stage.client.state(path) == "inactive")
     }
 
     @Test("a serial that no signal carried gives InvalidArgs, a task that does not run NoSuchTask")
@@ -201,17 +162,6 @@ struct BadApplicationCallTests {
         try stage.refuses(.limitsExceeded, "a name of more than a KiB") {
             try app.application(path, "BeginBackgroundTask s:\(String(repeating: "x", count: 1_025))")
         }
-    }
-
-    @Test("suspending an application that is being terminated gives NotSuspendable")
-    func suspendWhileTerminating() throws {
-        let stage = try Stage(configuration: "[LifeCycle]\nTerminateGraceSec=10min\n")
-        let app = try App(stage.daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        try stage.client.terminate(path)
-        try stage.refuses(.notSuspendable, "Suspend") { try stage.client.application(path, "Suspend") }
-        #expect(try stage.client.canSuspend(path).contains("is being terminated"))
     }
 
     @Test("requests without a recipient are refused, and so are invalid URLs, ids and sessions")

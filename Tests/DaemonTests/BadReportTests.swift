@@ -36,33 +36,6 @@ struct BadReportTests {
         }
     }
 
-    @Test(
-        "a reporter can neither minimize another user's application nor report windows of it",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func anothersWindows() throws {
-        let stage = try Stage()
-        let nobody = try App(stage.daemon.bus, uid: App.nobody)
-        let pid = stage.process.pid
-        try stage.refuses(.noSuchApplication, "minimized by another user") {
-            try nobody.reporter("SetMinimized u:\(pid) b:true")
-        }
-        let before = try stage.client.picture()
-        try nobody.reporter("SetFocus u:\(pid)")
-        try nobody.reporter("UpdateWindow t:7 u:\(pid) {minimized=b:true,focused=b:true}")
-        try nobody.reporter("SetFocus u:0")
-        try stage.client.settle()
-        #expect(stage.client.received == [])
-        #expect(try stage.client.picture() == before)
-    }
-
-    @Test("SetFocus with pid 0 takes the focus away from the active application")
-    func focusOfOthers() throws {
-        let stage = try Stage()
-        #expect(try stage.client.state(stage.path) == "active")
-        try stage.client.setFocus(0)
-        try stage.client.wait(for: stage.path, toBe: "inactive")
-    }
-
     private func wrong() -> [(String, Variant)] {
         [
             ("focused", .string("yes")), ("focused", .uint32(1)), ("visible", .int32(1)),
@@ -87,51 +60,6 @@ struct BadReportTests {
                 }
             }
         }
-    }
-
-    @Test("an unknown key of a window gives InvalidArgs", arguments: ["colour", "", "Focused", "app_id"])
-    func unknownKey(_ key: String) throws {
-        let stage = try Stage()
-        try stage.refuses(.invalidArgs, key) {
-            try stage.client.updateWindow(
-                8, stage.process.pid, [("focused", .bool(true)), (key, .bool(true))])
-        }
-    }
-
-    @Test("a title or an app-id of more than a KiB gives LimitsExceeded; one of a KiB is accepted")
-    func longStrings() throws {
-        let stage = try Stage()
-        for key in ["title", "app-id"] {
-            try stage.refuses(.limitsExceeded, key) {
-                try stage.client.updateWindow(
-                    7, stage.process.pid, [(key, .string(String(repeating: "x", count: 1_025)))])
-            }
-            try stage.client.updateWindow(
-                7, stage.process.pid, [(key, .string(String(repeating: "x", count: 1_024)))])
-        }
-    }
-
-    @Test("UpdateWindow for a process that does not exist gives NoSuchProcess")
-    func windowOfNobody() throws {
-        let stage = try Stage()
-        let gone = try gone()
-        try stage.refuses(.noSuchProcess, "one that is gone") {
-            try stage.client.updateWindow(8, gone, [("focused", .bool(true))])
-        }
-        try stage.refuses(.noSuchProcess, "pid 0") { try stage.client.updateWindow(8, 0, []) }
-    }
-
-    @Test("RemoveWindow of a window that was never reported changes nothing and is not an error")
-    func unknownWindow() throws {
-        let stage = try Stage()
-        let before = try stage.client.picture()
-        try stage.client.reporter("RemoveWindow") { try $0.append(UInt64(99)) }
-        // Each connection has its own numbers: 7 is another window here.
-        let other = try stage.daemon.client()
-        try other.reporter("RemoveWindow") { try $0.append(UInt64(7)) }
-        try stage.client.settle()
-        #expect(stage.client.received == [])
-        #expect(try stage.client.picture() == before)
     }
 
     private func replace(_ client: Client, _ rows: [(UInt64, UInt32, [(String, Variant)])]) throws {
@@ -192,30 +120,6 @@ struct BadReportTests {
             try stage.refuses(.invalidArgs, "session \(session)") {
                 try stage.client.reporter("SetSession") { try $0.append(session) }
             }
-        }
-    }
-
-    @Test("a message with the wrong signature for its method gives InvalidArgs")
-    func malformedMessages() throws {
-        let stage = try Stage()
-        for member in [
-            "SetFocus", "SetMinimized", "UpdateWindow", "RemoveWindow", "ReplaceWindows", "SetSession",
-        ] {
-            try stage.refuses(.invalidArgs, "\(member) without arguments") {
-                try stage.client.reporter(member)
-            }
-            try stage.refuses(.invalidArgs, "\(member) with a double") {
-                try stage.client.reporter(member) { try $0.append(0.5) }
-            }
-        }
-        try stage.refuses(.invalidArgs, "SetFocus of type s") {
-            try stage.client.reporter("SetFocus") { try $0.append("\(stage.process.pid)") }
-        }
-        try stage.refuses(.invalidArgs, "SetFocus of type i") {
-            try stage.client.reporter("SetFocus") { try $0.append(stage.process.pid) }
-        }
-        try stage.refuses(.invalidArgs, "SetMinimized without the flag") {
-            try stage.client.reporter("SetMinimized") { try $0.append(UInt32(stage.process.pid)) }
         }
     }
 }

@@ -43,50 +43,6 @@ struct BrokerTests {
         #expect(try subscriber.waitForRemoval(of: path) == "killed")
     }
 
-    @Test("a reporter that leaves the bus is missed")
-    func reporter() throws {
-        let subscriber = try daemon.subscriber()
-        let (app, path) = try launchedApplication()
-        var reporter: Client? = try daemon.client()
-        try reporter?.updateWindow(1, app.pid, [("focused", .bool(true))])
-        try subscriber.wait(for: path, toBe: "active")
-        reporter = nil
-        try subscriber.wait("the loss of the reporter") {
-            try subscriber.canSuspend(path).contains("the window reporter of its session is gone")
-        }
-    }
-
-    @Test(
-        "another user can neither see nor suspend an application",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func otherUser() throws {
-        let client = try daemon.client()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Root", child.pid)
-        let other = try App(daemon.bus, uid: App.nobody)
-        let own = try other.register("org.example.Own")
-        for call in ["Suspend", "Unregister"] {
-            #expect(errorName { try other.application(path, call) } != nil)
-        }
-        #expect(try !isStopped(child.pid))
-        #expect(try client.state(path) == "background")
-        try other.application(own, "Unregister")
-        #expect(try client.list().count == 1)
-    }
-
-    @Test("a client that reads its answers may load as much saved state as it likes")
-    func answers() throws {
-        let client = try daemon.client()
-        let path = try client.register("org.example.Reader", getpid())
-        let size = 1 << 20
-        try client.application(path, "SaveState") {
-            try $0.append(bytes: [UInt8](repeating: 7, count: size))
-        }
-        for _ in 0..<40 {
-            #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == size)
-        }
-    }
-
     @Test("holds outlive the daemon, and the next one has them on the same bus")
     func restart() throws {
         let child = try Child("sleep", ["1000"])

@@ -113,19 +113,6 @@ struct CommandLineTests {
         #expect(try child.waitForExit() == .exited(0))
     }
 
-    @Test("--config=FILE means the same as --config FILE")
-    func configuration() throws {
-        let bus = try PrivateBus.forDaemon()
-        let ready = try NotifySocket(in: bus.directory)
-        let file = bus.directory + "/one.conf"
-        try "[Daemon]\nMode=never\n".write(toFile: file, atomically: true, encoding: .utf8)
-        let child = try Child(
-            Programs.built("appstated") ?? "appstated", ["--config=\(file)"],
-            environment: bus.environment.merging(["NOTIFY_SOCKET": ready.path]) { $1 })
-        try ready.wait(for: "READY=1", from: child)
-        try child.waitForLine(containing: "\(file):2: Mode=")
-    }
-
     @Test("the daemon notifies the service manager's watchdog again and again")
     func watchdog() throws {
         let bus = try PrivateBus.forDaemon()

@@ -27,39 +27,6 @@ struct DescentTests {
         }
     }
 
-    @Test("a registered descendant is an application of its own")
-    func nested() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        let child = try app.make("fork")
-        let inner = try client.register("org.example.Inner", child)
-        #expect(try client.application(ofPID: child) == inner)
-        try client.application(inner, "Unregister")
-        #expect(try client.application(ofPID: child) == path)
-    }
-
-    @Test("a descendant's window belongs to the application until the descendant is registered itself")
-    func descendantsWindow() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register("org.example.Actor", "suspension=s:manual")
-        try app.application(path, "FinishLaunching")
-        let child = try app.make("fork")
-        try client.setFocus(child)
-        try client.wait(for: path, toBe: "active")
-        client.forget()
-        let inner = try client.register("org.example.Inner", child)
-        try client.wait(for: inner, toBe: "active")
-        #expect(try client.state(path) == "background")
-        #expect(
-            try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath(inner))
-        try client.application(inner, "Unregister")
-        try client.wait(for: path, toBe: "active")
-    }
-
     @Test("a descendant can become the delegate, and the previous delegate is sent nothing more")
     func descendantAsDelegate() throws {
         let daemon = try TestDaemon()
@@ -74,41 +41,6 @@ struct DescentTests {
         try app.settle()
         // What the first connection gets is no longer printed: all of this was sent to the second.
         #expect(app.story(of: path).suffix(2) == ["inactive→active", "DidBecomeActive"])
-    }
-
-    @Test("a descendant may register its parent process, and be its delegate")
-    func descendantRegisters() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        _ = try app.make("descend")
-        let path = try app.manager("Register s:org.example.Actor u:\(app.pid) {delegate=b:true}")
-        #expect(try client.property(path, "PID") == .uint32(UInt32(app.pid)))
-        #expect(try client.state(path) == "not-running")
-        try app.application(path, "FinishLaunching")
-        // Another process has registered it, so none of its windows is known.
-        #expect(try client.state(path) == "background")
-    }
-
-    @Test("a process that forks twice leaves the application, which still ends with its own process")
-    func doubleFork() throws {
-        let stage = try Stage()
-        let app = try App(stage.daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let grandchild = try app.make("double-fork")
-        try stage.client.settle()
-        try stage.refuses(.noSuchApplication, "the grandchild") {
-            _ = try stage.client.application(ofPID: grandchild)
-        }
-        try stage.client.application(path, "Suspend")
-        #expect(try !isStopped(grandchild))
-        try stage.client.application(path, "Resume")
-        // It may be registered on its own.
-        let own = try stage.client.register("org.example.Grandchild", grandchild)
-        app.process.kill(SIGKILL)
-        try stage.client.waitForRemoval(of: path)
-        #expect(try stage.client.state(own) == "background")
     }
 
     @Test("an exec keeps the registration, but the connection is gone, and with it the delegate")
@@ -129,16 +61,5 @@ struct DescentTests {
         try client.application(path, "Resume")
         app.process.kill(SIGTERM)
         #expect(try client.waitForRemoval(of: path) == "killed")
-    }
-
-    @Test("an exec during the launch leaves no delegate to finish it, so the launch times out")
-    func execDuringLaunch() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=500ms\n")
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.ask("exec sleep 1000")
-        try client.wait(for: path, toBe: "inactive")
-        #expect(client.reasons(of: path) == ["launch-timeout"])
     }
 }

@@ -38,36 +38,6 @@ struct ExemptionTests {
         #expect(try client.canSuspend(path) == [])
     }
 
-    @Test("a reporter's exemptions end with its connection, and the application is suspended then")
-    func connection() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let process = try Child("sleep", ["1000"])
-        var teller: Client? = try daemon.client()
-        try tell(try #require(teller), [(UInt32(process.pid), "clipboard"), (UInt32(process.pid), "audio")])
-        let path = try client.register(
-            "org.example.Player", process.pid, [("suspension", .string("automatic"))])
-        try client.waitForTheGrace(of: path)
-        #expect(try client.state(path) == "background")
-        #expect(try client.canSuspend(path) == ["reported audio", "reported clipboard"])
-        teller = nil
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["policy appstated"])
-    }
-
-    @Test("a suspended application that becomes exempt is resumed")
-    func resumed() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let process = try Child("sleep", ["1000"])
-        let path = try client.register(
-            "org.example.Player", process.pid, [("suspension", .string("automatic"))])
-        try client.wait(for: path, toBe: "suspended")
-        try tell(client, [(UInt32(process.pid), "audio")])
-        try client.wait(for: path, toBe: "background")
-        #expect(try !isStopped(process.pid))
-    }
-
     @Test("reported exemptions survive when the daemon is killed")
     func killed() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
@@ -134,19 +104,6 @@ struct ExemptionTests {
         #expect(!after.contains("reported clipboard"))
     }
 
-    @Test(
-        "a visible window of an orphan in the application's own unit keeps the application from being suspended",
-        .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
-    func orphansWindow() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let unit = try UnitWithOrphan()
-        try client.setFocus(unit.orphan)
-        let path = try client.register(
-            "org.example.Player", unit.main.pid, [("suspension", .string("automatic"))])
-        try client.wait(for: path, toBe: "active")
-    }
-
     @Test("invalid exemptions are refused and change nothing")
     func refused() throws {
         let stage = try Stage()
@@ -171,33 +128,5 @@ struct ExemptionTests {
             try stage.client.reporter("ReplaceExemptions") { try $0.append(0.5) }
         }
         #expect(try stage.client.canSuspend(stage.path).contains("reported audio"))
-    }
-
-    @Test("exemptions of processes that have ended are skipped, and the others are applied")
-    func gone() throws {
-        let stage = try Stage()
-        let child = try Child("true")
-        try child.waitForExit()
-        try tell(
-            stage.client, [(UInt32(child.pid), "audio"), (.max, "audio"), (UInt32(stage.process.pid), "x-1")])
-        #expect(try stage.client.canSuspend(stage.path).contains("reported x-1"))
-    }
-
-    @Test(
-        "a reporter can exempt only its own user's applications, and root can exempt all",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func anothers() throws {
-        let stage = try Stage()
-        let nobody = try App(stage.daemon.bus, uid: App.nobody)
-        let before = try stage.client.picture()
-        try nobody.reporter("ReplaceExemptions a(us):\(stage.process.pid)=audio")
-        #expect(try stage.client.picture() == before)
-        let path = try stage.client.register("org.example.Other", nobody.pid)
-        try nobody.reporter("ReplaceExemptions a(us):\(stage.process.pid)=audio+\(nobody.pid)=audio")
-        #expect(try stage.client.canSuspend(path) == ["reported audio"])
-        #expect(try !stage.client.canSuspend(stage.path).contains("reported audio"))
-        try nobody.reporter("ReplaceExemptions a(us):")
-        try tell(stage.client, [(UInt32(nobody.pid), "clipboard")])
-        #expect(try stage.client.canSuspend(path) == ["reported clipboard"], "root speaks for all")
     }
 }

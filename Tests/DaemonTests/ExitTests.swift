@@ -70,31 +70,6 @@ struct ExitTests {
         #expect(try client.waitForRemoval(of: path) == "unknown")
     }
 
-    @Test("an end is one edge from any state, with its reason, and then the removal")
-    func edges() throws {
-        let stage = try Stage()
-        let client = stage.client
-        let suspended = try Child("sleep", ["1000"])
-        let background = try Child("sleep", ["1000"])
-        let paths = [
-            try client.register("org.example.A", suspended.pid),
-            try client.register("org.example.B", background.pid),
-        ]
-        try client.application(paths[0], "Suspend")
-        try client.settle()
-        client.forget()
-        for child in [stage.process, suspended, background] { child.kill(SIGKILL) }
-        for path in [stage.path] + paths { try client.waitForRemoval(of: path) }
-        #expect(client.story(of: stage.path) == ["active→not-running"])
-        #expect(client.story(of: paths[0]) == ["suspended→not-running"])
-        #expect(client.story(of: paths[1]) == ["background→not-running"])
-        for path in [stage.path] + paths { #expect(client.reasons(of: path) == ["exit"]) }
-        try client.settle()
-        #expect(try client.list() == [])
-        #expect(
-            try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath("/"))
-    }
-
     @Test("a zombie counts as ended")
     func zombie() throws {
         let daemon = try TestDaemon()
@@ -106,25 +81,5 @@ struct ExitTests {
         #expect(try client.waitForRemoval(of: path) == "killed")
         #expect(
             client.error { _ = try client.application(ofPID: child.pid) } == ErrorName.noSuchProcess.rawValue)
-    }
-
-    @Test("the windows of an inner application end with it, and do not pass to the outer application")
-    func childrenLiveOn() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let outer = try App(daemon.bus)
-        let path = try outer.register()
-        try outer.application(path, "FinishLaunching")
-        let child = try outer.make("fork")
-        let inner = try client.register("org.example.Inner", child)
-        try client.setFocus(child)
-        try client.wait(for: inner, toBe: "active")
-        client.forget()
-        kill(child, SIGKILL)
-        #expect(try client.waitForRemoval(of: inner) == "killed")
-        // Its windows went with it, so no application has the focus.
-        #expect(
-            try client.property(BusNames.root, BusNames.manager, "FocusedApplication") == .objectPath("/"))
-        #expect(client.edges(of: path) == [])
     }
 }

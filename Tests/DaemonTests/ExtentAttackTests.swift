@@ -115,72 +115,6 @@ struct ExtentAttackTests {
         #expect(objections.contains { $0.contains("does not run with the rights") }, "\(objections)")
     }
 
-    @Test(
-        "a child that changes its user after the first freeze is not stopped; the others are, by signal",
-        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
-    func changedChild() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let home = try TestCgroup("app-test")
-        let (shell, gate) = try gatedShell(
-            "sleep 1000 & echo own $!; (echo child; read line <&3; "
-                + "exec setpriv --reuid=\(App.nobody) --clear-groups sleep 1000) & echo pid $!; wait",
-            in: home
-        )
-        let own = try number(after: "own", of: shell)
-        let child = try number(after: "pid", of: shell)
-        let path = try client.register("org.example.Editor", shell.pid)
-        try Self.judge(home, client, path)
-        close(gate.takeWrite())
-        try client.wait("the change") { try Proc().status(child).owner.effective == App.nobody }
-        try expectSignals(client, path, home.cgroup, to: [shell.pid, own], not: [child])
-    }
-
-    // MARK: Another application
-
-    @Test("a viewer registered after the browser's first freeze is not stopped with it, nor is its child")
-    func viewer() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let home = try TestCgroup("app-test")
-        let (browser, gate) = try gatedShell(
-            "sleep 1000 & echo own $!; sh -c 'sleep 1000 & echo inner $!; wait' & echo viewer $!; wait",
-            in: home)
-        close(gate.takeWrite())
-        let pids = try ["own", "viewer", "inner"].map { try number(after: $0, of: browser) }
-        let path = try client.register("org.example.Browser", browser.pid)
-        try Self.judge(home, client, path)
-        let viewer = try client.register("org.example.Viewer", pids[1])
-        try client.settle()
-        client.forget()
-        try expectSignals(client, path, home.cgroup, to: [browser.pid, pids[0]], not: [pids[1], pids[2]])
-        #expect(client.edges(of: viewer) == [])
-        try expectSignals(client, viewer, home.cgroup, to: [pids[1], pids[2]], not: [browser.pid, pids[0]])
-    }
-
-    @Test(
-        "a viewer registered while the browser is frozen runs, and the browser is stopped by signal",
-        arguments: ["in its cgroup", "in one below"])
-    func viewerOfFrozen(_ place: String) throws {
-        let scene = try Self.scene(isJudged: false)
-        let inner = place == "in one below" ? try TestCgroup("inner", below: scene.home.cgroup) : nil
-        defer { withExtendedLifetime(inner) {} }
-        try inner?.take(scene.others[0])
-        try scene.client.application(scene.path, "Suspend")
-        // The second examination is over.
-        for _ in 0..<3 { try scene.client.settle() }
-        #expect(try scene.home.cgroup.isFrozen())
-        let viewer = try scene.client.register("org.example.Viewer", scene.others[0])
-        try scene.client.wait("the stop by signal") {
-            try isStopped(scene.app.pid) && isStopped(scene.others[1]) && !scene.home.cgroup.wantsFrozen()
-        }
-        try scene.client.wait("the viewer's state") { try scene.client.state(viewer) == "background" }
-        #expect(try !isStopped(scene.others[0]))
-        #expect(try scene.client.holds(viewer) == [])
-        try scene.client.wait("the browser's state") { try scene.client.state(scene.path) == "suspended" }
-        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
-    }
-
     // MARK: A stranger
 
     @Test(
@@ -192,22 +126,6 @@ struct ExtentAttackTests {
         try expectSignals(
             scene.client, scene.path, scene.home.cgroup, to: [scene.app.pid] + scene.others,
             not: [stranger.pid])
-    }
-
-    @Test("a process of the application that was moved out after the first freeze is stopped with the rest")
-    func remainder() throws {
-        let scene = try Self.scene(isJudged: true)
-        let elsewhere = try TestCgroup("other")
-        defer { withExtendedLifetime(elsewhere) {} }
-        try elsewhere.take(scene.others[0])
-        // The quick look sees nothing. The full one, after the announcement, makes the daemon thaw the cgroup.
-        try scene.client.application(scene.path, "Suspend")
-        let pids = [scene.app.pid] + scene.others
-        try scene.client.wait("the stop by signal") { try pids.allSatisfy { try isStopped($0) } }
-        #expect(try !scene.home.cgroup.wantsFrozen())
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        try scene.client.application(scene.path, "Resume")
-        for pid in pids { #expect(try !isStopped(pid)) }
     }
 
     // MARK: Means

@@ -27,20 +27,6 @@ struct ExtentTests {
         for pid in pids { #expect(try !isStopped(pid)) }
     }
 
-    @Test("an application with twenty children is stopped and continued as a whole")
-    func severalChildren() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let children = try (0..<20).map { _ in try app.make("fork") }
-        try client.application(path, "Suspend")
-        for child in children { #expect(try isStopped(child)) }
-        try client.application(path, "Resume")
-        for child in children { #expect(try !isStopped(child)) }
-    }
-
     @Test("a registered descendant is left alone, and has its own suspension")
     func nested() throws {
         let daemon = try TestDaemon()
@@ -124,22 +110,6 @@ struct ExtentTests {
         app.process.kill(SIGKILL)
         #expect(try client.waitForRemoval(of: path) == "killed")
         for child in children { #expect(try !isStopped(child)) }
-    }
-
-    @Test("a daemon that ends in good order continues what it stopped, including children")
-    func endOfDaemon() throws {
-        let stage = try Stage(configuration: "[LifeCycle]\nBackgroundGraceSec=0\n")
-        let app = try App(stage.daemon.bus)
-        let child = try app.make("fork")
-        let path = try app.register("org.example.Actor", "launch-mode=s:background")
-        // Its answer may come only after it has been continued.
-        app.tell("call \(path) \(BusNames.application) FinishLaunching")
-        try stage.client.wait(for: path, toBe: "suspended")
-        try stage.client.application(stage.path, "Suspend")
-        for pid in [app.pid, child, stage.process.pid] { #expect(try isStopped(pid)) }
-        stage.daemon.process.kill(SIGTERM)
-        #expect(try stage.daemon.process.waitForExit() == .exited(0))
-        for pid in [app.pid, child, stage.process.pid] { #expect(try !isStopped(pid)) }
     }
 
     @Test("a daemon that ends leaves alone what another process stopped, before or after its own stop")
@@ -256,58 +226,5 @@ struct ExtentTests {
         try client.application(path, "Resume")
         #expect(try client.state(inner) == "suspended")
         #expect(try isStopped(child))
-    }
-
-    @Test("a child registered while its parent is held takes its own children along into its own extent")
-    func registeredWithChildren() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let shell = try Child(
-            "sh", ["-c", "sh -c 'sleep 1000 & echo pids $$ $!; wait' & wait"])
-        let pids = try shell.waitForLine(containing: "pids ").split(separator: " ").compactMap { Int32($0) }
-        try #require(pids.count == 2)
-        defer { for pid in pids { kill(pid, SIGKILL) } }
-        let path = try client.register("org.example.Terminal", shell.pid)
-        try client.application(path, "Suspend")
-        #expect(try isStopped(pids[1]))
-        let inner = try client.register("org.example.Editor", pids[0])
-        try client.wait(for: inner, toBe: "background")
-        for pid in pids { #expect(try !isStopped(pid)) }
-        #expect(try isStopped(shell.pid))
-
-        try client.application(inner, "Suspend")
-        try client.application(path, "Resume")
-        for pid in pids { #expect(try isStopped(pid)) }
-        try client.application(inner, "Resume")
-        for pid in pids { #expect(try !isStopped(pid)) }
-    }
-
-    @Test(
-        "a process that runs with another user's rights cannot be suspended until it drops them",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func foreignForAWhile() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let process = try Self.userChanger(
-            """
-            import os, signal
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-            for word, user in ('first', -1), ('then', 0), ('last', os.getuid()):
-                os.setresuid(-1, user, -1)
-                print(word, os.geteuid(), flush=True)
-                signal.sigwait({signal.SIGUSR1})
-            """)
-        try process.waitForLine(containing: "first \(App.nobody)")
-        let path = try client.register("org.example.Tool", process.pid)
-        process.kill(SIGUSR1)
-        try process.waitForLine(containing: "then 0")
-        #expect(
-            errorName { try client.application(path, "Suspend") } == ErrorName.notSuspendable.rawValue)
-        process.kill(SIGUSR1)
-        try process.waitForLine(containing: "last \(App.nobody)")
-        try client.application(path, "Suspend")
-        #expect(try isStopped(process.pid))
-        try client.application(path, "Resume")
-        #expect(try !isStopped(process.pid))
     }
 }

@@ -23,56 +23,6 @@ struct FreezeTests {
         #expect(try scene.client.state(scene.path) == "background")
     }
 
-    @Test("an application that acknowledges the background is suspended at once")
-    func acknowledged() throws {
-        let scene = try CgroupScene.suspended(by: "[LifeCycle]\nBackgroundGraceSec=1h\n") { scene in
-            let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-            // It is frozen before it can read the answer.
-            scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
-        }
-        #expect(try scene.cgroup.isFrozen())
-        #expect(try scene.client.holds(scene.path) == ["policy appstated"])
-    }
-
-    @Test("an application that does not acknowledge the background is suspended at the deadline")
-    func deadline() throws {
-        let scene = try CgroupScene(
-            "[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        #expect(try scene.cgroup.isFrozen())
-    }
-
-    @Test("an application with a background task is suspended at the end of the task")
-    func taskEnds() throws {
-        let scene = try CgroupScene.suspended(by: "[LifeCycle]\nBackgroundGraceSec=1h\n") { scene in
-            let answer = try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
-            let task = answer.filter(\.isNumber)
-            let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-            try scene.app.application(scene.path, "Acknowledge t:\(serial)")
-            try scene.client.settle()
-            #expect(try scene.client.state(scene.path) == "background")
-            scene.app.tell("call \(scene.path) \(BusNames.application) EndBackgroundTask t:\(task)")
-        }
-        #expect(try scene.cgroup.isFrozen())
-    }
-
-    @Test("an application whose background task does not end is warned, then suspended at the limit")
-    func taskExpires() throws {
-        let scene = try CgroupScene.suspended(
-            by:
-                "[LifeCycle]\nBackgroundGraceSec=1h\nBackgroundTaskMaxSec=600ms\nBackgroundTaskWarnSec=300ms\n"
-        ) { scene in
-            try scene.app.application(scene.path, "BeginBackgroundTask s:upload")
-            let serial = try #require(try scene.app.last("DidEnterBackground", of: scene.path).first)
-            // If the limit has passed, it is frozen before it can read the answer.
-            scene.app.tell("call \(scene.path) \(BusNames.application) Acknowledge t:\(serial)")
-        }
-        #expect(try scene.cgroup.isFrozen())
-        let story = scene.client.signals(of: scene.path).map(\.member)
-        #expect(story.suffix(2) == ["BackgroundTaskWillExpire", "StateChanged"])
-        #expect(try scene.client.property(scene.path, "BackgroundTasks") == .array("(tst)", []))
-    }
-
     @Test("a freeze by another process is detected, is a hold of its own, and is not lifted by focus")
     func foreign() throws {
         let scene = try CgroupScene()
@@ -123,31 +73,6 @@ struct FreezeTests {
     }
 
     @Test(
-        "another's freeze during our stop by signal is a hold while it lasts, and Resume then works"
-    )
-    func overSignals() throws {
-        let home = try TestCgroup("app-shared")
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        // With a stranger in it, the cgroup is not the application's own, so the daemon stops it by signal.
-        let (child, stranger) = (try Child("sleep", ["1000"]), try Child("sleep", ["1000"]))
-        for process in [child, stranger] { try home.take(process.pid) }
-        let path = try client.register("org.example.Shared", child.pid)
-        try client.application(path, "Suspend")
-        #expect(try isStopped(child.pid) && !home.cgroup.isFrozen())
-        let ours = "request uid:\(getuid())"
-        try home.cgroup.freeze()
-        try client.wait("its name") {
-            try client.holds(path) == [ours, "signal cgroup \(home.cgroup.name)"]
-        }
-        try home.cgroup.thaw()
-        try client.wait("only our hold") { try client.holds(path) == [ours] }
-        try client.application(path, "Resume")
-        #expect(try !isStopped(child.pid) && client.state(path) == "background")
-        #expect(try client.holds(path) == [])
-    }
-
-    @Test(
         "after a process is moved, a freeze of its new cgroup is detected, and one of its former is not"
     )
     func moved() throws {
@@ -175,56 +100,6 @@ struct FreezeTests {
         try later.cgroup.freeze()
         try client.wait(for: path, toBe: "suspended")
         #expect(try client.holds(path) == ["signal cgroup \(later.cgroup.name)"])
-    }
-
-    @Test("Resume lifts another's freeze; a Suspend during such a freeze outlasts its thaw")
-    func foreignAndOurs() throws {
-        let scene = try CgroupScene()
-        try scene.cgroup.freeze()
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.isFrozen())
-        try scene.client.wait(for: scene.path, toBe: "background")
-
-        try scene.cgroup.freeze()
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        try scene.client.application(scene.path, "Suspend")
-        try scene.cgroup.thaw()
-        try scene.client.wait("our own freeze") {
-            try scene.cgroup.isFrozen() && scene.client.holds(scene.path) == ["request uid:\(getuid())"]
-        }
-        try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.isFrozen())
-    }
-
-    @Test("a single Resume lifts the caller's own request and another's freeze beneath it")
-    func bothAtOnce() throws {
-        let scene = try CgroupScene()
-        try scene.cgroup.freeze()
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        try scene.client.application(scene.path, "Suspend")
-        try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.isFrozen())
-        try scene.client.wait(for: scene.path, toBe: "background")
-        #expect(try scene.client.holds(scene.path) == [])
-    }
-
-    @Test("an application unregistered during another's freeze stays frozen, but only by that freeze")
-    func unregisteredBeneath() throws {
-        let home = try TestCgroup("app-given-up")
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let (child, stranger) = (try Child("sleep", ["1000"]), try Child("sleep", ["1000"]))
-        for process in [child, stranger] { try home.take(process.pid) }
-        let path = try client.register("org.example.GivenUp", child.pid)
-        try client.application(path, "Suspend")
-        try home.cgroup.freeze()
-        try client.wait("its name") { try client.holds(path).count == 2 }
-        try client.application(path, "Unregister")
-        try client.settle()
-        #expect(try home.cgroup.wantsFrozen())
-        try home.cgroup.thaw()
-        try client.wait("it runs") { try !isStopped(child.pid) }
     }
 
     @Test("a freeze of an ancestor is not a hold, and our own freeze outlasts it")
@@ -281,42 +156,6 @@ struct FreezeTests {
         try scene.daemon.end(SIGTERM)
         #expect(try !scene.cgroup.wantsFrozen())
         try scene.client.wait("the stop") { try isStopped(scene.app.pid) }
-    }
-
-    @Test(
-        "focus thaws an application that policy froze, but a SIGSTOP from meanwhile keeps it stopped",
-        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
-    func stopOutlivesThaw() throws {
-        let scene = try CgroupScene(
-            "[LifeCycle]\nBackgroundGraceSec=200ms\n", options: "suspension=s:automatic")
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        scene.app.process.kill(SIGSTOP)
-        let stop = "signal pid \(getpid())"
-        try scene.client.wait("the second hold") {
-            try scene.client.holds(scene.path) == ["policy appstated", stop]
-        }
-        try scene.client.setFocus(scene.app.pid)
-        #expect(try !scene.cgroup.wantsFrozen())
-        try waitUntilStopped(scene.app.pid)
-        try scene.client.settle()
-        #expect(try scene.client.state(scene.path) == "suspended")
-        #expect(try scene.client.holds(scene.path) == [stop])
-        scene.app.process.kill(SIGCONT)
-        try scene.client.wait(for: scene.path, toBe: "active")
-    }
-
-    @Test("if another process keeps thawing a held application, the holds are given up in the end")
-    func contest() throws {
-        let scene = try CgroupScene()
-        try scene.client.application(scene.path, "Suspend")
-        try scene.cgroup.thaw()
-        try scene.client.wait("the freeze") { try scene.cgroup.isFrozen() }
-        let events = try CgroupEvents(scene.cgroup)
-        try scene.client.wait("the holds to be given up") {
-            if try events.read().isFrozen { try scene.cgroup.thaw() }
-            return try scene.client.holds(scene.path) == []
-        }
-        try scene.client.wait("the thaw") { try !scene.cgroup.isFrozen() }
     }
 
     @Test("a cgroup shared with a stranger is not frozen; only the application's own processes are stopped")
@@ -384,26 +223,5 @@ struct FreezeTests {
         try scene.daemon.end(SIGTERM)
         #expect(try !scene.cgroup.isFrozen())
         #expect(try other.cgroup.isFrozen())
-    }
-
-    @Test("two hundred processes are frozen and thawed as one")
-    func many() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let home = try TestCgroup("app-many")
-        // It makes the processes once it is in the cgroup.
-        let gate = try PipeEnds()
-        let shell = try Child(
-            "sh", ["-c", "read line; for i in $(seq 200); do sleep 1000 & done; echo made; wait"],
-            descriptors: [STDIN_FILENO: gate.read])
-        try home.take(shell.pid)
-        close(gate.takeWrite())
-        try shell.waitForLine(containing: "made")
-        let path = try client.register("org.example.Many", shell.pid)
-        try client.application(path, "Suspend")
-        #expect(try home.cgroup.isFrozen())
-        #expect(try home.cgroup.processes().count == 201)
-        try client.application(path, "Resume")
-        #expect(try !home.cgroup.isFrozen())
     }
 }

@@ -70,17 +70,6 @@ struct HistoryTests {
             try client.property(path, "LaunchOptions") == .dictionary(["first-launch": .bool(false)]))
     }
 
-    @Test("a process that registers itself in place of an adopted application continues the same run")
-    func adopted() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        _ = try client.register(Self.id, app.pid, [("adopted", .bool(true))])
-        let path = try app.register(Self.id)
-        #expect(try client.property(path, "LaunchOptions") == .dictionary(["first-launch": .bool(true)]))
-        #expect(try history(client) == [])
-    }
-
     @Test("an end while no daemon runs is recorded as unknown")
     func unseen() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -133,61 +122,6 @@ struct HistoryTests {
         }
         first.kill(SIGKILL)
         try client.wait("the third end") { try history(Client(daemon.bus)).count == 3 }
-    }
-
-    @Test(
-        "registrations and ends from before the disk has answered are kept once it has",
-        .enabled(if: SavedStateTests.canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
-    func lateDisk() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let disk = try SavedStateTests.Disk(ext4: daemon.stateDirectory)
-        let earlier = try App(daemon.bus)
-        let gone = try App(daemon.bus)
-        let earlierPath = try earlier.register("org.example.Earlier")
-        _ = try gone.register("org.example.Gone")
-        // Both registrations are on the disk once this is.
-        try earlier.application(earlierPath, "SaveState ay:earlier")
-        try daemon.end(SIGKILL)
-        gone.process.kill(SIGKILL)
-        _ = try gone.process.waitForExit()
-        // The next daemon begins with the removal of a draft, which a frozen disk holds back.
-        try WholeFile.write("", to: "\(daemon.stateDirectory)/applications/\(getuid())/.new")
-        try disk.freeze()
-        defer { try? disk.thaw() }
-        try daemon.start()
-        let client = try daemon.subscriber()
-        try end(daemon, client, SIGKILL)
-        let app = try App(daemon.bus)
-        let path = try app.register(Self.id)
-        let failed = ErrorName.failed.rawValue
-        #expect(errorName { try app.application(path, "SaveState ay:text") } == failed)
-        #expect(errorName { _ = try history(client) } == failed)
-        try disk.thaw()
-        try client.wait("the disk") { errorName { _ = try history(client) } != failed }
-        try app.application(path, "SaveState ay:text")
-        #expect(try app.application(path, "LoadState") == "text")
-        #expect(try earlier.application(earlierPath, "LoadState") == "earlier")
-        #expect(try history(client) == ["killed background 9"])
-        let ends = try history(client, "org.example.Gone")
-        #expect(ends.map { $0.split(separator: " ").first } == ["unknown"])
-    }
-
-    @Test("an end that the disk did not accept is tried once more when the daemon ends")
-    func refusedByTheDisk() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        // In place of the directory of the records.
-        let place = "\(daemon.stateDirectory)/applications/\(getuid())"
-        mkdir("\(daemon.stateDirectory)/applications", 0o700)
-        try WholeFile.write("", to: place)
-        try end(daemon, client, SIGKILL)
-        try daemon.process.waitForLine(containing: "cannot save how application")
-        // Its success leads to another attempt, and to the pause after that.
-        let app = try App(daemon.bus)
-        try app.application(try app.register("org.example.Other"), "SaveState ay:x")
-        unlink(place)
-        try daemon.end(SIGTERM)
-        #expect(access("\(place)/\(Self.id)", F_OK) == 0)
     }
 
     @Test("an application that ran in an earlier boot has the exit reason rebooted")

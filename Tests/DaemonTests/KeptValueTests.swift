@@ -111,20 +111,6 @@ struct KeptValueTests {
         try client.settle()
     }
 
-    @Test("the depth of an empty array is that of its type")
-    func emptyArray() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let process = try Child("sleep", ["1000"])
-        for (element, isTaken) in [
-            ("aaaaaas", true), ("aaaaaaas", false), ("a(a(a(s)))", true), ("a{sa{sa{sa{sas}}}}", true),
-            ("(((((((s)))))))", false),
-        ] {
-            let options = Variant.dictionary(["x": .array(element, [])])
-            try register(client, process, options, isTaken: isTaken)
-        }
-    }
-
     @Test("more than 1,024 values in launch options are refused")
     func values() throws {
         let daemon = try TestDaemon()
@@ -136,29 +122,6 @@ struct KeptValueTests {
             ])
             try register(client, process, options, isTaken: isTaken)
         }
-    }
-
-    @Test("a user's launch options are bounded in total, and an application that ends makes room")
-    func launchOptionsOfUser() throws {
-        let stage = try Stage()
-        let client = stage.client
-        let processes = try (0..<18).map { _ in try Child("sleep", ["1000"]) }
-        let options: [(String, Variant)] = [
-            ("launch-options", .dictionary(["x": .bytes([UInt8](repeating: 0, count: 60_000))]))
-        ]
-        var paths: [String] = []
-        for process in processes.prefix(17) {
-            paths.append(try client.register("org.example.App", process.pid, options))
-        }
-        let last = processes[17].pid
-        try stage.refuses(.limitsExceeded, "the eighteenth") {
-            try client.register("org.example.App", last, options)
-        }
-        // Without options the registration succeeds.
-        let path = try client.register("org.example.App", last)
-        try client.application(path, "Unregister")
-        try client.application(paths[0], "Unregister")
-        try client.register("org.example.App", last, options)
     }
 
     @Test("an error message repeats only a little of a long value, whatever its characters")
@@ -183,39 +146,5 @@ struct KeptValueTests {
                 #expect((failure.message?.utf8.count ?? 0) < 1_024)
             }
         }
-    }
-
-    @Test(
-        "the daemon survives registrations by another user with the largest and deepest launch options",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func attack() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let attacker = try App(daemon.bus, uid: App.nobody)
-        let before = try daemon.anonymousMemory()
-        let children = try (0..<40).map { _ in try attacker.make("fork") }
-        // A client that leaves too much unread gets no more answers, so the test waits for none.
-        var registrations: [Int] = []
-        for round in 0..<3 {
-            for (index, child) in children.enumerated() {
-                for value in ["nested:\(index % 16 + 1)", "large:\(64_000 - round)"] {
-                    registrations.append(
-                        try attacker.begin(
-                            "\(BusNames.root) \(BusNames.manager) Register s:org.example.Attack u:\(child) {launch-options=\(value)}"
-                        ))
-                }
-                for _ in 0..<3 {
-                    _ = try attacker.begin("\(BusNames.root) \(BusNames.objectManager) GetManagedObjects")
-                    _ = try attacker.begin("\(BusNames.root) \(BusNames.manager) ListApplications")
-                }
-            }
-        }
-        try client.wait("a registration") {
-            registrations.contains { attacker.answer(to: $0)?.hasPrefix("ok") == true }
-        }
-        try client.call(BusNames.root, BusNames.objectManager, "GetManagedObjects")
-        #expect(daemon.process.advance() == nil)
-        #expect(try daemon.anonymousMemory() - before < 64 << 10)
-        #expect(!daemon.process.errors.contains("disconnected"))
     }
 }

@@ -158,25 +158,6 @@ struct LaunchingTests {
         #expect(try Client(scene.daemon.bus).property(path, "LaunchOptions") == .dictionary(expected))
     }
 
-    @Test("after a launch into the background, the delegate gets the launch signals and DidEnterBackground")
-    func takenOverInBackground() throws {
-        let scene = try Scene("[LifeCycle]\nBackgroundGraceSec=300\n")
-        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
-        let app = scene.apps[0]
-        #expect(try app.register(Self.id) == path)
-        try app.application(path, "FinishLaunching")
-        try app.ask("settle")
-        let signals = scene.signals(app)
-        #expect(
-            signals.map { $0.prefix { $0 != " " } } == [
-                "WillFinishLaunching", "DidFinishLaunching", "DidEnterBackground",
-            ])
-        let words = signals.last.map { $0.split(separator: " ") } ?? []
-        try #require(words.count > 1)
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(words[1])")
-        try scene.client.wait(for: path, toBe: "suspended")
-    }
-
     @Test(
         "a process that registers under another id becomes another application, which keeps the URLs"
     )
@@ -237,18 +218,6 @@ struct LaunchingTests {
         #expect(scene.signals(app).filter { $0 == "Reopen" }.count == 1)
         let token = Variant.string("token")
         #expect(app.lines.contains("options Reopen activation-token=\(token)"))
-    }
-
-    @Test("a launch in the foreground that is under way is not told of another one")
-    func againDuringLaunch() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id)
-        let app = scene.apps[0]
-        _ = try app.register(Self.id)
-        #expect(try scene.agent.launch(Self.id) == path)
-        try app.application(path, "FinishLaunching")
-        try app.ask("settle")
-        #expect(!scene.signals(app).contains("Reopen"))
     }
 
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
@@ -398,24 +367,6 @@ struct LaunchingTests {
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
     }
 
-    @Test("what waits for an application is bounded")
-    func bounded() throws {
-        let scene = try Scene()
-        let (_, path) = try scene.launched()
-        try scene.client.application(path, "Suspend")
-        let text = String(repeating: "x", count: 1_000)
-        var error: String?
-        for number in 0..<100 where error == nil {
-            error = errorName {
-                try scene.client.application(path, "SendMessage") {
-                    try $0.append("message\(number)")
-                    try $0.appendDictionary([("text", .string(text))])
-                }
-            }
-        }
-        #expect(error == ErrorName.limitsExceeded.rawValue)
-    }
-
     @Test("the daemon, not the sender, fills in the sender of a message")
     func sender() throws {
         let scene = try Scene()
@@ -495,27 +446,6 @@ struct LaunchingTests {
 
     // MARK: What a reader has found
 
-    @Test(
-        "an agent that leaves again does no harm, and one that answers nonsense costs no descriptors")
-    func otherAgents() throws {
-        let scene = try Scene()
-        do {
-            let passing = try Client(scene.daemon.bus)
-            try passing.call(BusNames.root, BusNames.manager, "RegisterAgent") { try $0.append("") }
-        }
-        _ = try scene.agent.launch(Self.id)
-        scene.agent.answersNonsense = true
-        func descriptors() throws -> Int {
-            try FileManager.default.contentsOfDirectory(atPath: "/proc/\(scene.daemon.process.pid)/fd").count
-        }
-        let before = try descriptors()
-        for _ in 0..<20 {
-            #expect(errorName { _ = try scene.agent.launch("org.example.Other") } != nil)
-        }
-        // It may have a file open for a moment at either time.
-        try scene.client.wait("the descriptors") { try descriptors() <= before + 1 }
-    }
-
     @Test("if the process that the agent names cannot be the application, the launch has failed")
     func wrongProcess() throws {
         let scene = try Scene()
@@ -572,123 +502,6 @@ struct LaunchingTests {
         #expect(try scene.options(again)["exit-reason"] == .string("terminated"))
     }
 
-    @Test("a force quit drops the saved state also if the application is launched at the same moment")
-    func endingByForce() throws {
-        let scene = try Scene()
-        let (app, path) = try scene.launched()
-        try app.application(path, "SaveState ay:text")
-        try scene.prepare()
-        let quit = try scene.agent.begin(path, BusNames.application, "Terminate") { try $0.append(true) }
-        let again = try scene.agent.launch(Self.id)
-        #expect(try quit.answer?.get() != nil)
-        let options = try scene.options(again)
-        #expect(again != path && options["exit-reason"] == .string("force-quit"))
-        #expect(options["restorable"] == nil)
-    }
-
-    @Test("a launch does not wait longer than half a minute for an application that is ending")
-    func endless() throws {
-        let scene = try Scene("[LifeCycle]\nTerminateGraceSec=10min\n")
-        let (app, path) = try scene.launched()
-        try scene.client.terminate(path)
-        let words = "\(Self.id) (process \(app.pid)) is still ending"
-        #expect(
-            errorName { _ = try scene.agent.launch(Self.id) } == "\(ErrorName.failed.rawValue): \(words)")
-        #expect(scene.agent.started.count == 1)
-    }
-
-    @Test("two concurrent calls of Launch for one application are both answered")
-    func twice() throws {
-        let scene = try Scene()
-        let (app, path) = try scene.launched()
-        let first = try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
-            try $0.append(Self.id)
-            try $0.appendDictionary([])
-        }
-        #expect(try scene.agent.launch(Self.id) == path)
-        try scene.client.wait("the first answer") { first.answer != nil }
-        #expect(try first.answer?.get() == path)
-        withExtendedLifetime(app) {}
-    }
-
-    @Test("what is sent during a launch waits until the recipient is known")
-    func whileLaunching() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id)
-        let open = try scene.agent.begin(path, BusNames.application, "Open") {
-            try $0.append(strings: ["note:2"])
-            try $0.appendDictionary([])
-        }
-        let app = scene.apps[0]
-        _ = try app.register(Self.id)
-        try app.application(path, "FinishLaunching")
-        try scene.client.wait("the answer to Open") { open.answer != nil }
-        #expect(try open.answer?.get() != nil)
-        try app.ask("settle")
-        #expect(scene.signals(app).last == "OpenURLs")
-        #expect(scene.agent.presented.allSatisfy { $0.options["urls"] == nil })
-    }
-
-    @Test("a message and an activity that are sent during a launch wait until it is over")
-    func sendingWhileLaunching() throws {
-        for hasDelegate in [true, false] {
-            let scene = try Scene()
-            let path = try scene.agent.launch(Self.id)
-            let calls = try ["SendMessage", "ContinueActivity"].map { member in
-                try scene.agent.begin(path, BusNames.application, member) {
-                    try $0.append("hello")
-                    try $0.appendDictionary([])
-                }
-            }
-            try scene.client.settle()
-            let areOpen = calls.allSatisfy { $0.answer == nil }
-            #expect(areOpen)
-            let app = scene.apps[0]
-            _ = try app.register(Self.id, hasDelegate ? "" : "delegate=b:false")
-            if hasDelegate { try app.application(path, "FinishLaunching") }
-            try scene.client.wait("the answers") { calls.allSatisfy { $0.answer != nil } }
-            for call in calls {
-                let error = errorName { _ = try call.answer?.get() }
-                #expect((error == nil) == hasDelegate)
-                #expect(hasDelegate || error?.hasPrefix(ErrorName.notSupported.rawValue) == true)
-            }
-            try app.ask("settle")
-            #expect(
-                scene.signals(app).suffix(2)
-                    == (hasDelegate ? ["MessageReceived hello", "ContinueUserActivity hello"] : []))
-            // An activity brings the application to the front, but not where nobody continues it.
-            #expect(scene.agent.presented.count == (hasDelegate ? 1 : 0))
-        }
-    }
-
-    @Test("too long a name gives LimitsExceeded, and an empty one InvalidArgs")
-    func names() throws {
-        let scene = try Scene()
-        let (app, path) = try scene.launched()
-        let long = String(repeating: "x", count: 1_025)
-        for member in ["SendMessage", "ContinueActivity", "SetUserActivity"] {
-            let limitsExceeded = ErrorName.limitsExceeded.rawValue
-            #expect(errorName { try app.application(path, "\(member) s:\(long) {}") } == limitsExceeded)
-            if member == "SetUserActivity" { continue }
-            #expect(
-                errorName { try app.application(path, "\(member) s: {}") } == ErrorName.invalidArgs.rawValue)
-        }
-    }
-
-    @Test(
-        "a launch ends with its own registration without a delegate, or with BecomeDelegate before that"
-    )
-    func noDelegate() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id)
-        _ = try scene.apps[0].register(Self.id, "delegate=b:false")
-        try scene.client.wait(for: path, toBe: "inactive")
-        try scene.prepare()
-        let other = try scene.agent.launch("org.example.Other")
-        try scene.apps[1].application(other, "BecomeDelegate")
-        try scene.client.wait(for: other, toBe: "inactive")
-    }
-
     @Test(
         "a child that registers under the id of its launched wrapper gets the wrapper's URLs"
     )
@@ -730,50 +543,6 @@ struct LaunchingTests {
         #expect(app.story(of: own).contains("OpenURLs") == isBeingLaunched)
     }
 
-    @Test("at most 32 calls of a user wait for session agents")
-    func manyCalls() throws {
-        let scene = try Scene()
-        scene.agent.isSilent = true
-        var calls: [AgentStandIn.Begun] = []
-        for number in 0..<40 {
-            calls.append(
-                try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
-                    try $0.append("org.example.App\(number % 4)")
-                    try $0.appendDictionary([])
-                })
-        }
-        try scene.client.wait("refusals") { calls.filter { $0.answer != nil }.count == 8 }
-        for call in calls where call.answer != nil {
-            #expect(throws: MethodError.self) { try call.answer?.get() }
-        }
-    }
-
-    @Test("an agent that leaves calls unanswered is not called again before it answers, or leaves")
-    func unanswered() throws {
-        let scene = try Scene()
-        scene.agent.isSilent = true
-        let calls = try (0..<16).map { number in
-            try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
-                try $0.append("org.example.App\(number)")
-                try $0.appendDictionary([])
-            }
-        }
-        // Half a minute: as long as the daemon waits.
-        try scene.client.wait("the end of all launches") { calls.allSatisfy { $0.answer != nil } }
-        #expect(scene.agent.unanswered.count == 16)
-        scene.agent.isSilent = false
-        do {
-            _ = try scene.agent.launch(Self.id)
-            Issue.record("the agent was called")
-        } catch let error as MethodError {
-            #expect(error.name == ErrorName.limitsExceeded.rawValue)
-            #expect(error.message.contains("have not answered 16 calls"))
-        }
-        try scene.agent.answerLate()
-        let (app, path) = try scene.launched()
-        #expect(try scene.client.application(ofPID: app.pid) == path)
-    }
-
     @Test("what waits for an agent that leaves fails, and the next agent is asked")
     func agentLeaves() throws {
         let scene = try Scene()
@@ -792,29 +561,6 @@ struct LaunchingTests {
         try scene.client.wait("the failures") { calls.allSatisfy { $0.answer != nil } }
         for call in calls { #expect(throws: MethodError.self) { try call.answer?.get() } }
         _ = try scene.launched()
-    }
-
-    @Test(
-        "agents of four users that answer nothing do not keep another user from launching",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func muteAgents() throws {
-        let scene = try Scene()
-        let users = [App.nobody] + (1..<App.nobody).lazy.filter { getpwuid($0) != nil }.prefix(3)
-        let crowd = try users.map { user in
-            let agent = try App(scene.daemon.bus, uid: user)
-            try agent.manager("RegisterAgent s:")
-            kill(agent.pid, SIGSTOP)
-            let app = try App(scene.daemon.bus, uid: user)
-            let path = try app.register("org.example.Own", "delegate=b:false")
-            let calls = try (0..<32).map { _ in
-                try app.begin("\(path) \(BusNames.application) Open as:note:1 {}")
-            }
-            try app.settle()
-            return (agent: agent, app: app, calls: calls)
-        }
-        let (app, path) = try scene.launched()
-        #expect(try scene.client.application(ofPID: app.pid) == path)
-        #expect(crowd.allSatisfy { $0.calls.count == 32 })
     }
 
     @Test(

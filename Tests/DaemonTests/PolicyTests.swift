@@ -45,81 +45,6 @@ struct PolicyTests {
         #expect(Set(client.reasons(of: path)) == ["focus"])
     }
 
-    @Test("an application that acknowledges is suspended before the deadline")
-    func acknowledged() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.setMinimized(app.pid, true)
-        let told = try app.last("DidEnterBackground", of: path)
-        #expect(try client.state(path) == "background")
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["policy appstated"])
-    }
-
-    @Test("Resume lifts a policy hold, and a new grace period begins")
-    func resume() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.setMinimized(app.pid, true)
-        let told = try app.last("DidEnterBackground", of: path)
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
-        try client.wait(for: path, toBe: "suspended")
-        try client.application(path, "Resume")
-        #expect(try client.state(path) == "background")
-        #expect(try !isStopped(app.pid))
-        guard case .uint64(let deadline)? = try client.explain(path)["suspension-deadline"],
-            let first = told.last.flatMap(UInt64.init)
-        else {
-            Issue.record("no grace period runs")
-            return
-        }
-        #expect(deadline > first)
-    }
-
-    @Test("a stop voids the pending acknowledgement, and a new grace period begins after it")
-    func stopWhileAwaited() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.setMinimized(app.pid, true)
-        let told = try app.last("DidEnterBackground", of: path)
-        app.process.kill(SIGSTOP)
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.explain(path)["suspension-deadline"] == nil)
-        client.forget()
-        app.process.kill(SIGCONT)
-        try client.wait(for: path, toBe: "background")
-        guard case .uint64(let deadline)? = try client.explain(path)["suspension-deadline"] else {
-            Issue.record("no grace period runs")
-            return
-        }
-        #expect(deadline > (told.last.flatMap(UInt64.init) ?? .max))
-        // An acknowledgement that is late or void causes no error and no suspension.
-        try app.application(path, "Acknowledge t:\(try #require(told.first))")
-        #expect(try client.state(path) == "background")
-        #expect(try client.holds(path) == [])
-        #expect(try client.explain(path)["suspension-deadline"] == .uint64(deadline))
-    }
-
-    @Test("a background task keeps the application running until the task ends")
-    func task() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        let task = try app.application(path, "BeginBackgroundTask s:upload")
-        try client.setMinimized(app.pid, true)
-        try client.waitForTheGrace(of: path)
-        #expect(try client.state(path) == "background")
-        #expect(try client.holds(path) == [])
-        #expect(try client.explain(path)["exemptions"] == .strings(["background task upload"]))
-        app.tell("call \(path) \(BusNames.application) EndBackgroundTask t:\(task)")
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.property(path, "BackgroundTasks") == .array("(tst)", []))
-    }
-
     @Test("the application is warned of a background task's limit, and the limit ends the task")
     func taskLimit() throws {
         let daemon = try TestDaemon(
@@ -136,19 +61,6 @@ struct PolicyTests {
         #expect(warned?.arguments.first == task)
         #expect(
             client.story(of: path).suffix(2) == ["BackgroundTaskWillExpire", "background→suspended"])
-    }
-
-    @Test("a background task ends with the connection that began it")
-    func taskOwner() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try app.application(path, "BeginBackgroundTask s:upload")
-        try client.setMinimized(app.pid, true)
-        try client.waitForTheGrace(of: path)
-        #expect(try client.state(path) == "background")
-        app.tell("exec sleep 1000")
-        try client.wait(for: path, toBe: "suspended")
     }
 
     @Test("BackgroundTimeRemaining is the time that is left, and unlimited in the foreground")
@@ -174,35 +86,6 @@ struct PolicyTests {
         #expect(try app.last("DidEnterBackground", of: path).last == "0")
         try client.waitForTheGrace(of: path)
         #expect(try client.state(path) == "background")
-        #expect(try client.holds(path) == [])
-    }
-
-    @Test("a background mode that the configuration does not grant has no effect")
-    func ungranted() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client, "background-modes=as:audio")
-        try client.setMinimized(app.pid, true)
-        try client.wait(for: path, toBe: "suspended")
-    }
-
-    @Test(
-        "an attached debugger prevents suspension by policy, and Explain keeps the reason",
-        .enabled(if: Programs.inPath("strace") != nil, "needs strace, to be the debugger"))
-    func debugger() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        let tracer = try Child("strace", ["-p", "\(app.pid)"])
-        try tracer.waitForLine(containing: "attached")
-        let why = "a debugger (pid \(tracer.pid)) is attached"
-        #expect(try client.canSuspend(path).contains(why))
-        try client.setMinimized(app.pid, true)
-        let told = try app.last("DidEnterBackground", of: path)
-        try client.catchUp()
-        try app.application(path, "Acknowledge t:\(try #require(told.first))")
-        try client.wait("the objection") { try client.explain(path)["last-objection"] == .string(why) }
-        #expect(client.edges(of: path) == [])
         #expect(try client.holds(path) == [])
     }
 

@@ -305,49 +305,6 @@ struct PressureTests {
         #expect(scene.reclaimed == [path])
     }
 
-    @Test(
-        "five minutes of varying pressure do not make the level flap, and a warning ends no application",
-        .enabled(
-            if: ProcessInfo.processInfo.environment["APPSTATED_SOAK"] != nil, "five minutes: APPSTATED_SOAK=1"
-        ))
-    func upAndDown() throws {
-        let scene = try Scene()
-        let suspended = try (0..<3).map { try scene.suspended("A\($0)", byPolicy: false) }
-        scene.stall()
-        let clock = ContinuousClock()
-        let end = clock.now + .seconds(300)
-        var changes: [(at: ContinuousClock.Instant, level: String)] = []
-        func pass(_ milliseconds: Int) throws {
-            let rest = clock.now + .milliseconds(milliseconds)
-            repeat {
-                _ = try scene.client.loop.runOnce(timeout: 20_000)
-                for level in scene.levels.dropFirst(changes.count) { changes.append((clock.now, level)) }
-            } while clock.now < rest
-        }
-        var turns = 0
-        while clock.now < end {
-            // Up to some 100 MiB, which is above the line, and back. The pauses may or may not be long enough for calm.
-            for _ in 0..<12 {
-                try scene.front.ask("allocate 16")
-                try pass(1)
-            }
-            try pass(Int.random(in: 0...4_000))
-            try scene.front.ask("release")
-            scene.rest(true)
-            try pass(Int.random(in: 0...9_000))
-            scene.rest(false)
-            turns += 1
-        }
-        let spans = zip(changes, changes.dropFirst()).map { ($1.at - $0.at, $0.level, $1.level) }
-        print(
-            "pressure: \(turns) turns, \(changes.count) changes, shortest \(String(describing: spans.map(\.0).min()))"
-        )
-        // Signals that were sent apart may arrive together, so a tenth of a second is allowed for delivery.
-        #expect(spans.allSatisfy { $0.0 > .milliseconds(1_900) || $0.2 == "critical" }, "\(spans)")
-        #expect(changes.count > 2 && scene.reclaimed == [])
-        for path in suspended { #expect(try scene.client.state(path) == "suspended") }
-    }
-
     @Test("with Mode=observe the journal says what would be ended and for how much, and nothing is ended")
     func observed() throws {
         let scene = try Scene("[Daemon]\nMode=observe")
@@ -382,42 +339,6 @@ struct PressureTests {
         #expect(story.contains("WillTerminate"))
         #expect(try scene.client.state(busy) == "background")
         #expect(try scene.client.state(kept) == "background")
-    }
-
-    @Test(
-        "an application that cannot die delays the reclaim for a moment, then the next is ended",
-        .enabled(if: OldFreezer.isAvailable, Comment(rawValue: OldFreezer.whatIsMissing)))
-    func stuck() throws {
-        let scene = try Scene()
-        // It is frozen by its own cgroup's freezer. The v1 freezer, which SIGKILL does not open, comes on top.
-        let home = try TestCgroup("app-stuck", below: scene.limit.own.cgroup)
-        let stuck = try scene.suspended("Stuck", byPolicy: false, in: home)
-        let next = try scene.suspended("Next", byPolicy: false)
-        let app = try #require(scene.apps[stuck])
-        let freezer = try OldFreezer(freezing: app.pid)
-        try scene.warned()
-        try scene.grow(400) { scene.level != "critical" }
-        // Where the kernel can, it takes the memory of a dying process all the same, so a little more is needed.
-        try scene.grow(40)
-        try scene.client.wait("the next") { scene.reclaimed == [next] }
-        #expect(try scene.client.state(stuck) == "suspended")
-        try freezer.thaw()
-        #expect(try scene.client.waitForRemoval(of: stuck) == "reclaimed")
-    }
-
-    @Test("an application that was just continued, which the daemon has not seen yet, is spared")
-    func spared() throws {
-        // Without the tracepoint a continuation is found a little later.
-        let scene = try Scene(withoutCapabilities: ["perfmon", "sys_admin"])
-        let running = try scene.suspended("Running", byPolicy: false)
-        let next = try scene.suspended("Next", byPolicy: false)
-        try scene.warned()
-        try scene.grow(240) { scene.reclaimed == [] }
-        let app = try #require(scene.apps[running])
-        kill(app.pid, SIGCONT)
-        try scene.grow(400) { scene.reclaimed == [] }
-        #expect(scene.reclaimed == [next])
-        #expect(scene.removal(of: running) == nil)
     }
 
     @Test(

@@ -136,52 +136,6 @@ struct RegistrationTests {
         #expect(try client.holds(path) == [])
     }
 
-    @Test("an application registered while it has the focus starts active")
-    func whileFocused() throws {
-        let stage = try Stage()
-        let child = try Child("sleep", ["1000"])
-        try stage.client.setFocus(child.pid)
-        // No registered application has the focus now.
-        try stage.client.wait(for: stage.path, toBe: "inactive")
-        let path = try stage.client.register("org.example.App", child.pid)
-        try stage.client.wait(for: path, toBe: "active")
-        #expect(stage.client.edges(of: path) == ["not-running→inactive", "inactive→active"])
-        #expect(try stage.client.property(path, "Focused") == .bool(true))
-        #expect(
-            try stage.client.property(BusNames.root, BusNames.manager, "FocusedApplication")
-                == .objectPath(path))
-    }
-
-    @Test("an application registered while its window is minimized starts in the background")
-    func whileMinimized() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        try client.updateWindow(1, child.pid, [("minimized", .bool(true)), ("title", .string("Draft"))])
-        let path = try client.register(
-            "org.example.Editor", child.pid, [("launch-mode", .string("foreground"))])
-        try client.wait(for: path, toBe: "background")
-        #expect(try client.property(path, "Minimized") == .bool(true))
-        client.forget()
-        try client.setMinimized(child.pid, false)
-        try client.wait(for: path, toBe: "inactive")
-        #expect(try client.property(path, "Minimized") == .bool(false))
-    }
-
-    @Test(
-        "an application starts inactive if its window is visible, and in the background if it is hidden"
-    )
-    func whileVisible() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        for (isVisible, state) in [(true, "inactive"), (false, "background")] {
-            let child = try Child("sleep", ["1000"])
-            try client.updateWindow(UInt64(child.pid), child.pid, [("visible", .bool(isVisible))])
-            let path = try client.register("org.example.Editor", child.pid)
-            #expect(try client.state(path) == state)
-        }
-    }
-
     @Test("reports about a process that has ended do not apply to the next process with its PID")
     func goneWhileRemembered() throws {
         let daemon = try TestDaemon()

@@ -106,39 +106,6 @@ struct ReloadTests {
         #expect(try stage.client.list().count == 1)
     }
 
-    @Test("a change from observe to enforce suspends what would have been suspended")
-    func enforce() throws {
-        let configuration = "[LifeCycle]\nBackgroundGraceSec=0\n"
-        let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n" + configuration)
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register("org.example.Actor", "launch-mode=s:background")
-        try app.application(path, "FinishLaunching")
-        try daemon.process.waitForLine(containing: "would suspend")
-        #expect(try client.explain(path)["would-suspend"] == .bool(true))
-        try daemon.reconfigure(configuration)
-        try client.wait(for: path, toBe: "suspended")
-        #expect(client.reasons(of: path).last == "configuration")
-        #expect(try client.holds(path) == ["policy appstated"])
-        #expect(try client.explain(path)["would-suspend"] == .bool(false))
-    }
-
-    @Test("a change to Suspension=never releases what policy holds")
-    func release() throws {
-        let configuration = "[LifeCycle]\nBackgroundGraceSec=0\n"
-        let daemon = try TestDaemon(configuration: configuration)
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register("org.example.Actor", "launch-mode=s:background")
-        app.tell("call \(path) \(BusNames.application) FinishLaunching")
-        try client.wait(for: path, toBe: "suspended")
-        try client.catchUp()
-        try daemon.reconfigure(configuration + "[Application org.example.Actor]\nSuspension=never\n")
-        try client.wait(for: path, toBe: "background")
-        #expect(try !isStopped(app.pid))
-        #expect(try client.holds(path) == [])
-    }
-
     @Test("a new BackgroundGraceSec applies to the next grace period, not to the running one")
     func grace() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=10min\n")

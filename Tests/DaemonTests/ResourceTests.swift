@@ -70,37 +70,6 @@ struct ResourceTests {
         try client.wait("the score") { try Values(child.pid).score == own.score + 900 }
     }
 
-    @Test("an application that is needed has the time of an inactive one")
-    func needed() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=1h\n")
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
-        let path = try client.register(
-            "org.example.Editor", child.pid, [("suspension", .string("automatic"))])
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
-        }
-        try client.reporter("ReportDemand") { message in
-            try message.append(UInt32(child.pid))
-            try message.append("call")
-            try message.append(UInt32(0))
-        }
-        try client.catchUp()
-        try client.wait("the values") { try Values(child.pid) == Values(own, score: 200) }
-        try client.application(path, "Suspend")
-        try client.catchUp()
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
-        }
-        try client.application(path, "Resume")
-        try client.catchUp()
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
-        }
-    }
-
     @Test("configured values apply, and an empty value leaves the resource alone")
     func table() throws {
         let daemon = try TestDaemon(
@@ -183,46 +152,6 @@ struct ResourceTests {
         }
     }
 
-    @Test("a child that becomes an application starts from its own values")
-    func nested() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let own = try Values(app.pid)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let child = try app.make("fork")
-        try client.setMinimized(app.pid, true)
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the nice value") { try Values(child).nice == own.nice + 7 }
-        let inner = try client.register("org.example.Inner", child)
-        try wait(for: inner, toBe: "background", client)
-        try client.wait("the values") {
-            try Values(child) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
-        }
-        try client.setFocus(child)
-        try wait(for: inner, toBe: "active", client)
-        try client.wait("the values") { try Values(child) == own }
-        #expect(try Values(app.pid).nice == own.nice + 7)
-    }
-
-    @Test("when the main process dies, the remaining processes get their own values back")
-    func orphans() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let own = try Values(app.pid)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let child = try app.make("fork")
-        try client.application(path, "Suspend")
-        try client.wait("the score") { try Values(child).score == own.score + 900 }
-        app.process.kill(SIGKILL)
-        try client.waitForRemoval(of: path)
-        try client.settle()
-        try client.wait("the values") { try Values(child) == own }
-    }
-
     @Test("an orderly end of the daemon restores all values", arguments: [SIGTERM, SIGINT])
     func endOfDaemon(_ signal: Int32) throws {
         let daemon = try TestDaemon()
@@ -298,17 +227,6 @@ struct ResourceTests {
         try client.wait("its own nice values") { family.count(nice: nice) == family.all.count }
     }
 
-    @Test("MemoryLow is explained in MiB, a quota in per cent")
-    func words() {
-        let pages = Int32(512 << 20 / Int(getpagesize()))
-        #expect(
-            ResourceLedger.Figure(.memoryLow, original: 0, written: pages, isLeft: false).words(count: 1)
-                == "MemoryLow=512M, was 0M")
-        #expect(
-            ResourceLedger.Figure(.cpuQuota, original: CgroupShares.unlimited, written: 20_000, isLeft: false)
-                .words(count: 1) == "CPUQuota=20%, was none")
-    }
-
     @Test("Mode=observe sets no values, and a change to it restores the own values")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
@@ -358,56 +276,6 @@ struct ResourceTests {
         try client.application(path, "Resume")
         try wait(for: path, toBe: "active", client)
         try expectResources(["Nice was set by another program, left alone (1 thread)"])
-    }
-
-    @Test("Explain says that CPUQuota cannot be set for an application without its own cgroup")
-    func noQuota() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.App", child.pid)
-        try client.application(path, "Configure") {
-            try $0.appendDictionary([("background-cpu-quota", .uint32(20))])
-        }
-        let facts = try client.explain(path)
-        #expect(facts["exemptions"] == .strings(["BackgroundCPUQuota=20%"]))
-        guard case .strings(let lines)? = facts["resources"] else { throw TestFailure("\(facts)") }
-        #expect(lines.contains { $0.hasPrefix("CPUQuota=20% cannot be set") })
-        try client.setFocus(child.pid)
-        guard case .strings(let others)? = try client.explain(path)["resources"] else { return }
-        #expect(!others.contains { $0.hasPrefix("CPUQuota") })
-    }
-
-    @Test("a reload applies to every application at once, and a bad line leaves the default")
-    func reload() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
-        let path = try client.register("org.example.Editor", child.pid)
-        try wait(for: path, toBe: "background", client)
-        try daemon.reconfigure(
-            "[State background]\nNice=3\nOOMScoreAdjust=many\nIOSchedulingClass=realtime\n")
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 3, io: IOPriority(.idle), score: 200)
-        }
-        let file = daemon.configurationFile
-        try daemon.process.waitForLine(containing: "\(file):3: OOMScoreAdjust=: \"many\" is not a number")
-        try daemon.process.waitForLine(
-            containing: "\(file):4: IOSchedulingClass=: \"realtime\" is not one of")
-    }
-
-    @Test("an application that is unregistered while its values are being set gets its own back")
-    func unregisteredSoon() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        for _ in 0..<40 {
-            let child = try Child("sleep", ["1000"])
-            let own = try Values(child.pid)
-            let path = try client.register("org.example.Soon", child.pid)
-            try client.application(path, "Unregister")
-            try client.wait("the values") { try Values(child.pid) == own }
-        }
     }
 
     @Test(

@@ -111,56 +111,6 @@ struct SavedStateTests {
         try two.application(second, "SaveState zeros:700000")
     }
 
-    @Test("a state file that a client keeps open counts as used until the client drops the state")
-    func heldOpen() throws {
-        let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
-        let client = try Client(daemon.bus)
-        let path = try client.register(Self.id, getpid())
-        func save(_ count: Int) throws {
-            try client.application(path, "SaveState") {
-                try $0.append(bytes: [UInt8](repeating: 1, count: count))
-            }
-        }
-        try save(700_000)
-        let answer = try client.call(path, BusNames.application, "LoadStateFile")
-        let file = Descriptor(owning: try answer.readDescriptor())
-        #expect(errorName { try save(600_000) } == ErrorName.limitsExceeded.rawValue)
-        #expect(try client.call(path, BusNames.application, "LoadState").readBytes().count == 700_000)
-        // Once dropped, the state takes no space on the disk any more.
-        try save(0)
-        var status = stat()
-        #expect(fstat(file.rawValue, &status) == 0)
-        #expect(status.st_size == 0)
-        try save(600_000)
-    }
-
-    @Test("an application above a lowered limit may save a smaller state, or an empty one")
-    func lowered() throws {
-        let daemon = try TestDaemon(configuration: "[Limits]\nSavedStatePerUser=1M\n", keeps: true)
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState zeros:900000")
-        try daemon.reconfigure("[Limits]\nSavedStatePerUser=64K\n")
-        try app.application(path, "SaveState zeros:800000")
-        #expect(
-            errorName { try app.application(path, "SaveState zeros:810000") }
-                == ErrorName.limitsExceeded.rawValue)
-        try app.application(path, "SaveState ay:")
-        #expect(try app.application(path, "LoadState") == "")
-    }
-
-    @Test("a force quit of one process leaves the state that another of the same id has saved")
-    func twoProcesses() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let (first, path) = try launch(daemon)
-        let (second, secondPath) = try launch(daemon)
-        try second.application(secondPath, "SaveState ay:text")
-        try client.terminate(path, force: true)
-        try client.waitForRemoval(of: path)
-        #expect(try second.application(secondPath, "LoadState") == "text")
-        withExtendedLifetime(first) {}
-    }
-
     @Test(
         "a force quit that the next daemon finds leaves the state that another of the same id has saved",
         arguments: [0, 1])
@@ -444,22 +394,6 @@ struct SavedStateTests {
     }
 
     @Test(
-        "saving to a read-only disk fails, and the state saved before stays complete",
-        .enabled(if: canMount, "needs root, and mounts"))
-    func readOnly() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let disk = try Disk(daemon.stateDirectory, ["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"])
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:old")
-        try disk.remount("ro")
-        #expect(errorName { try app.application(path, "SaveState ay:new") } == ErrorName.failed.rawValue)
-        #expect(try app.application(path, "LoadState") == "old")
-        try disk.remount("rw")
-        try app.application(path, "SaveState ay:new")
-        #expect(try app.application(path, "LoadState") == "new")
-    }
-
-    @Test(
         "a disk that does not answer delays only the caller that saves",
         .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
     func slow() throws {
@@ -507,73 +441,6 @@ struct SavedStateTests {
         let (next, nextPath) = try launch(daemon)
         #expect(try next.application(nextPath, "LoadState") == "")
         #expect(try options(try Client(daemon.bus), nextPath)["restorable"] == nil)
-    }
-
-    @Test(
-        "a drop that is tried again does not remove a state that is saved meanwhile",
-        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
-    func dropTriedAgain() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let disk = try Disk(ext4: daemon.stateDirectory)
-        let (first, path) = try launch(daemon)
-        try first.application(path, "SaveState ay:old")
-        try disk.remount("ro")
-        try client.terminate(path, force: true)
-        try client.waitForRemoval(of: path)
-        let (next, nextPath) = try launch(daemon)
-        let (other, otherPath) = try launch(daemon, "org.example.Other")
-        // The drop came before it, and has failed as well.
-        #expect(
-            errorName { try other.application(otherPath, "SaveState ay:x") } == ErrorName.failed.rawValue)
-        try disk.remount("rw")
-        try disk.freeze()
-        defer { try? disk.thaw() }
-        let calls = [
-            (other, try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")),
-            (next, try next.begin("\(nextPath) \(BusNames.application) SaveState ay:new")),
-        ]
-        try other.settle()
-        try next.settle()
-        // The first success makes the daemon try again.
-        try disk.thaw()
-        for (app, call) in calls {
-            try client.wait("the answer") { app.answer(to: call) != nil }
-            #expect(app.answer(to: call)?.hasPrefix("ok") == true)
-        }
-        #expect(try next.application(nextPath, "LoadState") == "new")
-    }
-
-    @Test(
-        "an application that begins before its id is forgotten on the disk is kept",
-        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
-    func forgottenLater() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let disk = try Disk(ext4: daemon.stateDirectory)
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:old")
-        let (other, otherPath) = try launch(daemon, "org.example.Other")
-        try disk.freeze()
-        defer { try? disk.thaw() }
-        // Whatever comes after this waits in the daemon.
-        _ = try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")
-        try other.settle()
-        app.process.kill(SIGKILL)
-        try client.waitForRemoval(of: path)
-        let call = try other.begin("\(BusNames.root) \(BusNames.manager) ForgetApplication s:\(Self.id)")
-        try other.settle()
-        let (next, nextPath) = try launch(daemon)
-        #expect(try options(client, nextPath) == ["first-launch": .bool(true)])
-        #expect(other.answer(to: call) == nil)
-        try disk.thaw()
-        try client.wait("the answer") { other.answer(to: call) != nil }
-        #expect(other.answer(to: call)?.hasPrefix("ok") == true)
-        #expect(try next.application(nextPath, "LoadState") == "")
-        try next.application(nextPath, "SaveState ay:new")
-        #expect(try next.application(nextPath, "LoadState") == "new")
-        // Its record is on the disk.
-        #expect(access("\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)", F_OK) == 0)
     }
 
     // MARK: Others

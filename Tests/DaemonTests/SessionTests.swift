@@ -19,8 +19,6 @@ struct SessionTests {
         "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive", "inactive→active",
         "DidBecomeActive",
     ]
-    private static let left = Array(locked.dropFirst())
-    private static let entered = Array(unlocked.dropFirst())
     private static let games: UInt32 = getpwnam("games")?.pointee.pw_uid ?? 5
 
     /// A daemon, a client that sees everything, and logind.
@@ -100,57 +98,6 @@ struct SessionTests {
         #expect(app.story(of: path).suffix(5) == Self.unlocked)
     }
 
-    @Test("a switch of the session is not a lock")
-    func switches() throws {
-        let scene = try Scene()
-        let (_, path) = try scene.applicationInSession()
-        try scene.logind.switchTo("c2", false)
-        try scene.client.wait(for: path, toBe: "background")
-        try scene.logind.switchTo("c2", true)
-        try scene.client.wait(for: path, toSay: "DidBecomeActive")
-        #expect(scene.client.story(of: path) == Self.left + Self.entered)
-    }
-
-    @Test("an application registered in a session that is already locked does not stay in front")
-    func lockedBefore() throws {
-        let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        scene.logind.lockUnseen("c2", true)
-        let app = try App(scene.daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        try scene.client.wait(for: path, toBe: "background")
-    }
-
-    @Test(
-        "the sessions of different users and a user's second session do not affect each other",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func apart() throws {
-        let scene = try Scene()
-        try scene.logind.open("c2", uid: App.nobody)
-        try scene.logind.open("c3", uid: App.nobody, isDisplay: false)
-        try scene.logind.open("c4", uid: Self.games)
-        let (_, a) = try scene.application(uid: App.nobody)
-        let (_, b) = try scene.application(uid: App.nobody, speakingFor: "c3")
-        let (_, c) = try scene.application(uid: Self.games)
-        for id in ["c2", "c3", "c4"] { try scene.logind.waitUntilAsked(about: id) }
-        try scene.forget()
-
-        func story(_ path: String) -> [String] { scene.client.story(of: path) }
-        try scene.logind.lock("c2")
-        try scene.client.wait(for: a, toSay: "DidEnterBackground")
-        #expect((story(a), story(b), story(c)) == (Self.locked, [], []))
-        try scene.logind.switchTo("c3", false)
-        try scene.client.wait(for: b, toSay: "DidEnterBackground")
-        #expect((story(a), story(b), story(c)) == (Self.locked, Self.left, []))
-        try scene.logind.close("c4")
-        try scene.client.wait(for: c, toSay: "DidEnterBackground")
-        try scene.logind.lock("c2", false)
-        try scene.client.wait(for: a, toSay: "DidBecomeActive")
-        #expect(
-            (story(a), story(b), story(c)) == (Self.locked + Self.unlocked, Self.left, Self.left))
-    }
-
     @Test(
         "a reporter reports for sessions of its own user only, named or by its process",
         .enabled(if: App.canBeOthers, App.whatOthersNeed),
@@ -206,16 +153,6 @@ struct SessionTests {
         try scene.logind.switchTo(mine, false)
         try scene.client.wait(for: home, toBe: "background")
         withExtendedLifetime(next) {}
-    }
-
-    @Test("applications that outlive their session are in the background")
-    func removed() throws {
-        let scene = try Scene()
-        let (_, path) = try scene.applicationInSession()
-        try scene.logind.close("c2")
-        try scene.client.wait(for: path, toSay: "DidEnterBackground")
-        #expect(scene.client.story(of: path) == Self.left)
-        #expect(try scene.client.explain(path)["away"] == .strings(["session c2 has ended"]))
     }
 
     @Test(

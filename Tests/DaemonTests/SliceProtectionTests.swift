@@ -157,16 +157,4 @@ struct SliceProtectionTests {
         slices.configure(1_000) { _, _ in false }
         #expect(try ["u", "u/a"].map(tree.bytes) == [0, 0])
     }
-
-    @Test("a cgroup that is gone or elsewhere does no harm")
-    func gone() throws {
-        let tree = try Tree(["u", "u/a"])
-        let slices = try protection(tree)
-        slices.protect(one, "\(tree.root)/u/a/one", written)
-        try FileManager.default.removeItem(atPath: tree.root + "/u/a")
-        slices.protect(one, nil, written)
-        #expect(try tree.bytes("u") == 0)
-        slices.protect(one, "/somewhere/else", written)
-        slices.protect(one, nil, written)
-    }
 }

@@ -73,40 +73,6 @@ struct TerminationTests {
         }
     }
 
-    @Test("the end of an application whose delegate ends with it leaves nothing in the journal")
-    func silentEnd() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        app.process.kill(SIGKILL)
-        try client.waitForRemoval(of: path)
-        try client.settle()
-        _ = daemon.process.advance()
-        let lines = daemon.process.errors.split(separator: "\n")
-        #expect(!lines.contains { $0.contains("cannot send") }, "\(lines)")
-    }
-
-    @Test("SIGTERM is sent when a delegate leaves without an acknowledgement")
-    func delegateLeaves() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.terminate(path)
-        app.tell("exec sleep 1000")
-        #expect(try client.waitForRemoval(of: path) == "terminated")
-        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
-    }
-
-    @Test("a delegate that does not acknowledge is sent SIGTERM before the deadline")
-    func silent() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=10s\n")
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.terminate(path)
-        #expect(try client.waitForRemoval(of: path) == "terminated")
-        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
-    }
-
     @Test("an application that ignores SIGTERM is killed at the deadline, with its children")
     func deadline() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")
@@ -141,17 +107,6 @@ struct TerminationTests {
         #expect(try !isStopped(inner))
     }
 
-    @Test("a forced Terminate after an orderly one kills at once")
-    func forceAfterOrder() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.terminate(path)
-        try client.terminate(path, force: true)
-        #expect(try client.waitForRemoval(of: path) == "force-quit")
-        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
-    }
-
     @Test("a suspended application runs again to be ended in an orderly way")
     func suspended() throws {
         let daemon = try TestDaemon(configuration: Self.patient)
@@ -171,23 +126,6 @@ struct TerminationTests {
             ])
     }
 
-    @Test("a suspended application is killed at once by a forced Terminate")
-    func suspendedAndKilled() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        let child = try PidFD(pid: try app.make("fork"))
-        try client.application(path, "Suspend")
-        try client.settle()
-        client.forget()
-        try client.terminate(path, force: true)
-        #expect(try client.waitForRemoval(of: path) == "force-quit")
-        #expect(try app.process.waitForExit() == .signalled(SIGKILL))
-        let hasEnded = waitForEnd(of: child)
-        #expect(hasEnded)
-        #expect(client.story(of: path) == ["suspended→not-running"])
-    }
-
     @Test("Terminate does not lift another process's stop; the application ends when that does, or is killed")
     func foreignStop() throws {
         for isPatient in [true, false] {
@@ -204,35 +142,5 @@ struct TerminationTests {
             #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
             #expect(try stage.process.waitForExit() == .signalled(isPatient ? SIGTERM : SIGKILL))
         }
-    }
-
-    @Test("a stop voids the pending acknowledgement, which then causes no SIGTERM")
-    func stopWhileAwaited() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.terminate(path)
-        let serial = try #require(try app.last("WillTerminate", of: path).first)
-        app.process.kill(SIGSTOP)
-        try client.wait(for: path, toBe: "suspended")
-        app.process.kill(SIGCONT)
-        try client.wait(for: path, toBe: "inactive")
-        try app.application(path, "Acknowledge t:\(serial)")
-        // SIGTERM would have been sent before the answer to this call.
-        try app.settle()
-        #expect(try client.explain(path)["terminating"] == .bool(true))
-    }
-
-    @Test("without a limit there is no deadline, and no SIGTERM before the acknowledgement")
-    func endless() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=infinity\n")
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.terminate(path)
-        let told = try app.last("WillTerminate", of: path)
-        #expect(told.last == "0")
-        #expect(try client.explain(path)["kill-deadline"] == nil)
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
-        #expect(try client.waitForRemoval(of: path) == "terminated")
     }
 }

@@ -6,41 +6,9 @@ import Linux
 import TestSupport
 import Testing
 
-@testable import Daemon
-
 /// Which changes of the time are announced, and to which clients.
 @Suite("Changes of the time")
 struct TimeTests {
-    private static let second: Int64 = 1_000_000
-    private static let zone = Array("Europe/Berlin".utf8)
-
-    private func reading(
-        real: Int64 = 0, boot: Int64 = 0, monotonic: Int64 = 0, at moment: Int64 = 0, zone: [UInt8] = zone
-    ) -> TimeReading {
-        TimeReading(real: real, boot: boot, monotonic: monotonic, local: LocalTime(at: moment), zone: zone)
-    }
-
-    @Test("passing time is no change, but a set clock, a resume from sleep and another time zone are")
-    func changes() {
-        let (second, before) = (Self.second, reading())
-        func changes(_ now: TimeReading) -> [TimeChange] { now.changes(since: before) }
-        #expect(changes(before) == [])
-        #expect(changes(reading(real: 9 * second, boot: 9 * second, monotonic: 9 * second)) == [])
-        // The clocks are read one after the other.
-        #expect(changes(reading(real: 9 * second + 999, boot: 9 * second, monotonic: 9 * second - 999)) == [])
-        #expect(changes(reading(real: 9 * second, boot: 8 * second, monotonic: 8 * second)) == [.clockSet])
-        #expect(changes(reading(real: -9 * second, boot: second, monotonic: second)) == [.clockSet])
-        #expect(changes(reading(real: 9 * second, boot: 9 * second, monotonic: second)) == [.resume])
-        #expect(changes(reading(real: 90 * second, boot: 9 * second, monotonic: 1)) == [.resume, .clockSet])
-        #expect(changes(reading(zone: [])) == [.timeZone])
-        let day = 86_400 * second
-        #expect(changes(reading(real: day, boot: day, monotonic: day, at: 86_400 * 2)) == [.midnight])
-        #expect(changes(reading(real: day, boot: day, monotonic: 1, at: 86_400 * 2)) == [.resume, .midnight])
-        // To set the clock or the zone is to set the day, too.
-        #expect(changes(reading(real: day, at: 86_400 * 2)) == [.clockSet])
-        #expect(changes(reading(at: 86_400 * 2, zone: [])) == [.timeZone])
-    }
-
     @Test(
         "delegates and subscribers are notified of a new time zone, suspended ones once they resume",
         .enabled(

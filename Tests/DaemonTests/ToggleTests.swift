@@ -23,40 +23,6 @@ struct ToggleTests {
         try client.call(path, BusNames.application, "Toggle") { try $0.appendDictionary([]) }.readBool()
     }
 
-    @Test("a refusal reaches the caller with its own error, NotSuspendable")
-    func refused() throws {
-        let own = try client.register("org.example.Tests", getpid())
-        #expect(client.error(of: { _ = try toggle(own, by: client) }) == ErrorName.notSuspendable.rawValue)
-        try client.setFocus(getpid())
-        let error = client.error {
-            try client.call(BusNames.root, BusNames.manager, "ToggleFocused") {
-                try $0.appendDictionary([])
-            }
-        }
-        #expect(error == ErrorName.notSuspendable.rawValue)
-        #expect(try client.holds(own) == [])
-    }
-
-    @Test(
-        "the answer says what the state is, because another user's hold stays",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func others() throws {
-        // The process is root's until setpriv has run the shell.
-        let sleeper = try Child("sh", ["-c", "echo on; exec sleep 1000"], uid: App.nobody)
-        try sleeper.waitForLine(containing: "on")
-        let theirs = try client.register("org.example.Theirs", sleeper.pid)
-        try client.application(theirs, "Suspend")
-        let answer = try Child(
-            "busctl",
-            ["call", BusNames.service, theirs, BusNames.application, "Toggle", "a{sv}", "0"],
-            environment: ["DBUS_SYSTEM_BUS_ADDRESS": daemon.bus.address], uid: App.nobody)
-        while answer.advance() == nil { try client.settle() }
-        #expect(answer.output == "b true\n", "\(answer.errors)")
-        try client.wait("the stop") { try client.state(theirs) == "suspended" }
-        #expect(try toggle(theirs, by: client) == false)
-        #expect(try client.state(theirs) == "background")
-    }
-
     @Test("an application toggled in front stays suspended for the next daemon until it is focused anew")
     func restarted() throws {
         try client.setFocus(child.pid)

@@ -98,26 +98,4 @@ struct WatchdogTests {
         #expect(missed(client, toldPath) == ["background"])
         #expect(missed(client, killedPath) == ["background"])
     }
-
-    @Test("an application that is alive at WillTerminate's deadline is reported, and killed as ever")
-    func termination() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=200ms\n")
-        let client = try daemon.subscriber()
-        let child = try Child("sh", ["-c", "trap '' TERM; echo ready; exec sleep 1000"])
-        try child.waitForLine(containing: "ready")
-        let own = try Client(daemon.bus)
-        let path = try own.register(Self.id, child.pid)
-        try client.terminate(path)
-        #expect(try client.waitForRemoval(of: path) == "terminated")
-        // Without a delegate no answer was promised.
-        #expect(missed(client, path) == [])
-
-        let app = try App(daemon.bus)
-        let appPath = try app.register(Self.id)
-        try app.application(appPath, "FinishLaunching")
-        try app.ask("ignore \(SIGTERM)")
-        try client.terminate(appPath)
-        #expect(try client.waitForRemoval(of: appPath) == "terminated")
-        #expect(missed(client, appPath) == ["termination"])
-    }
 }

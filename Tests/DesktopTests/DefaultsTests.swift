@@ -5,7 +5,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Types and default applications, compared with gio(1) and xdg-mime(1) on the same files.
+/// Types and default applications, compared with gio(1) on the same files.
 @Suite("Default applications")
 struct DefaultsTests {
     /// Directories with lists and entries of every kind.
@@ -136,30 +136,6 @@ struct DefaultsTests {
                 let own = defaults.entry(ofType: type).map { "\($0.id).desktop" }
                 #expect(own == said.map(String.init), "\(type): \(first)")
             }
-        }
-    }
-
-    /// Version 1.2 finds entries by different rules than the specification's.
-    private static let hasXDGMime: Bool = {
-        guard let child = try? Child("xdg-mime", ["--version"]), (try? child.waitForExit()) == .exited(0)
-        else { return false }
-        return child.output.contains(" 1.1.")
-    }()
-
-    @Test(
-        "xdg-mime gives the same default applications for the types that it supports",
-        .enabled(if: hasXDGMime, "xdg-mime 1.1 is not installed"))
-    func xdgMime() throws {
-        let stage = try Stage()
-        let defaults = stage.defaults("")
-        // xdg-mime ignores parent types, and looks for installed programs in a different way.
-        for type in [
-            "x-scheme-handler/mailto", "inode/directory", "video/mp4", "image/gif", "text/html",
-            "application/zip",
-        ] {
-            let said = try stage.output("xdg-mime", ["query", "default", type])
-                .trimmingCharacters(in: .whitespacesAndNewlines)
-            #expect(defaults.entry(ofType: type).map { "\($0.id).desktop" } == said, "\(type)")
         }
     }
 

@@ -60,7 +60,6 @@ final class Commands {
         case "block": actor.blocks = true
         case "linger": actor.lingers = true
         case "depart": actor.depart()
-        case "flood": flood()
         case "child": return child()
         case "begin": begin(word)
         case "finish": waiting.removeValue(forKey: word)?.resume()
@@ -96,14 +95,6 @@ final class Commands {
             return "ok"
         } catch {
             return error.name ?? "alone"
-        }
-    }
-
-    /// Sends so much that a bus that does not read leaves it in this process.
-    private func flood() {
-        let text = String(repeating: "x", count: 100_000)
-        for number in 0..<20 {
-            Application.shared.userActivity = UserActivity(type: "flood", info: ["\(number)": .string(text)])
         }
     }
 

@@ -150,24 +150,6 @@ struct DeadlineTests {
         #expect(stage.holds == [.policy])
     }
 
-    @Test("a grace period of 0 does not cause an endless fight with another process's SIGCONT")
-    func noGraceContest() throws {
-        var settings = Settings()
-        settings.backgroundGrace = 0
-        var stage = try Stage.launched(suspension: .automatic, settings)
-        stage.pass(0)
-        for _ in 0..<20 {
-            stage.settle()
-            stage.take(.continued(stage.number))
-            stage.pass(0)
-        }
-        let stops = stage.effects.filter { if case .stop = $0 { true } else { false } }.count
-        #expect(stops <= 8, "\(stops) stops within the same instant")
-        stage.pass(2 * Self.second)
-        stage.settle()
-        #expect(stage.state == .suspended, "and is tried again later")
-    }
-
     @Test("the limit of a task that begins while the application is stopped does not run until it continues")
     func taskBegunWhileStopped() throws {
         var stage = try Stage.launched(suspension: .automatic)
@@ -236,20 +218,6 @@ struct DeadlineTests {
         #expect(other.application.suspension == .never && other.application.reclaimable)
     }
 
-    @Test("everything that is due at the same time happens, and no deadline is left over")
-    func allAtOnce() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        for _ in 0..<3 {
-            try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
-        }
-        stage.forget()
-        stage.now += 3_600 * Self.second
-        stage.take(.timePassed)
-        #expect(stage.application.tasks.isEmpty && stage.holds == [.policy])
-        #expect(stage.words(.delegate) == Array(repeating: "BackgroundTaskWillExpire", count: 3))
-        #expect(stage.machine.nextDeadline() == nil)
-    }
-
     @Test("every return to running in the background starts a fresh grace period, whoever caused it")
     func freshGrace() throws {
         for kind in 0..<3 {
@@ -273,35 +241,6 @@ struct DeadlineTests {
             #expect(stage.state == .background)
             #expect(stage.application.graceDeadline == stage.now + 5 * Self.second, "\(kind)")
         }
-    }
-
-    @Test("passing through the background starts no grace period and requires no acknowledgement")
-    func passingThrough() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        try stage.focus()
-        stage.forget()
-        stage.stopBySomebody()
-        #expect(stage.heard(.subscribers).contains(.didEnterBackground(serial: 0, deadline: 0)))
-        #expect(stage.application.graceDeadline == nil)
-        stage.take(.continued(stage.number))
-        #expect(stage.state == .active && stage.application.graceDeadline == nil)
-    }
-
-    @Test("a connection that has begun tasks has no part in applications that have ended")
-    func tasksOfEnded() throws {
-        var desk = Desk()
-        let process = desk.process()
-        for _ in 0..<3 {
-            let number = try desk.register(process)
-            try desk.perform(.beginBackgroundTask(number, name: "a", by: ":1.5"))
-            try desk.perform(.endBackgroundTask(number, task: 1))
-            #expect(desk.machine.application(servedBy: ":1.5") == number)
-            try desk.perform(.unregister(number))
-            #expect(desk.machine.application(servedBy: ":1.5") == nil)
-        }
-        #expect(desk.machine.parts[":1.5"]?.count == 1)
-        desk.take(.disconnected(":1.5"))
-        #expect(desk.machine.connections.isEmpty)
     }
 
     @Test("no task begins beyond the limit, whatever its name")

@@ -155,22 +155,6 @@ struct EndTests {
         #expect(try next(after: stage).effects.contains(.kill(stage.number)))
     }
 
-    @Test("SIGTERM is sent once, and SIGKILL still follows at the deadline")
-    func once() throws {
-        var stage = try Stage.launched()
-        try stage.perform(.terminate(stage.number, force: false))
-        let serial = stage.application.lastSerial
-        for _ in 0..<2 {
-            try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
-        }
-        try stage.perform(.terminate(stage.number, force: false))
-        stage.pass(60 * Self.second)
-        #expect(stage.effects.filter { $0 == .requestExit(stage.number) }.count == 1)
-        #expect(stage.effects.filter { $0 == .kill(stage.number) }.count == 1)
-        #expect(stage.words(.all).filter { $0 == "WillTerminate" }.count == 1)
-        #expect(stage.machine.deadlines.isEmpty)
-    }
-
     @Test("a stop voids the acknowledgement of WillTerminate; the deadlines keep running")
     func stoppedMeanwhile() throws {
         var stage = try Stage.launched()
@@ -210,26 +194,6 @@ struct EndTests {
         #expect(stage.effects.contains(.requestExit(stage.number)))
     }
 
-    @Test("without a deadline, an acknowledgement that nobody can give any more is not awaited")
-    func endlessWithoutAnswer() throws {
-        var settings = Settings()
-        settings.terminateGrace = nil
-        for kind in 0..<2 {
-            var stage = try Stage.launched(settings)
-            try stage.perform(.terminate(stage.number, force: false))
-            if kind == 0 {
-                stage.stopBySomebody()
-                stage.take(.continued(stage.number))
-            } else {
-                try stage.perform(.becomeDelegate(stage.number, ":1.77"))
-            }
-            stage.pass(0)
-            #expect(stage.effects.filter { $0 == .requestExit(stage.number) }.count == 1)
-            stage.pass(3_600 * Self.second)
-            #expect(!stage.effects.contains(.kill(stage.number)))
-        }
-    }
-
     @Test("an application that is about to be stopped is told of its end, and not stopped")
     func duringStop() throws {
         for isRequested in [false, true] {
@@ -249,19 +213,6 @@ struct EndTests {
             #expect(stage.effects.contains(.requestExit(stage.number)))
             #expect(stage.state == .background && stage.holds.isEmpty)
         }
-    }
-
-    @Test("an application that is told of its end while it is stopped all the same is killed at the deadline")
-    func stoppedAllTheSame() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        stage.pass(5 * Self.second)
-        try stage.perform(.terminate(stage.number, force: false))
-        // The stop took effect before it was given up.
-        stage.take(.stopped(stage.number, holder: nil))
-        #expect(!stage.application.isStopped)
-        stage.pass(5 * Self.second)
-        #expect(stage.effects.contains(.requestExit(stage.number)))
-        #expect(stage.effects.contains(.kill(stage.number)))
     }
 
     @Test("an ending application is not suspended, and its DidEnterBackground carries no deadline")

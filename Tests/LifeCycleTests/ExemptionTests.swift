@@ -100,46 +100,6 @@ struct ExemptionTests {
         #expect(desk.forgotten == [], "it is registered still")
     }
 
-    @Test("it also begins if the former grace period is not over yet, and no acknowledgement ends it early")
-    func takenBackEarly() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        try stage.focus()
-        let audio = ExemptionReport(process: stage.reported, reason: "audio")
-        try stage.perform(.replaceExemptions([audio], stage.reporter))
-        stage.forget()
-        try stage.minimize()
-        let told = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
-        #expect(told.map(\.deadline) == [0])
-        let serial = try #require(told.map(\.serial).last)
-        stage.pass(4 * Desk.second)
-        try stage.perform(.replaceExemptions([], stage.reporter))
-        stage.pass(2 * Desk.second)
-        #expect(stage.holds.isEmpty, "there are gaps between two pieces of music")
-        #expect(stage.application.unresponsive == nil, "it was told that nothing is awaited")
-        try stage.perform(.acknowledge(stage.number, serial: serial, by: Stage.delegate))
-        stage.pass(3 * Desk.second - 1)
-        #expect(stage.holds.isEmpty)
-        stage.pass(1)
-        #expect(stage.holds == [.policy])
-    }
-
-    @Test("an exemption that the user's rule does not count does not delay that grace period")
-    func uncounted() throws {
-        var desk = Desk()
-        let (a, process) = try idle(&desk)
-        var rule = Rule()
-        rule.keepWhile = ["audio"]
-        try desk.perform(.configure(a, rule))
-        try tell(&desk, [(process, "audio"), (process, "clipboard")])
-        wait(&desk)
-        try tell(&desk, [(process, "clipboard")])
-        desk.pass(4 * Desk.second)
-        desk.settle()
-        #expect(desk.state(a) == .background)
-        wait(&desk)
-        #expect(desk.state(a) == .suspended)
-    }
-
     @Test("a reporter's exemptions end with its connection; another reporter's for the same process stay")
     func connection() throws {
         var desk = Desk()
@@ -210,22 +170,6 @@ struct ExemptionTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
         try tell(&desk, many)
         #expect(desk.machine.objections(to: a).count == Machine.exemptionsPerUser)
-    }
-
-    @Test(
-        "a leaving reporter's exemptions are withdrawn at once, and only changed applications are recorded")
-    func many() throws {
-        var desk = Desk()
-        let all = try (0..<40).map { _ in try idle(&desk) }
-        func exempt() -> Int { all.count { desk.machine.objections(to: $0.0) == ["reported audio"] } }
-        try tell(&desk, all.map { ($0.1, "audio") })
-        #expect(exempt() == 40)
-        _ = desk.machine.takeTouched()
-        try tell(&desk, all.map { ($0.1, "audio") } + [(all[0].1, "clipboard")])
-        #expect(desk.machine.takeTouched() == [all[0].0])
-        try tell(&desk, all.map { ($0.1, "audio") })
-        desk.take(.disconnected(Desk.reporter().connection))
-        #expect(exempt() == 0)
     }
 
     @Test("a restored machine knows the exemptions and their reporters")

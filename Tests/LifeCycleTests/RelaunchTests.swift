@@ -24,27 +24,6 @@ struct RelaunchTests {
         (0..<times).compactMap { relaunches.takeDue(at: begin + UInt64($0) * Self.pause) }
     }
 
-    @Test("a user with many applications takes no place of another user's, and the users take turns")
-    func turns() throws {
-        var relaunches = Relaunches()
-        let greedy = try Self.many(64, of: 1)
-        let answers = greedy.map { relaunches.add($0, at: 0) }
-        #expect(answers.prefix(Relaunches.mostWaiting).allSatisfy { $0 == nil })
-        #expect(
-            answers.dropFirst(Relaunches.mostWaiting).allSatisfy {
-                $0 == .othersWait(Relaunches.mostWaiting)
-            })
-        let modest = try Self.many(2, of: 2)
-        for relaunch in modest { #expect(relaunches.add(relaunch, at: 0) == nil) }
-        let order = started(&relaunches, from: 0, 5)
-        #expect(order == [greedy[0], modest[0], greedy[1], modest[1], greedy[2]])
-        // Who comes again waits for a turn like the others.
-        let third = try Self.one("B", of: 3)
-        #expect(relaunches.add(third, at: 5 * Self.pause) == nil)
-        #expect(relaunches.add(modest[0], at: 5 * Self.pause) == nil)
-        #expect(started(&relaunches, from: 5 * Self.pause, 4) == [greedy[3], third, modest[0], greedy[4]])
-    }
-
     @Test("one is started at a time, with a pause between two, whoever's they are")
     func pauses() throws {
         var relaunches = Relaunches()

@@ -83,20 +83,6 @@ struct ReporterTests {
         }
     }
 
-    @Test("a window of another process is not taken over, even if it has the same number")
-    func noTakeoverOfOthers() throws {
-        var desk = Desk()
-        let (mine, other) = (desk.process(), desk.process())
-        let a = try desk.register(mine)
-        let b = try desk.register(other)
-        try desk.update(1, mine)
-        desk.take(.disconnected(Desk.reporter().connection))
-        try desk.update(1, other, by: Desk.reporter(":1.10"))
-        #expect(desk.states(a, b) == [.inactive, .inactive])
-        try desk.update(1, mine, visible: false, by: Desk.reporter(":1.10"))
-        #expect(desk.states(a, b) == [.background, .background], "it is this window now")
-    }
-
     @Test("root is a lasting reporter of the sessions that it reports on")
     func rootLeaves() throws {
         var desk = Desk()
@@ -208,37 +194,6 @@ struct ReporterTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test("so it does if the former grace period is not over yet")
-    func freshGraceEarly() throws {
-        var desk = Desk()
-        let mine = desk.process()
-        let a = try desk.register(mine) { $0.suspension = .automatic }
-        try desk.update(1, mine, minimized: true)
-        desk.pass(2 * Desk.second)
-        desk.take(.disconnected(Desk.reporter().connection))
-        desk.pass(2 * Desk.second)
-        try desk.perform(.replaceWindows([Desk.report(1, mine, minimized: true)], Desk.reporter(":1.10")))
-        desk.pass(5 * Desk.second - 1)
-        desk.settle()
-        #expect(desk.state(a) == .background)
-        desk.pass(1)
-        desk.settle()
-        #expect(desk.state(a) == .suspended)
-    }
-
-    @Test("a session that keeps one of two reporters has not lost its reporter")
-    func oneOfTwo() throws {
-        var desk = Desk()
-        let mine = desk.process()
-        let a = try desk.register(mine) { $0.suspension = .automatic }
-        try desk.update(1, mine, minimized: true)
-        try desk.update(2, mine, minimized: true, by: Desk.reporter(":1.10"))
-        desk.take(.disconnected(":1.9"))
-        desk.pass(5 * Desk.second)
-        desk.settle()
-        #expect(desk.state(a) == .suspended)
-    }
-
     @Test("SetFocus and SetMinimized do not make their caller a lasting reporter")
     func passing() throws {
         var desk = Desk()
@@ -304,26 +259,6 @@ struct ReporterTests {
     }
 
     // MARK: Extents
-
-    @Test("a registration changes nothing about applications below the process, however many there are")
-    func belowRegistered() throws {
-        var desk = Desk()
-        let parent = desk.process()
-        let children = try (0..<40).map { index in
-            let child = desk.process(below: parent)
-            try desk.register(child)
-            try desk.update(UInt64(index), child)
-            return child
-        }
-        try desk.update(100, parent)
-        try desk.update(101, desk.process(below: children[0]))
-        _ = desk.machine.takeTouched()
-        let above = try desk.register(parent)
-        #expect(desk.machine.takeTouched() == [above])
-        #expect(desk.machine.applications[above]?.windows.count == 1)
-        try desk.perform(.unregister(above))
-        #expect(desk.machine.takeTouched() == [above])
-    }
 
     @Test("a helper's window belongs to the application around it until the helper registers itself")
     func helper() throws {
@@ -398,35 +333,5 @@ struct ReporterTests {
         }
         #expect(desk.machine.windows.count == reports.count + 1, "one focus, one window")
         #expect(desk.forgotten.count == 19)
-    }
-
-    @Test(
-        "hundreds of applications lose their reporter and get another one, and each begins a new grace period"
-    )
-    func manyApplications() throws {
-        var desk = Desk()
-        let count = 100
-        let numbers = try (0..<count).map { _ in
-            try desk.register(desk.process()) { $0.suspension = .automatic }
-        }
-        func suspended() -> Int { numbers.count { desk.state($0) == .suspended } }
-        let reporter = Desk.reporter()
-        try desk.perform(.replaceWindows([], reporter))
-        desk.pass(5 * Desk.second)
-        desk.settle()
-        #expect(suspended() == count)
-
-        desk.take(.disconnected(reporter.connection))
-        desk.settle()
-        #expect(suspended() == 0)
-
-        desk.pass(3_600 * Desk.second)
-        try desk.perform(.replaceWindows([], Desk.reporter(":1.10")))
-        desk.pass(5 * Desk.second - 1)
-        desk.settle()
-        #expect(suspended() == 0)
-        desk.pass(1)
-        desk.settle()
-        #expect(suspended() == count)
     }
 }

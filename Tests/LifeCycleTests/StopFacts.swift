@@ -8,12 +8,4 @@ extension Fact {
     }
 
     static func continued(_ number: ApplicationNumber) -> Fact { .looked(number, Standing(signal: .none)) }
-
-    /// The application is frozen by the daemon; a foreign stop signal beneath the freeze has ended.
-    static func foreignStopEnded(_ number: ApplicationNumber) -> Fact {
-        .looked(
-            number,
-            Standing(
-                signal: .none, freeze: Standing.Freeze(cgroup: "app", isOurs: true, isComplete: true)))
-    }
 }

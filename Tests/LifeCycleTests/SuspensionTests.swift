@@ -396,23 +396,6 @@ struct SuspensionTests {
         #expect(stage.holds == [.policy])
     }
 
-    @Test("policy suspends nothing in a session that has lost its lasting reporter")
-    func lostReporter() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        var report = WindowReport(number: 1, process: stage.reported)
-        report.visible = false
-        try stage.perform(.updateWindow(report, stage.reporter))
-        stage.take(.disconnected(stage.reporter.connection))
-        stage.pass(60 * Self.second)
-        #expect(stage.holds.isEmpty)
-        var returned = stage.reporter
-        returned.connection = ":1.10"
-        try stage.perform(.replaceWindows([report], returned))
-        #expect(stage.holds.isEmpty)
-        stage.pass(60 * Self.second)
-        #expect(stage.holds == [.policy])
-    }
-
     /// The deadlines in the DidEnterBackground signals to the delegate.
     private func deadlines(_ stage: Stage) -> [Microseconds] {
         stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }

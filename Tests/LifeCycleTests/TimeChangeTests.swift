@@ -56,23 +56,4 @@ struct TimeChangeTests {
         stage.take(.timeChanged(.midnight))
         #expect(stage.effects == [])
     }
-
-    @Test("many applications are notified of each change at once")
-    func many() throws {
-        var desk = Desk()
-        let numbers = try (0..<50).map { _ in try desk.register(desk.process()) }
-        desk.forget()
-        desk.take(.timeChanged(.midnight))
-        desk.take(.timeChanged(.clockSet))
-        desk.take(.timeChanged(.midnight))
-        func causes(_ number: ApplicationNumber) -> [TimeChange] {
-            desk.effects.compactMap { effect in
-                guard case .announce(number, let announcement, _) = effect,
-                    case .cause(let change) = announcement.payload
-                else { return nil }
-                return change
-            }
-        }
-        for number in numbers { #expect(causes(number) == [.midnight, .clockSet, .midnight]) }
-    }
 }

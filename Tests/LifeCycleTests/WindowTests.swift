@@ -242,25 +242,6 @@ struct WindowTests {
         #expect(desk.states(a, b) == [.background, .background])
     }
 
-    @Test("a whole set moves the focus to the window that it names, in whatever order its windows come")
-    func focusInSet() throws {
-        var desk = Desk()
-        let first = desk.process()
-        let second = desk.process()
-        let a = try desk.register(first)
-        let b = try desk.register(second)
-        for order in [[1, 2], [2, 1], [1, 2], [1, 2]] as [[UInt64]] {
-            for focused in [1, 2] as [UInt64] {
-                let reports = order.map { Desk.report($0, $0 == 1 ? first : second, focused: $0 == focused) }
-                try desk.perform(.replaceWindows(reports, Desk.reporter()))
-                #expect(desk.states(a, b) == (focused == 1 ? [.active, .inactive] : [.inactive, .active]))
-            }
-        }
-        let none = [Desk.report(1, first, focused: false), Desk.report(2, second, focused: false)]
-        try desk.perform(.replaceWindows(none, Desk.reporter()))
-        #expect(desk.states(a, b) == [.inactive, .inactive])
-    }
-
     @Test("a process is forgotten when its last window is gone, and not before")
     func forgets() throws {
         var desk = Desk()
@@ -340,28 +321,6 @@ struct WindowTests {
         #expect(isUnchanged)
         try desk.update(2, mine, visible: false)
         try desk.perform(.replaceWindows((5..<7).map { Desk.report($0, mine) }, Desk.reporter()))
-    }
-
-    @Test(
-        "reports for whole processes count as windows of their application, and are refused beyond the limit"
-    )
-    func wholeProcesses() throws {
-        var desk = Desk(windowsPerApplication: 3)
-        let mine = desk.process()
-        try desk.register(mine)
-        let children = (0..<4).map { _ in desk.process(below: mine) }
-        for child in children[..<3] { try desk.focus(child) }
-        let before = desk.machine
-        let refusal = Refusal.limitExceeded("windows of application 1", limit: 3)
-        #expect(throws: refusal) { try desk.focus(children[3]) }
-        #expect(throws: refusal) { try desk.minimize(children[3]) }
-        #expect(throws: refusal) { try desk.update(1, children[3]) }
-        let isUnchanged = desk.machine == before
-        #expect(isUnchanged)
-        // Windows that are already known may still change.
-        try desk.focus(children[0])
-        try desk.minimize(children[1])
-        #expect(desk.machine.applications[ApplicationNumber(1)]?.windows.count == 3)
     }
 
     @Test("a visible window replaces one that is not visible where an application has no room for more")
@@ -460,20 +419,5 @@ struct WindowTests {
         try desk.update(2, foreign, focused: true)
         #expect(desk.states(a, b) == [.inactive, .inactive])
         try desk.update(3, foreign)
-    }
-
-    @Test("the estimated size of the summary of an application's windows is not less than its size")
-    func summarySize() throws {
-        var desk = Desk()
-        let mine = desk.process()
-        let a = try desk.register(mine)
-        for number: UInt64 in 1...3 {
-            var report = Desk.report(number, mine)
-            report.title = String(repeating: "x", count: 500)
-            try desk.perform(.updateWindow(report, Desk.reporter()))
-        }
-        let size = desk.machine.windowSummary(of: a).reduce(0) { $0 + $1.utf8.count }
-        #expect(size > 1_500)
-        #expect((size...2 * size).contains(desk.machine.windowTextBytes(of: a)))
     }
 }

@@ -39,18 +39,6 @@ struct CgroupBytesTests {
         #expect(Set([one, other]).count == 2)
     }
 
-    @Test("units are recognised by the bytes at their beginning and end", arguments: CgroupBytesTests.marks)
-    func units(_ mark: String) throws {
-        #expect(try cgroup("/app-\(mark)x.scope").isApplicationUnit)
-        #expect(try cgroup("/x/app-\(mark)x.scope/y").applicationUnit == cgroup("/x/app-\(mark)x.scope"))
-        #expect(
-            try cgroup("/_\(mark)app-x.scope").unit?.utf8.elementsEqual("\(mark)app-x.scope".utf8) == true)
-        let path = "/user.slice/\(mark)/app-org.example.A-7.scope/\(mark)"
-        let unit = try #require(ApplicationUnit(inPath: path))
-        #expect(unit.path.utf8.elementsEqual("/user.slice/\(mark)/app-org.example.A-7.scope".utf8))
-        #expect(unit.application == "org.example.A")
-    }
-
     @Test("a path that is not UTF-8 is refused: with replaced bytes it would name another cgroup")
     func notText() throws {
         let tree = try MadeUpTree(["8/task/8/stat": "8 (x) S 1\n"])

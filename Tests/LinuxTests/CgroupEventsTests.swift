@@ -50,36 +50,11 @@ struct CgroupEventsTests {
         #expect(try below.isFrozenByAncestor)
     }
 
-    @Test("two watches of one cgroup are both notified")
-    func two() throws {
-        let own = try TestCgroup()
-        let one = try CgroupEvents(own.cgroup)
-        let other = try CgroupEvents(own.cgroup)
-        let child = try Child.idle()
-        try own.take(child.pid)
-        #expect(try awaited(one) { $0.isPopulated })
-        #expect(try awaited(other) { $0.isPopulated })
-    }
-
     @Test("reading the events of a removed cgroup gives ENODEV")
     func removed() throws {
         let own = try TestCgroup()
         let events = try CgroupEvents(own.cgroup)
         #expect(rmdir(own.cgroup.directory) == 0)
         #expect(failure { try events.read() }?.errno == ENODEV)
-    }
-
-    @Test("a hundred processes freeze together, and each change is reported")
-    func many() throws {
-        let own = try TestCgroup()
-        let children = try (0..<100).map { _ in try Child.idle() }
-        for child in children { try own.take(child.pid) }
-        let events = try CgroupEvents(own.cgroup)
-        for _ in 0..<3 {
-            try own.cgroup.freeze()
-            #expect(try awaited(events) { $0.isFrozen })
-            try own.cgroup.thaw()
-            #expect(try awaited(events) { !$0.isFrozen })
-        }
     }
 }

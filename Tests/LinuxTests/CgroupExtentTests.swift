@@ -176,23 +176,6 @@ struct CgroupExtentTests {
                 forebears: throughAnother ? [process(7, parent: 5)] : [])
                 == .refused(.stranger(identity(5), parent: 1, session: 10)))
     }
-
-    @Test("each reason completes a sentence")
-    func sentences() throws {
-        let reasons: [(CgroupExtent.Reason, String)] = [
-            (.directoryOf(0, not: 7), "it belongs to uid 0, the application to uid 7"),
-            (
-                .otherOwner(identity(11), owner(7, effective: 0), not: 7),
-                "process 11@110 in it runs as uid 0, the application as uid 7"
-            ),
-            (
-                .stranger(identity(20), parent: 1, session: 20),
-                "process 20@200 in it (parent 1, session 20) does not descend from the application"
-            ),
-            (.sessionScope("session-2.scope"), "session-2.scope holds a whole session"),
-        ]
-        for (reason, sentence) in reasons { #expect(reason.description == sentence) }
-    }
 }
 
 @Suite(
@@ -250,22 +233,6 @@ struct RealCgroupExtentTests {
         #expect(try judge(own, main) == .own(remainder: []))
     }
 
-    @Test("an orphan is a stranger, as § 2 demands literally")
-    func orphan() throws {
-        let own = try TestCgroup()
-        let child = try Child(python: "say('on'); sys.stdin.readline()\n" + doubleForkScript)
-        _ = try child.line()
-        try own.take(child.pid)
-        child.tell("")
-        let daemon = try child.numbers()[0]
-        let main = try proc.identity(of: child.pid)
-        #expect(eventually { !proc.lineage(of: daemon).contains(main) })
-        let stat = try proc.stat(daemon)
-        #expect(
-            try judge(own, main)
-                == .refused(.stranger(stat.identity, parent: stat.parent, session: stat.session)))
-    }
-
     @Test("a stop affects an orphan in the application's unit, but not one in another cgroup")
     func affected() throws {
         let base = try #require(TestCgroup.base)
@@ -291,21 +258,6 @@ struct RealCgroupExtentTests {
         }
     }
 
-    @Test("a child of another user, and a directory of another user, are refused")
-    func owners() throws {
-        let own = try TestCgroup()
-        let child = try Child(python: otherOwnerScript)
-        let pids = try child.numbers()
-        for pid in pids { try own.take(pid) }
-        let main = try proc.identity(of: child.pid)
-        let other = try proc.identity(of: pids[1])
-        #expect(
-            try judge(own, main)
-                == .refused(.otherOwner(other, proc.status(other.pid).owner, not: 0)))
-        #expect(chown(own.cgroup.directory, 65534, 65534) == 0)
-        #expect(try judge(own, main) == .refused(.directoryOf(65534, not: 0)))
-    }
-
     @Test("a cgroup whose name is not UTF-8 hides no process")
     func hidden() throws {
         let own = try TestCgroup()
@@ -315,39 +267,5 @@ struct RealCgroupExtentTests {
         try #require(mkdir(path, 0o755) == 0)
         defer { rmdir(path) }
         #expect(try judge(own, proc.identity(of: child.pid)) == .refused(.seenInPart))
-    }
-
-    @Test("a process at the end of hundreds of parents is not frozen")
-    func chain() throws {
-        let own = try TestCgroup()
-        let chain = try Child(
-            python: """
-                for i in range(400):
-                    if os.fork(): signal.pause()
-                say(os.getpid())
-                signal.pause()
-                """)
-        let last = try #require(Int32(try chain.line()))
-        try own.take(last)
-        let main = try Proc().identity(of: last)
-        #expect(try judge(own, main) == .refused(.seenInPart))
-    }
-
-    @Test("the answer stays the same once a forking tree is frozen")
-    func frozen() throws {
-        let own = try TestCgroup()
-        let child = try Child(python: "say('on'); sys.stdin.readline()\n" + spawnerScript)
-        _ = try child.line()
-        try own.take(child.pid)
-        child.tell("")
-        _ = try child.line()
-        let main = try proc.identity(of: child.pid)
-        let events = try CgroupEvents(own.cgroup)
-        try own.cgroup.freeze()
-        #expect(try awaited(events) { $0.isFrozen })
-        #expect(try judge(own, main) == .own(remainder: []))
-        let once = try own.cgroup.processes()
-        #expect(try own.cgroup.processes() == once)
-        #expect(once.count > 1)
     }
 }

@@ -52,27 +52,6 @@ extension SignalTests {
             processes.count { (try? proc.isStopped($0)) == true }
         }
 
-        @Test("a process that forks meanwhile is stopped with all its children")
-        func forking() throws {
-            let child = try Child(
-                python: """
-                    say('on')
-                    for i in range(200):
-                        if os.fork() == 0:
-                            while True: signal.pause()
-                    say('end')
-                    while True: signal.pause()
-                    """)
-            _ = try child.line()
-            let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(eventually { extent.stop(isForeign: nobody) == .complete })
-            #expect(Set(extent.stoppedByUs) == Set(members(main)))
-            #expect(stopped(members(main)) == members(main).count)
-            extent.release()
-            #expect(try child.line() == "end")
-        }
-
         @Test("a kill spares a process that has become an application since the stop, and continues it")
         func killSparing() throws {
             let (_, main) = try family()
@@ -85,47 +64,6 @@ extension SignalTests {
             for process in all where process != spared { #expect(eventually { isGone(process) }) }
             #expect(eventually { (try? proc.isStopped(spared)) == false })
             #expect(!isGone(spared))
-        }
-
-        @Test("a process with hundreds of threads, some with a child, is walked and stopped completely")
-        func threads() throws {
-            let child = try Child(
-                python: """
-                    import threading
-                    threading.stack_size(65536)
-                    def run(i):
-                        if i % 10 == 0 and os.fork() == 0:
-                            while True: signal.pause()
-                        gate.wait()
-                        while True: time.sleep(1000)
-                    gate = threading.Barrier(601)
-                    for i in range(600): threading.Thread(target=run, args=(i,), daemon=True).start()
-                    gate.wait()
-                    say('on')
-                    hold()
-                    """)
-            alive.children.append(child)
-            _ = try child.line()
-            let main = try proc.identity(of: child.pid)
-            let all = members(main)
-            #expect(all.count == 61)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
-            #expect(stopped(all) == 61)
-            extent.release()
-        }
-
-        @Test("a signal reaches every process")
-        func signal() throws {
-            let (_, main) = try family()
-            let all = members(main)
-            let (signalled, failures) = Extent.signal(
-                SIGSTOP, toAllOf: main, owner: getuid(), proc: proc, isForeign: nobody)
-            #expect(failures == [])
-            #expect(Set(signalled) == Set(all))
-            #expect(eventually { stopped(all) == all.count })
-            Extent.signal(SIGCONT, toAllOf: main, owner: getuid(), proc: proc, isForeign: nobody)
-            #expect(eventually { stopped(all) == 0 })
         }
 
         @Test("the method of suspension is decided and saved before any process is stopped")
@@ -174,35 +112,6 @@ extension SignalTests {
             #expect(suspender.unrecorded == nil && suspender.isBySignal)
             #expect(stopped(all) == all.count)
             suspender.release()
-        }
-
-        @Test(
-            "thousands of children of other users are reported as one failure",
-            .enabled(if: Machine.isRoot, "needs root"))
-        func failures() throws {
-            let child = try Child(
-                python: """
-                    for i in range(8):
-                        if os.fork() == 0:
-                            os.setresuid(65534, 65534, 65534)
-                            say(os.getpid())
-                            while True: signal.pause()
-                    while True: signal.pause()
-                    """)
-            for _ in 0..<8 { _ = try child.line() }
-            let main = try proc.identity(of: child.pid)
-            let first = members(main)[1]
-            let extent = StoppedExtent(proc: proc, main: main, owner: 0)
-            #expect(complete(extent))
-            #expect(
-                extent.failures == [
-                    KernelFailure(
-                        operation: "check before a signal that user 0 alone owns",
-                        subject: "process \(first) and others",
-                        errno: EPERM)
-                ])
-            extent.release()
-            for process in members(main) { Glibc.kill(process.pid, SIGKILL) }
         }
     }
 }

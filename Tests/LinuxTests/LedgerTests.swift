@@ -49,16 +49,6 @@ struct LedgerTests {
         #expect(ledger.takeNotes() == [])
     }
 
-    @Test("an empty row records nothing and examines nothing")
-    func nothing() throws {
-        let child = try Child.idle()
-        var ledger = ResourceLedger(
-            proc: Proc(root: "/nonexistent"), main: try proc.identity(of: child.pid), owner: getuid())
-        ledger.apply(ResourceRow(nice: 0), isForeign: nobody)
-        #expect(ledger.isEmpty)
-        #expect(ledger.takeNotes() == [])
-    }
-
     @Test("a value that another process has changed is left alone and reported once")
     func renice() throws {
         let child = try Child.idle()
@@ -81,24 +71,6 @@ struct LedgerTests {
         ledger.putBack(isForeign: nobody)
         #expect(try values(child.pid) == [19, own[1], own[2]])
         #expect(ledger.takeNotes() == [])
-    }
-
-    @Test(
-        "a score or I/O class that another process has changed is left alone too",
-        .enabled(if: canLower, "needs CAP_SYS_NICE"))
-    func others() throws {
-        let child = try Child.idle()
-        let main = try proc.identity(of: child.pid)
-        let own = try values(child.pid)
-        var ledger = try ledger(child)
-        ledger.apply(background, isForeign: nobody)
-        try OOMScoreAdjustment.write(own[2] + 300, to: main, owner: getuid(), proc: proc)
-        try IOPriority.write(
-            IOPriority(.bestEffort, level: 2), to: main, of: main, owner: getuid(), proc: proc)
-        ledger.apply(suspended, isForeign: nobody)
-        ledger.putBack(isForeign: nobody)
-        #expect(
-            try values(child.pid) == [own[0], IOPriority(.bestEffort, level: 2).rawValue, own[2] + 300])
     }
 
     @Test(
@@ -218,23 +190,6 @@ struct LedgerTests {
         #expect(ledger.isEmpty)
     }
 
-    @Test("a process that has ended is forgotten", .enabled(if: canLower && python, whatIsMissing))
-    func vanished() throws {
-        let child = try Child(python: threadScript)
-        _ = try child.numbers()
-        child.tell("child")
-        let pid = try #require(try child.numbers().first)
-        let gone = try proc.identity(of: pid)
-        var ledger = try ledger(child)
-        ledger.apply(background, isForeign: nobody)
-        #expect(ledger.contains(gone))
-        kill(pid, SIGKILL)
-        #expect(eventually { (try? proc.state(of: gone)) ?? .zombie == .zombie })
-        ledger.apply(suspended, isForeign: nobody)
-        #expect(!ledger.contains(gone))
-        #expect(ledger.takeNotes() == [])
-    }
-
     @Test(
         "a set-user-ID child and its descendants are never touched; EPERM is reported once",
         .enabled(if: Machine.isRoot && python, "needs root and python3"))
@@ -285,30 +240,6 @@ struct LedgerTests {
         #expect(unlink(root) == 0 && symlink("/proc", root) == 0)
         ledger.putBack(isForeign: nobody)
         #expect(try values(child.pid) == own)
-    }
-
-    @Test(
-        "a thread that temporarily cannot be examined keeps its record",
-        .enabled(if: canLower && python, whatIsMissing))
-    func unreadableThread() throws {
-        let child = try Child(python: threadScript)
-        let thread = try #require(try child.numbers().first)
-        let tree = try MadeUpTree(["proc/\(child.pid)/task/self": ""])
-        let process = tree.root + "/proc/\(child.pid)"
-        for name in ["stat", "status", "task/\(child.pid)"] {
-            #expect(symlink("/proc/\(child.pid)/\(name)", process + "/" + name) == 0)
-        }
-        let link = process + "/task/\(thread)"
-        let proc = Proc(root: tree.root + "/proc")
-        let identity = try self.proc.identity(of: child.pid)
-        let target = try self.proc.identity(ofThread: thread, in: child.pid)
-        // The file gives ELOOP, which does not say that the thread has ended.
-        #expect(symlink(link, link) == 0)
-        #expect(failure { try proc.checkThread(target, of: identity) }?.errno == ELOOP)
-        #expect(unlink(link) == 0)
-        #expect(failure { try proc.checkThread(target, of: identity) }?.isNoSuchProcess == true)
-        #expect(symlink("/proc/\(child.pid)/task/\(thread)", link) == 0)
-        try proc.checkThread(target, of: identity)
     }
 
     // MARK: Across a crash
@@ -399,24 +330,6 @@ struct LedgerTests {
         second.putBack(isForeign: nobody)
         #expect(try tree.text("b/cpu.weight").hasPrefix("300"))
         #expect(second.takeNotes() == [])
-    }
-
-    @Test(
-        "without a record of the new values, only original values are set",
-        .enabled(if: canLower, whatIsMissing))
-    func onlyRestores() throws {
-        let child = try Child.idle()
-        let own = try values(child.pid)
-        var ledger = try ledger(child)
-        ledger.apply(background, isForeign: nobody)
-        var planned = ledger
-        var changes = planned.plan(ResourceRow(oomScoreAdjust: 900), isForeign: nobody)
-        planned.keepOnlyRestores(&changes)
-        planned.carryOut(changes)
-        #expect(try values(child.pid) == [own[0], own[1], own[2] + 200])
-        planned.putBack(isForeign: nobody)
-        #expect(try values(child.pid) == own)
-        #expect(planned.takeNotes() == [])
     }
 
     @Test("a value that another process has changed stays, before the crash and after it")
@@ -528,18 +441,6 @@ struct LedgerTests {
         #expect(ledger.takeNotes().count == 1)
     }
 
-    @Test("a limit that somebody has lifted meanwhile needs no restoring, and nobody is accused")
-    func liftedQuota() throws {
-        let tree = try MadeUpTree(["app/cpu.max": "max 100000\n"])
-        let child = try Child.idle()
-        var ledger = try ledger(child)
-        ledger.apply(ResourceRow(cpuQuota: 20), cgroup: tree.root + "/app", isForeign: nobody)
-        try tree.write("max 100000\n", to: "app/cpu.max")
-        ledger.putBack(isForeign: nobody)
-        #expect(ledger.takeNotes() == [])
-        #expect(ledger.isAsPlanned)
-    }
-
     @Test("a cgroup that is no longer the application's own gets its weights back; the next one gets ours")
     func otherCgroup() throws {
         let tree = try MadeUpTree(["a/cpu.weight": "100\n", "b/cpu.weight": "300\n"])
@@ -553,26 +454,6 @@ struct LedgerTests {
         ledger.apply(row, isForeign: nobody)
         #expect(try tree.text("b/cpu.weight") == "300")
         #expect(ledger.isEmpty)
-    }
-
-    @Test("a cgroup that cannot be read for now is not forgotten, and gets its own weight back")
-    func unreadableForNow() throws {
-        let tree = try MadeUpTree(["app/cpu.weight": "100\n"])
-        let child = try Child.idle()
-        var ledger = try ledger(child)
-        let cgroup = tree.root + "/app"
-        ledger.apply(ResourceRow(cpuWeight: 20), cgroup: cgroup, isForeign: nobody)
-        let entries = ledger.entries
-        try tree.write("\n", to: "app/cpu.weight")
-        for _ in 0..<2 { ledger.apply(ResourceRow(cpuWeight: 40), cgroup: cgroup, isForeign: nobody) }
-        #expect(ledger.entries == entries)
-        #expect(ledger.takeNotes().count == 1)
-        // It lasts: nobody needs to try again soon.
-        let isShort = ledger.takeShortage()
-        #expect(!isShort)
-        try tree.write("20\n", to: "app/cpu.weight")
-        ledger.putBack(isForeign: nobody)
-        #expect(try tree.text("app/cpu.weight") == "100")
     }
 
     @Test("a cgroup without a controller is reported once, and a removed cgroup is forgotten")

@@ -117,35 +117,6 @@ struct LockTraceTests {
             })
     }
 
-    @Test("a flood that is not drained is one hint, and later waits cause hints again")
-    func flood() throws {
-        let file = try TestFile()
-        let holder = try file.child(Self.flock)
-        #expect(try holder.line() == "done")
-        let trace = try LockTrace.open()
-        // Each alarm ends a wait; Python's own flock would retry.
-        let many = try Child(
-            python: """
-                f = open('\(file.path)', 'r+')
-                signal.signal(signal.SIGALRM, lambda *a: None)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-                signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-                flock = ctypes.CDLL(None).flock
-                for i in range(300): flock(f.fileno(), 2)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                say('done')
-                hold()
-                """)
-        #expect(try many.line() == "done")
-        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
-        #expect(trace.descriptors.map { trace.drain($0) }.contains(true))
-        let waiter = try file.child(Self.flock)
-        #expect(
-            try hinted(trace) {
-                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid]
-            })
-    }
-
     @Test("no hints arrive while the trace is paused, and they do again afterwards")
     func paused() throws {
         let file = try TestFile()
@@ -164,45 +135,6 @@ struct LockTraceTests {
         let second = try file.child(Self.flock)
         #expect(try hinted(trace) { try count() == 2 })
         withExtendedLifetime((first, second)) {}
-    }
-
-    @Test("the trace can be opened again and again, and leaks no descriptor")
-    func leavesNothing() throws {
-        for _ in 0..<3 {
-            var numbers: [Int32] = []
-            do {
-                let trace = try LockTrace.open()
-                numbers = trace.descriptors
-                #expect(try numbers.count == CPUList.online().count)
-                for number in numbers { #expect(fcntl(number, F_GETFD) == FD_CLOEXEC) }
-            }
-            for number in numbers {
-                // Another test may have received the number for an event of its own, until that test ends.
-                #expect(
-                    eventually {
-                        let link = try? FileManager.default.destinationOfSymbolicLink(
-                            atPath: "/proc/self/fd/\(number)")
-                        return link?.contains("perf_event") != true
-                    })
-            }
-        }
-    }
-
-    @Test("a tracepoint without the field is refused")
-    func wrongTracepoint() throws {
-        let other = try Tracepoint.find(["filelock:leases_conflict"], root: nil)[0]
-        let tree = try MadeUpTree(
-            Dictionary(
-                uniqueKeysWithValues: ["posix_lock_inode", "flock_lock_inode", "break_lease_block"]
-                    .flatMap { name in
-                        [
-                            ("events/filelock/\(name)/id", "\(other.id)\n"),
-                            ("events/filelock/\(name)/format", ""),
-                        ]
-                    }))
-        let thrown = failure { _ = try LockTrace.open(tracefs: tree.root) }
-        #expect(thrown?.operation == "perf set filter")
-        #expect(thrown?.errno == EINVAL)
     }
 }
 

@@ -181,28 +181,6 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "reclaim with the real controller frees page cache that no process has mapped",
-        .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
-        .enabled(if: Machine.hasPython, "needs python3"))
-    func realReclaim() throws {
-        let limit = try MemoryLimit(bytes: 128 << 20)
-        let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
-        let child = try Child(
-            python: """
-                sys.stdin.readline()
-                file = os.open("\(tree.root)/large", os.O_RDWR | os.O_CREAT)
-                for _ in range(32): os.write(file, b"x" * (1 << 20))
-                os.fsync(file)
-                say("read")
-                hold()
-                """)
-        try limit.take(child.pid)
-        child.tell("go")
-        _ = try child.line()
-        #expect(try limit.own.cgroup.reclaimUnmappedFiles() >= 16 << 20)
-    }
-
-    @Test(
         "what a process in another cgroup has mapped stays, though it belongs to the reclaimed cgroup",
         .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
         .enabled(if: Machine.hasPython, "needs python3"))

@@ -274,42 +274,6 @@ struct MemoryTests {
     }
 
     @Test(
-        "reading a thousand times allocates nothing",
-        .enabled(if: Machine.canCountAllocations, "needs root, uprobes and python3"),
-        .enabled(if: Machine.hasPressure, "no PSI"))
-    func allocations() throws {
-        let statistics = "anon 1\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\n"
-        let tree = try Self.tree(Self.limited("a", max: "2000", current: 1000, statistics))
-        let info = try MemoryInfo()
-        let lists = try CPUPageLists()
-        let pressure = try PressureFile(path: "/proc/pressure/memory")
-        let cgroup = try #require(CgroupLimits(try place("a", tree), proc: Proc(root: tree.root)))
-        let counters = try FileCacheCounters()
-        let kills = try KernelKills()
-        let readers: [(name: String, read: () throws -> UInt64)] = [
-            ("meminfo", { try info.read().available }), ("PSI", { try pressure.read().full }),
-            ("cgroup", { try cgroup.read(below: .max)?.memory.headroom ?? 0 }),
-            ("kills", { try kills.read() }), ("zoneinfo", { try lists.read() }),
-            ("vmstat", { try counters.read().searches }),
-        ]
-        // What the runtime allocates on the first call does not concern the later ones.
-        for reader in readers { _ = try reader.read() }
-        let counter = try AllocationCounter()
-        _ = try counter.count()
-        let first = try counter.count()
-        for _ in 0..<1000 { free(malloc(64)) }
-        let second = try counter.count()
-        // Reading the counter allocates too, some forty times.
-        #expect(second - first >= 1000, "the counter counts")
-        for reader in readers {
-            let before = try counter.count()
-            for _ in 0..<1000 { _ = try reader.read() }
-            let after = try counter.count()
-            #expect(after - before < 500, "\(reader.name)")
-        }
-    }
-
-    @Test(
         "a kill for lack of memory is counted",
         .enabled(if: Machine.canLimitMemory, "needs root and a memory controller"),
         .enabled(if: Machine.hasPython, "needs python3"))

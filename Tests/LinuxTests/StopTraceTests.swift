@@ -129,15 +129,6 @@ extension SignalTests {
             #expect(!StopTrace.leadsProcess(5_000_000))
         }
 
-        @Test("two traces see the same")
-        func two() throws {
-            let target = try Child.idle()
-            let one = try StopTrace.open()
-            let other = try StopTrace.open()
-            let expected = StopTrace.Hint(target: target.pid, signal: SIGSTOP, sender: getpid())
-            for trace in [one, other] { try expect(expected, from: trace) { kill(target.pid, SIGSTOP) } }
-        }
-
         @Test(
             "a flood that is not drained loses hints, and later signals cause hints again",
             .enabled(if: python, "needs python3"))
@@ -171,78 +162,6 @@ extension SignalTests {
             #expect(count > 0 && count < 20_000)
             let expected = StopTrace.Hint(target: target.pid, signal: SIGSTOP, sender: getpid())
             try expect(expected, from: trace) { kill(target.pid, SIGSTOP) }
-        }
-
-        @Test(
-            "a flood that is drained arrives completely, or its loss is reported",
-            .enabled(if: python, "needs python3"))
-        func drainedFlood() throws {
-            let target = try Child.idle()
-            let trace = try StopTrace.open()
-            let sender = try Child(
-                python: """
-                    for i in range(20000): os.kill(\(target.pid), signal.SIGCONT)
-                    os.kill(\(target.pid), signal.SIGSTOP)
-                    """)
-            var count = 0
-            var wrong = 0
-            var isLost = false
-            #expect(
-                try watch(trace) { hint in
-                    guard let hint else {
-                        // The stop may be among the lost: then only a check finds it.
-                        isLost = true
-                        return eventually { (try? Proc().stat(target.pid).state) == .stopped }
-                    }
-                    guard hint.sender == sender.pid else { return false }
-                    if hint.target != target.pid { wrong += 1 }
-                    count += hint.signal == SIGCONT ? 1 : 0
-                    return hint.signal == SIGSTOP
-                })
-            #expect(wrong == 0)
-            // The sender may change its CPU, so that a ring that was drained before holds the rest.
-            for descriptor in trace.descriptors {
-                let drained = trace.drain(descriptor) { if $0.sender == sender.pid { count += 1 } }
-                if drained == .lost { isLost = true }
-            }
-            #expect(isLost || count == 20000)
-        }
-
-        @Test(
-            "slow floods arrive completely, many times around the ring", .enabled(if: python, "needs python3")
-        )
-        func manyRounds() throws {
-            let target = try Child.idle()
-            let trace = try StopTrace.open()
-            let sender = try Child(
-                python: """
-                    for line in sys.stdin:
-                        for i in range(50): os.kill(\(target.pid), signal.SIGCONT)
-                        say('on')
-                    """)
-            var whole = 0
-            // 60 times 50 records of some 72 bytes: six times around a ring of 32 KiB.
-            let deadline = ContinuousClock.now + .seconds(300)
-            while whole < 60, ContinuousClock.now < deadline {
-                sender.tell("")
-                _ = try sender.line()
-                var count = 0
-                var isLost = false
-                for descriptor in trace.descriptors {
-                    let drained = trace.drain(descriptor) { hint in
-                        guard hint.sender == sender.pid else { return }
-                        #expect(
-                            hint == StopTrace.Hint(target: target.pid, signal: SIGCONT, sender: sender.pid))
-                        count += 1
-                    }
-                    if drained == .lost { isLost = true }
-                }
-                // 50 fit into the ring: a loss comes from the flood of another test and is reported.
-                if isLost { continue }
-                #expect(count == 50)
-                whole += 1
-            }
-            #expect(whole == 60)
         }
 
         @Test("a release continues processes in reverse order", .enabled(if: python, "needs python3"))

@@ -25,26 +25,6 @@ extension SignalTests {
             }
         }
 
-        @Test("a single process is stopped and continued")
-        func single() throws {
-            let child = try Child.idle()
-            let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(extent.members == [])
-            #expect(complete(extent))
-            #expect(extent.members == [main])
-            #expect(extent.stoppedByUs == [main])
-            #expect(extent.failures == [])
-            #expect(try proc.isStopped(main))
-            extent.release()
-            #expect(extent.members == [])
-            #expect(try eventually { try !proc.isStopped(main) })
-            // The value can be used again.
-            #expect(complete(extent))
-            #expect(try proc.isStopped(main))
-            extent.release()
-        }
-
         @Test(
             "a process that leaves the extent runs, unless another process has stopped it as well",
             .enabled(if: python, "needs python3"), arguments: [false, true])
@@ -163,61 +143,6 @@ extension SignalTests {
         }
 
         @Test(
-            "a thread that keeps forking is caught too", .enabled(if: python, "needs python3"))
-        func forkingThread() throws {
-            let child = try Child(
-                python: """
-                    import threading
-                    def work():
-                        blocks = [bytearray(b'x') * (64 << 20)]
-                        say('on')
-                        for i in range(60):
-                            if os.fork() == 0:
-                                while True: signal.pause()
-                        say('end')
-                    threading.Thread(target=work).start()
-                    signal.pause()
-                    """)
-            _ = try child.line()
-            let extent = StoppedExtent(
-                proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
-            for _ in 0..<20 {
-                #expect(complete(extent))
-                let members = Set(extent.members)
-                for _ in 0..<5 {
-                    poll(nil, 0, 1)
-                    #expect(Set(try livingMembers(ofGroup: child.pid).map(\.identity)) == members)
-                }
-                extent.release()
-                poll(nil, 0, 2)
-            }
-            #expect(try child.line() == "end")
-        }
-
-        @Test(
-            "a process that keeps starting programs is stopped each time: vfork does not delay it",
-            .enabled(if: python, "needs python3"))
-        func vfork() throws {
-            let child = try Child(
-                python: """
-                    parent = os.getppid()
-                    say('on')
-                    while os.getppid() == parent:
-                        os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)
-                    """)
-            _ = try child.line()
-            let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            for _ in 0..<100 {
-                #expect(complete(extent))
-                #expect(try proc.isStopped(main))
-                extent.release()
-                #expect(try eventually { try !proc.isStopped(main) })
-            }
-            #expect(extent.failures == [])
-        }
-
-        @Test(
             "another user's child and its descendants are left alone and recorded once",
             .enabled(if: Machine.isRoot && python, "needs root and python3"))
         func otherOwner() throws {
@@ -241,24 +166,6 @@ extension SignalTests {
                         subject: "process \(other)",
                         errno: EPERM)
                 ])
-            extent.release()
-        }
-
-        @Test(
-            "a child of another uid altogether, started by setpriv, is left alone",
-            .enabled(if: Machine.isRoot, "needs root"))
-        func otherUser() throws {
-            let child = try Child(
-                [
-                    "sh", "-c",
-                    "exec 3<&0; setpriv --reuid=65534 --clear-groups sh -c 'echo $$; read x' <&3 & wait",
-                ])
-            let other = try proc.identity(of: child.numbers()[0])
-            let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: 0)
-            #expect(complete(extent))
-            #expect(extent.failures.map(\.errno) == [EPERM])
-            #expect(try !proc.isStopped(other))
             extent.release()
         }
 

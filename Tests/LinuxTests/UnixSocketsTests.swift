@@ -83,28 +83,6 @@ struct UnixSocketsTextTests {
         #expect(read(Self.socket(1, 1, 5, [3, 0, 0, 0])).outcome == .failed(EBADMSG))
         #expect(read(Self.socket(1, 1, 5, [9, 0, 0, 0, 0])).outcome == .failed(EBADMSG))
     }
-
-    @Test("no input traps")
-    func noise() {
-        let seed = UInt64.random(in: .min ... .max)
-        print("seed of the noise: \(seed)")
-        var random = SplitMix(state: seed)
-        let base =
-            Self.socket(1, 1, 5, Self.attribute(4, Self.bytes(UInt64(37))) + Self.attribute(0, [0, 65]))
-            + Self.socket(1, 1, 6, Self.attribute(2, Self.bytes(UInt32(6))))
-        var count = 0
-        for _ in 0..<20_000 {
-            var input = base
-            for _ in 0..<Int.random(in: 0...4, using: &random) {
-                input[Int.random(in: 0..<input.count, using: &random)] = random.byte()
-            }
-            if Bool.random(using: &random) {
-                input.removeLast(Int.random(in: 0...input.count, using: &random))
-            }
-            count += read(input).reports.count
-        }
-        #expect(count > 1000, "seed \(seed)")
-    }
 }
 
 @Suite("UnixSockets, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
@@ -113,34 +91,6 @@ struct UnixSocketsTests {
 
     private func haveUnread(_ children: Child...) throws -> Bool {
         try UnixSockets.haveUnread(try children.map { try proc.identity(of: $0.pid) })
-    }
-
-    @Test("two threads that use copies of one socket get their own answers")
-    func shared() throws {
-        var ends: [Int32] = [0, 0]
-        try #require(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends) == 0)
-        defer { for end in ends { close(end) } }
-        var information = stat()
-        try #require(fstat(ends[0], &information) == 0)
-        let inode = UInt32(information.st_ino)
-        var given = [(name: HandedOver.sockets, descriptor: try SocketDiagnosis.openSocket().release())]
-        let handed = HandedOver(from: &given)
-        DispatchQueue.concurrentPerform(iterations: 2) { _ in
-            var failures: Set<String> = []
-            for _ in 0..<300 {
-                var isThere = false
-                do {
-                    try SocketDiagnosis(handed).ask(.names) {
-                        if $0.inode == inode { isThere = true }
-                        return true
-                    }
-                    if !isThere { failures.insert("it is missing") }
-                } catch {
-                    failures.insert("\(error)")
-                }
-            }
-            #expect(failures == [])
-        }
     }
 
     @Test("data sent to a stopped process waits, and is gone once it is read")
@@ -299,22 +249,6 @@ struct UnixSocketsTests {
         ])
         _ = try child.line()
         #expect(failure { _ = try haveUnread(child) }?.errno == EXDEV)
-    }
-
-    @Test("more open files than are examined make the answer unknown")
-    func many() throws {
-        let most = UnixSockets.mostDescriptors
-        let child = try Child(
-            python: """
-                import resource
-                hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-                resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, \(most + 100)), hard))
-                for i in range(\(most) if hard >= \(most + 100) else 0): os.dup(2)
-                say(hard >= \(most + 100))
-                hold()
-                """)
-        try #require(try child.line() == "True", "the limit of open files is too low for this test")
-        #expect(failure { _ = try haveUnread(child) }?.errno == E2BIG)
     }
 }
 

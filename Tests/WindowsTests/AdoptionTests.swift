@@ -210,25 +210,6 @@ struct AdoptionTests {
         _ = try station.wait(forApplication: "Alpha", alpha.pid)
     }
 
-    @Test(
-        "each of 20 processes that are registered while the agent adopts them is registered once"
-    )
-    func race() throws {
-        let scene = try Scene("[Session]\nAdopt=*\n")
-        let apps = try (0..<20).map { _ in try scene.display.app() }
-        for app in apps {
-            _ = try app.open("Alpha")
-            do {
-                _ = try scene.station.register("org.example.Own", app.pid)
-            } catch let failure as BusFailure {
-                #expect(failure.name == ErrorName.alreadyRegistered.rawValue)
-            }
-        }
-        try scene.settle()
-        let rows = try scene.station.applications()
-        #expect(rows.map(\.pid).sorted() == apps.map(\.pid).sorted())
-    }
-
     @Test("an application that another process unregisters is not adopted again until the agent reloads")
     func unregistered() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
@@ -242,45 +223,6 @@ struct AdoptionTests {
         #expect(try scene.ids() == [])
         try scene.station.reloadAgent("[Session]\nAdopt=*\n")
         try scene.station.wait("it to be adopted again") { try scene.station.applications().count == 1 }
-    }
-
-    @Test("an unregistered application is not adopted again after the agent moves to another bus")
-    func unregisteredBefore() throws {
-        let (lost, found) = (try Station(), try Station())
-        // The first address that answers is used: D-Bus specification, "Server Addresses".
-        let scene = try Scene(
-            "[Session]\nAdopt=*\n", station: lost, address: "\(lost.bus.address);\(found.bus.address)")
-        let (alpha, beta) = (try scene.display.app(), try scene.display.app())
-        _ = try alpha.open("Alpha")
-        let path = try lost.wait(forApplication: "Alpha", alpha.pid)
-        try lost.unregister(path)
-        #expect(try lost.waitForRemoval(of: path) == "unregistered")
-        _ = try beta.open("Beta")
-        _ = try lost.wait(forApplication: "Beta", beta.pid)
-        lost.bus.stop()
-        _ = try found.wait(forApplication: "Beta", beta.pid)
-        let marker = try scene.display.app()
-        _ = try marker.open("Marker")
-        _ = try found.wait(forApplication: "Marker", marker.pid)
-        #expect(try found.applications().map(\.id).sorted() == ["Beta", "Marker"])
-    }
-
-    @Test("an application that was released and adopted again is left alone once it is unregistered")
-    func letGoBefore() throws {
-        let scene = try Scene("[Session]\nAdopt=*\n")
-        let alpha = try scene.display.app()
-        _ = try alpha.open("Alpha")
-        let first = try scene.station.wait(forApplication: "Alpha", alpha.pid)
-        try scene.station.reloadAgent("")
-        #expect(try scene.station.waitForRemoval(of: first) == "unregistered")
-        try scene.station.reloadAgent("[Session]\nAdopt=*\n")
-        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
-        try scene.settle()
-        try scene.station.unregister(path)
-        #expect(try scene.station.waitForRemoval(of: path) == "unregistered")
-        _ = try alpha.open("Another")
-        try scene.settle()
-        #expect(try scene.ids() == [])
     }
 
     @Test(
@@ -297,31 +239,6 @@ struct AdoptionTests {
         daemon.kill(SIGCONT)
         #expect(try scene.station.waitForRemoval(ofID: "Alpha") == "unregistered")
         #expect(try scene.ids() == [])
-    }
-
-    @Test("the agent learns of an unregistration that it missed while it did not read its messages")
-    func withheld() throws {
-        let scene = try Scene("[Session]\nAdopt=*\n")
-        let (alpha, other) = (try scene.display.app(), try scene.display.app())
-        _ = try alpha.open("Alpha")
-        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
-        try scene.settle()
-        let agent = try #require(scene.station.agent)
-        agent.kill(SIGSTOP)
-        // The bus sends a ping after 256 signals and again while none is answered; each turn causes several signals.
-        for _ in 0..<256 {
-            try scene.station.unregister(scene.station.register("org.example.Other", other.pid))
-        }
-        try scene.station.unregister(path)
-        agent.kill(SIGCONT)
-        try agent.waitForLine(containing: "has withheld signals")
-        _ = try alpha.open("Another")
-        try scene.settle()
-        #expect(try scene.ids() == [])
-        try scene.station.reloadAgent("[Session]\nAdopt=*\n")
-        try scene.station.wait("it to be adopted again") {
-            try scene.station.applications().map(\.pid) == [alpha.pid]
-        }
     }
 
     @Test("adopted applications survive the end of the agent and of the daemon")
@@ -344,27 +261,5 @@ struct AdoptionTests {
         #expect(try scene.ids() == ["Alpha"])
         try scene.activate(window)
         try scene.station.wait(for: path, toBe: "active")
-    }
-
-    @Test(
-        "a daemon that starts after the windows is sent them; a refused adoption is not repeated endlessly"
-    )
-    func limits() throws {
-        let station = try Station(withDaemon: false, configuration: "[Limits]\nApplicationsPerUser=30\n")
-        let scene = try Scene("[Session]\nAdopt=* !Marker\n", station: station)
-        let apps = try (0..<40).map { _ in try scene.display.app() }
-        for app in apps { _ = try app.open("Alpha") }
-        try station.startDaemon()
-        try station.wait("30 applications") { try station.applications().count == 30 }
-        try station.agent?.waitForLine(
-            containing: "is not adopted: org.freedesktop.DBus.Error.LimitsExceeded")
-        let refusals = { station.agent?.errors.components(separatedBy: "is not adopted: ").count ?? 0 }
-        try station.wait("10 refusals") {
-            _ = station.agent?.advance()
-            return refusals() == 11
-        }
-        _ = try apps[0].open("Beta")
-        try station.agent?.waitForLine(containing: "\"Beta\"")
-        #expect(refusals() == 11)
     }
 }

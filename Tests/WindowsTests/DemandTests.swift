@@ -93,31 +93,6 @@ struct DemandTests {
         #expect(calls.seen.count == before)
     }
 
-    @Test("each of many calls in quick succession is seen", arguments: BusProgram.present)
-    func callsInARow(on program: BusProgram) throws {
-        let calls = try Calls(SessionBus(program))
-        let (callee, caller) = try calls.twoConnections()
-        let name = callee.uniqueName
-        var answers: [Slot] = []
-        func ping() throws {
-            let call = try caller.newCall(
-                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
-            answers.append(try caller.callAsync(call) { _ in })
-            try caller.flush()
-        }
-        calls.follow([getpid()])
-        // Calls are seen from the moment the monitor is connected.
-        try calls.wait("the first call") {
-            if calls.seen.isEmpty { try ping() }
-            return !calls.seen.isEmpty
-        }
-        for _ in 0..<20 {
-            let before = calls.seen.count
-            try ping()
-            try calls.wait("one more call") { calls.seen.count > before }
-        }
-    }
-
     @Test(
         "a session manager's question to one client is seen, and no other signal",
         arguments: BusProgram.present)
@@ -199,33 +174,6 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.action])
     }
 
-    @Test(
-        "replies to notifications, media keys and answers of the portal are actions as well",
-        arguments: [
-            "org.freedesktop.Notifications.NotificationReplied",
-            "org.gnome.SettingsDaemon.MediaKeys.MediaPlayerKeyPressed",
-            "org.freedesktop.portal.Request.Response",
-        ], [false, true])
-    func moreActions(_ signal: String, toAll: Bool) throws {
-        let calls = try Calls(SessionBus())
-        let (application, desktop) = try calls.twoConnections()
-        let name = application.uniqueName
-        let dot = try #require(signal.lastIndex(of: "."))
-        calls.follow([getpid()])
-        // It is seen from the moment the monitor is connected.
-        try calls.wait("the action") {
-            let message = try desktop.newSignal(
-                path: "/desktop", interface: String(signal[..<dot]),
-                member: String(signal[signal.index(after: dot)...]), to: toAll ? nil : name)
-            try message.append(UInt32(7))
-            try desktop.send(message)
-            try desktop.flush()
-            return !calls.seen.isEmpty
-        }
-        #expect(Set(calls.seen) == [[getpid(), getpid()]])
-        #expect(Set(calls.reasons) == [.action])
-    }
-
     @Test("calls are seen on a bus that comes later than the watch, when applications are suspended already")
     func lateBus() throws {
         let bus = try SessionBus()
@@ -255,42 +203,6 @@ struct DemandTests {
         let calls = try Calls(
             SessionBus(policy: "<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>"))
         #expect(calls.isSeen == false)
-    }
-
-    @Test(
-        "a bus that shows all calls is watched while these are few, and again after a pause",
-        .enabled(if: BusProgram.broker.isPresent, Comment(rawValue: BusProgram.whatBrokerNeeds)))
-    func flood() throws {
-        var tolerance = CallWatch.Tolerance()
-        tolerance.calls = 200
-        tolerance.pause = 1_000
-        let calls = try Calls(SessionBus(.broker), tolerance: tolerance)
-        #expect(calls.answers == [true])
-        let callee = try Bus.open(address: calls.bus.address)
-        let name = callee.uniqueName
-        calls.follow([getpid()])
-        let caller = try Bus.open(address: calls.bus.address)
-        func ping() throws {
-            let call = try caller.newCall(
-                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
-            try caller.send(call)
-            try caller.flush()
-        }
-        try calls.wait("a call") {
-            try ping()
-            return !calls.seen.isEmpty
-        }
-        try calls.wait("too many calls") {
-            for _ in 0..<20 { _ = try caller.call(caller.newDriverCall("GetId")) }
-            return calls.answers.count > 1
-        }
-        try calls.wait("the end of the pause") { calls.answers.count > 2 }
-        #expect(calls.answers.prefix(3) == [true, false, true])
-        let before = calls.seen.count
-        try calls.wait("another call") {
-            try ping()
-            return calls.seen.count > before
-        }
     }
 
     /// Watches for programs that are started again.
@@ -406,82 +318,6 @@ struct DemandTests {
         let second = try Child(paths[0], [])
         try starts.wait(for: [first.pid, second.pid])
         #expect(starts.seen == [[first.pid, second.pid]])
-    }
-
-    @Test("an AppImage whose program is a script is recognised by the image")
-    func scriptOfAppImage() throws {
-        let bus = try SessionBus()
-        let image = bus.directory + "/Program.AppImage"
-        try replace(image)
-        let directory = bus.directory + "/.mount_Progra1"
-        mkdir(directory, 0o755)
-        let script = directory + "/AppRun"
-        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
-        try Child("sh", ["-c", "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"", script, text]).waitForExit()
-        let starts = try Starts()
-        let first = try Child(script, [], environment: ["APPIMAGE": image])
-        try first.waitForLine(containing: "on")
-        starts.follow([first.pid])
-        let second = try Child(image, ["1000"])
-        try starts.wait(for: [first.pid, second.pid])
-        #expect(starts.seen == [[first.pid, second.pid]])
-    }
-
-    @Test("a script behind a symbolic link is recognised, also after an upgrade of the script")
-    func linkedScript() throws {
-        let bus = try SessionBus()
-        let (script, link) = (bus.directory + "/script", bus.directory + "/link")
-        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
-        func write() throws {
-            let command = "printf '%s' \"$1\" >\"$0.new\" && chmod 755 \"$0.new\" && mv \"$0.new\" \"$0\""
-            try Child("sh", ["-c", command, script, text]).waitForExit()
-        }
-        try write()
-        #expect(symlink("script", link) == 0)
-        let starts = try Starts()
-        let first = try Child(link, [])
-        try first.waitForLine(containing: "on")
-        starts.follow([first.pid])
-        let second = try Child(link, [])
-        try starts.wait(for: [first.pid, second.pid])
-        try write()
-        // The new file is seen before it is started.
-        for _ in 0..<20 { try starts.loop.runOnce(timeout: 10_000) }
-        let third = try Child(link, [])
-        try starts.wait(for: [first.pid, third.pid])
-    }
-
-    @Test("the search for a script opens neither the script nor files named in other processes' arguments")
-    func opensNothing() throws {
-        let bus = try SessionBus()
-        let (script, fifo) = (bus.directory + "/script", bus.directory + "/fifo")
-        try Child(
-            "sh", ["-c", "printf '#!/bin/sh\necho on\nsleep 1000\n' >\"$0\" && chmod 755 \"$0\"", script]
-        ).waitForExit()
-        #expect(mkfifo(fifo, 0o600) == 0)
-        let other = try Child("sh", ["-c", "echo on; sleep 1000", fifo])
-        try other.waitForLine(containing: "on")
-        let starts = try Starts()
-        let first = try Child(script, [])
-        try first.waitForLine(containing: "on")
-        starts.follow([first.pid])
-        // Every open from here on is reported.
-        let watch = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
-        defer { close(watch) }
-        #expect(inotify_add_watch(watch, fifo, UInt32(IN_OPEN)) >= 0)
-        let second = try Child(script, [])
-        try starts.wait(for: [first.pid, second.pid])
-        let scripts = inotify_init1(Int32(IN_CLOEXEC) | Int32(IN_NONBLOCK))
-        defer { close(scripts) }
-        try second.waitForLine(containing: "on")
-        #expect(inotify_add_watch(scripts, script, UInt32(IN_OPEN)) >= 0)
-        // Another process opens it, and all searches that follow from that are done.
-        try Child("cat", [script]).waitForExit()
-        for _ in 0..<50 { try starts.loop.runOnce(timeout: 20_000) }
-        var buffer = [UInt8](repeating: 0, count: 4_096)
-        #expect(read(watch, &buffer, buffer.count) == -1 && errno == EAGAIN)
-        // One event: the one caused by cat.
-        #expect(read(scripts, &buffer, buffer.count) == 16)
     }
 
     // MARK: The real agent and daemon

@@ -125,15 +125,6 @@ struct GnomeTests {
         #expect(watch.observer.windows.map(\.picture) == ["Alpha focused"])
     }
 
-    @Test("the observer reports the end of GNOME Shell", arguments: [SIGTERM, SIGKILL])
-    func end(_ signal: Int32) throws {
-        let shell = try GnomeShell()
-        let watch = try shell.watch()
-        try watch.wait("the answer") { _ in !watch.observer.isBlind }
-        try shell.end(signal)
-        try watch.waitForEnd()
-    }
-
     @Test("without GNOME Shell on the bus, or without a bus, the observer fails")
     func absent() throws {
         let bus = try PrivateBus()
@@ -155,63 +146,6 @@ struct GnomeTests {
 
 /// From GNOME Shell to a subscriber. In the same suite, so that two of them never run at once.
 extension GnomeTests {
-    @Test(
-        "changes of windows reach a subscriber as the right edges",
-        .enabled(if: Station.isAvailable, Station.whatIsMissing))
-    func walks() throws {
-        let shell = try GnomeShell()
-        let station = try Station()
-        // With an X server at DISPLAY, whose windows are reported only once.
-        try station.startAgent(environment: try shell.x11Environment)
-        let (alpha, beta) = (try shell.app(), try shell.app())
-        let a = try station.register("org.example.Alpha", alpha.pid)
-        let b = try station.register("org.example.Beta", beta.pid)
-        _ = try alpha.open("org.example.Alpha", "first")
-        try station.wait(for: a, toBe: "active")
-        _ = try beta.open("org.example.Beta", "second")
-        try station.wait(for: b, toBe: "active")
-        try station.wait(for: a, toBe: "inactive")
-        station.forget()
-
-        try shell.press(.alt, .tab)
-        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
-        try shell.press(.windows, .h)
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
-        try shell.press(.alt, .tab)
-        try station.wait(
-            forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
-        try shell.press(.windows, .pageDown)
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→background"]], "workspace"
-        )
-        try shell.press(.windows, .pageUp)
-        try station.wait(
-            forWalks: [a: ["background→inactive", "inactive→active"], b: ["background→inactive"]], "back")
-        try shell.press(.windows, .d)
-        try station.wait(for: a, toBe: "background")
-        try station.wait(for: b, toBe: "background")
-        try shell.press(.windows, .d)
-        try station.wait(for: a, toBe: "active")
-        try station.wait(for: b, toBe: "inactive")
-        station.forget()
-        try shell.press(.alt, .f4)
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
-        beta.process.kill(SIGKILL)
-        #expect(try station.waitForRemoval(of: b) == "killed")
-
-        let old = try shell.x11App()
-        try old.ask("manager")
-        let c = try station.register("org.example.Gamma", old.pid)
-        _ = try old.open("Gamma", "third")
-        try station.wait(for: c, toBe: "active")
-        try shell.press(.windows, .h)
-        try station.wait(for: c, toBe: "background")
-        try shell.end()
-        #expect(try station.agent?.waitForExit() == .exited(0))
-    }
-
     @Test(
         "without the extension there is no reporter and no policy suspends; once it is back, all is reported",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))

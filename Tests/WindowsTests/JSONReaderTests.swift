@@ -49,19 +49,6 @@ struct JSONReaderTests {
         try json.end()
     }
 
-    @Test("integers are decoded")
-    func integers() throws {
-        func integer(_ text: String) throws -> Int64 {
-            var json = JSONReader(Array(text.utf8))
-            return try json.integer()
-        }
-        #expect(try integer("9223372036854775807") == .max)
-        #expect(try integer("-9223372036854775808") == .min)
-        for text in ["9223372036854775808", "1.0", "1e2", "\"1\"", "null"] {
-            #expect(throws: JSONReader.Failure.self) { try integer(text) }
-        }
-    }
-
     @Test("members and elements are visited, including those that are skipped")
     func structure() throws {
         var json = JSONReader(Array(#"{"a": [1, [2], {"x": 3}, 4], "b": {"c": null}, "d": 5}"#.utf8))
@@ -110,22 +97,6 @@ struct JSONReaderTests {
         }
         for length in event.indices {
             #expect(throws: JSONReader.Failure.self) { try TreeNode.retitled(by: Array(event[..<length])) }
-        }
-    }
-
-    @Test("a tree that is cut off anywhere is refused")
-    func cut() throws {
-        let text = Array(
-            #"""
-            {"id":1,"type":"root","focus":[2],"nodes":[{"id":2,"type":"con","pid":7,"name":"a\u00e9","app_id":null,
-            "visible":true,"focused":false,"window":null,"window_properties":{"class":"X"},"nodes":[]}]}
-            """#.utf8)
-        let views = try TreeNode(text).views
-        #expect(views.count == 1)
-        #expect(views.first?.node.pid == 7)
-        #expect(views.first?.node.windowClass == Array("X".utf8))
-        for length in text.indices {
-            #expect(throws: JSONReader.Failure.self) { try TreeNode(Array(text[..<length])) }
         }
     }
 }

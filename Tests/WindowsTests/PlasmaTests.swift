@@ -142,29 +142,6 @@ struct PlasmaTests {
         try watch.expect(x11App: try kwin.x11App())
     }
 
-    @Test(
-        "a client in its own PID namespace is known by its pid in ours",
-        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"))
-    func namespace() throws {
-        let kwin = try KWin()
-        let watch = try kwin.watch()
-        let app = try kwin.app(prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"])
-        _ = try app.open("Alpha")
-        try watch.wait(for: ["Alpha focused"])
-        #expect(try watch.window("Alpha").process == app.child())
-    }
-
-    @Test("the observer reports the end of KWin", arguments: [SIGTERM, SIGKILL], KWin.Way.allCases)
-    func end(_ signal: Int32, _ way: KWin.Way) throws {
-        let kwin = try KWin.letting(way)
-        let watch = try kwin.watch(way)
-        let app = try kwin.app()
-        _ = try app.open("Alpha")
-        try watch.wait(for: ["Alpha focused"])
-        try kwin.end(signal)
-        try watch.waitForEnd()
-    }
-
     @Test("a program whose desktop entry does not request the protocol is refused")
     func forbidden() throws {
         let kwin = try KWin(checksPermissions: true)
@@ -184,20 +161,6 @@ struct PlasmaTests {
 
 /// From KWin to a subscriber. In the same suite, so that two KWins never run at once.
 extension PlasmaTests {
-    @Test(
-        "changes of windows reach a subscriber as the right edges",
-        .enabled(if: Station.isAvailable, Station.whatIsMissing))
-    func walks() throws {
-        let kwin = try KWin()
-        let station = try Station()
-        try station.startAgent(environment: kwin.environment)
-        let (beta, b) = try walk(kwin, station)
-        beta.process.kill(SIGKILL)
-        #expect(try station.waitForRemoval(of: b) == "killed")
-        try kwin.end()
-        #expect(try station.agent?.waitForExit() == .exited(0))
-    }
-
     @Test(
         "the agent sees more windows than KWin can list in one message",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))

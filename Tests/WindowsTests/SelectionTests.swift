@@ -55,30 +55,6 @@ struct SelectionTests {
         try station.wait("its end") { try !station.objections(to: a).contains(word) }
     }
 
-    @Test("of a thousand owners in a burst the last counts")
-    func burst() throws {
-        let display = try Display(try #require(WindowManager.present.first))
-        let observer = try X11SelectionObserver(display: display.name)
-        let (alpha, beta) = (try display.app(), try display.app())
-        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
-        try beta.ask("own \(second) PRIMARY")
-        for turn in 0..<500 {
-            try alpha.ask("own \(first) CLIPBOARD")
-            if turn < 499 { try beta.ask("own \(second) CLIPBOARD") }
-        }
-        try beta.ask("disown PRIMARY")
-        try wait(observer, for: [alpha.pid])
-    }
-
-    @Test("the end of the X server is reported")
-    func end() throws {
-        let display = try Display(try #require(WindowManager.present.first), isAlone: true)
-        let observer = try X11SelectionObserver(display: display.name)
-        try display.end()
-        #expect(observer.reportsItsEnd())
-        #expect(throws: ObserverFailure.self) { _ = try X11SelectionObserver(display: display.name) }
-    }
-
     @Test(
         "policy does not suspend the owner of the clipboard until it gives the clipboard up",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))

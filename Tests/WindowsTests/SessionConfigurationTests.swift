@@ -52,26 +52,6 @@ struct SessionConfigurationTests {
         #expect(complaints(configuration) == [])
     }
 
-    @Test(
-        "an unclosed bracket causes a complaint, and the other patterns are used",
-        arguments: ["[a-", "[", "[]", "[!]", "a[^]", "[ab][cd", "[[:digit:]", "![a-"])
-    func openBrackets(_ word: String) throws {
-        let configuration = try read("[Session]\nAdopt=\(word) firefox\n")
-        #expect(
-            complaints(configuration) == [
-                "0:2: Adopt=: \"\(word)\" cannot match any application's id: a bracket is not closed"
-            ])
-        #expect(configuration.adopt.matches(anyOf: ["firefox"]))
-    }
-
-    @Test("a complaint quotes the beginning of a long pattern, and a byte order mark is ignored")
-    func borders() throws {
-        let configuration = try read("\u{FEFF}[Session]\nAdopt=\(String(repeating: "é", count: 1 << 18))\n")
-        let complaint = try #require(complaints(configuration).first)
-        #expect(complaint.hasPrefix("0:2: Adopt=: \"ééé"))
-        #expect(complaint.contains("é…\" cannot match any") && complaint.count < 250, "\(complaint)")
-    }
-
     @Test("the user's file extends the administrator's: lists are merged, and an empty value clears a list")
     func layers() throws {
         let administrator = "[Session]\nAdopt=firefox\nAdopt=gimp !vlc\nAdoptSuspension=automatic\n"

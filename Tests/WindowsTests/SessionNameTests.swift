@@ -133,29 +133,6 @@ struct SessionNameTests {
         withExtendedLifetime(names) {}
     }
 
-    @Test("of a name that changes hands quickly the last owner counts")
-    func handedOn() throws {
-        let bus = try sessionBus()
-        let loop = try EventLoop()
-        var seen: Set<Int32> = []
-        let names = try SessionNames(
-            address: bus.address, loop: loop, journal: Journal(identifier: "test"),
-            classifier: SessionName(entries: DesktopEntries(directories: []))
-        ) { seen = $0 }
-        let owners = try (0..<2).map { _ in try Bus.open(address: bus.address) }
-        for turn in 0..<200 {
-            try owners[turn % 2].requestName("org.example.Files")
-            try owners[turn % 2].releaseName("org.example.Files")
-        }
-        try owners[0].requestName("org.example.Last")
-        let deadline = ContinuousClock.now + .seconds(300)
-        while seen != [getpid()], ContinuousClock.now < deadline { try loop.runOnce(timeout: 100_000) }
-        try owners[0].releaseName("org.example.Last")
-        while !seen.isEmpty, ContinuousClock.now < deadline { try loop.runOnce(timeout: 100_000) }
-        #expect(seen.isEmpty)
-        withExtendedLifetime(names) {}
-    }
-
     @Test(
         "the agent reports owners of services where the bus does not let it monitor calls",
         .enabled(if: Station.isAvailable, Station.whatIsMissing),

@@ -55,55 +55,6 @@ struct SessionTests {
         #expect(try station.waitForRemoval(of: b) == "killed")
     }
 
-    @Test(
-        "a client in its own PID namespace is known by its pid in ours",
-        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"),
-        arguments: WindowManager.present)
-    func namespace(_ manager: WindowManager) throws {
-        let display = try Display(manager)
-        let station = try Station()
-        try station.startAgent(environment: display.environment)
-        let app = try display.app(prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"])
-        let path = try station.register("org.example.Alpha", app.child())
-        let window = try app.open("Alpha")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: path, toBe: "active")
-        try display.run("xdotool", ["windowminimize", "\(window)"])
-        try station.wait(for: path, toBe: "background")
-    }
-
-    @Test(
-        "after 1,000 focus changes among 200 windows of 10 applications the last one counts",
-        arguments: WindowManager.present)
-    func burst(_ manager: WindowManager) throws {
-        let display = try Display(manager)
-        let station = try Station()
-        try station.startAgent([], environment: display.environment)
-        let apps = try (0..<10).map { _ in try display.app() }
-        let paths = try apps.enumerated().map { try station.register("org.example.App\($0)", $1.pid) }
-        let windows = try apps.map { try $0.ask("open-many 20 App").split(separator: " ").map(String.init) }
-        let order = (0..<1_000).map { windows[$0 % 10][$0 / 10 % 20] }
-        try apps[0].ask("activate 1000 " + order.joined(separator: " "))
-        try display.run("xdotool", ["windowactivate", "--sync", windows[3][7]])
-        try display.run("xdotool", ["windowactivate", "--sync", windows[5][9]])
-        try display.run("xdotool", ["windowminimize", windows[0][0]])
-        // So many requests at once may make a window manager return to an earlier window.
-        try station.wait("the application of the active window, and no other, to be active") {
-            let active = try? display.run("xdotool", ["getactivewindow"])
-            let owner = windows.firstIndex {
-                $0.contains(active?.trimmingCharacters(in: .newlines) ?? "")
-            }
-            let states = try paths.map(station.state)
-            return owner != nil
-                && states == paths.indices.map { $0 == owner ? "active" : "inactive" }
-        }
-        try station.readEdges()
-        for path in paths where station.resyncs == 0 {
-            let walk = station.walk(of: path).map { $0.split(separator: "→") }
-            for (edge, next) in zip(walk, walk.dropFirst()) { #expect(edge.last == next.first, "\(walk)") }
-        }
-    }
-
     @Test("each daemon that starts is sent all windows", arguments: WindowManager.present)
     func daemons(_ manager: WindowManager) throws {
         let display = try Display(manager)
@@ -132,31 +83,6 @@ struct SessionTests {
         try station.startAgent(environment: display.environment)
         try station.wait(for: path, toBe: "background")
         #expect(station.walk(of: path) == ["active→inactive", "inactive→background"])
-    }
-
-    @Test(
-        "an application with more windows than allowed does not keep others from being reported")
-    func tooMany() throws {
-        let display = try Display(#require(WindowManager.present.first))
-        let station = try Station(configuration: "[Limits]\nWindowsPerApplication=3\n")
-        let (many, one) = (try display.app(), try display.app())
-        let paths = try [
-            station.register("org.example.Many", many.pid), station.register("org.example.One", one.pid),
-        ]
-        let windows = try many.ask("open-many 150 Many").split(separator: " ")
-        let window = try one.open("One")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.startAgent(environment: display.environment)
-        try station.wait(for: paths[1], toBe: "active")
-        try station.wait(for: paths[0], toBe: "inactive")
-        // The window that has the focus is reported first.
-        try display.run("xdotool", ["windowminimize", "\(window)"])
-        try station.wait(for: paths[1], toBe: "background")
-        // A window that the daemon refused has the focus: no other application keeps it.
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: paths[1], toBe: "active")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(windows[140])"])
-        try station.wait(for: paths[1], toBe: "inactive")
     }
 
     @Test("an unknown session is reported in the log, and windows are reported all the same")

@@ -128,27 +128,6 @@ struct SuspendCommandsTests {
     }
 
     @Test(
-        "when visible applications are suspended no longer, ExecSuspend= runs again before the next suspension"
-    )
-    func noLongerInactiveEnough() throws {
-        let scene = try Scene()
-        func apply(isInactiveEnough: Bool) {
-            scene.apply(
-                suspend: "echo S >> \(scene.log)", resume: "echo R >> \(scene.log)",
-                isInactiveEnough: isInactiveEnough)
-        }
-        apply(isInactiveEnough: true)
-        scene.commands.learn([7: .inactive])
-        try scene.wait("the first command") { scene.exempt.isEmpty }
-        apply(isInactiveEnough: false)
-        #expect(scene.exempt == [7])
-        try scene.wait("the other command") { scene.lines.count == 2 && scene.commands.isAtRest }
-        scene.commands.learn([7: .background])
-        try scene.wait("the third command") { scene.exempt.isEmpty }
-        #expect(scene.lines == ["S", "R", "S"])
-    }
-
-    @Test(
         "a command and its children are ended when the application is in front, has ended or lost the rule"
     )
     func abandoned() throws {

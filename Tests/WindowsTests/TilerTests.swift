@@ -173,33 +173,6 @@ struct TilerTests {
         try watch.wait(for: ["Gamma focused"])
     }
 
-    @Test("of 1,000 focus changes among 50 windows the last counts", arguments: Tiler.Kind.present)
-    func burst(_ kind: Tiler.Kind) throws {
-        let tiler = try Tiler(kind)
-        let watch = try tiler.watch()
-        let app = try tiler.app()
-        try app.ask("open-many 50 Alpha")
-        try watch.wait("50 windows") { $0.count == 50 }
-        _ = try app.open("Last")
-        try watch.wait("one more") { $0.count == 51 }
-        // Each message is executed as a whole.
-        for message in 0..<10 {
-            let turns = (0..<100).map { "[title=\"^window \((message * 100 + $0) * 7 % 50)$\"] focus" }
-            try tiler.command(turns.joined(separator: "; "))
-        }
-        try tiler.command("[class=Last] focus")
-        try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Last" }
-        #expect(watch.history.map { picture in picture.count { $0.focused } }.max() == 1)
-    }
-
-    @Test("the observer reports the end of the window manager", arguments: Tiler.Kind.present)
-    func end(_ kind: Tiler.Kind) throws {
-        let tiler = try Tiler(kind)
-        let watch = try tiler.watch()
-        try tiler.end()
-        try watch.waitForEnd()
-    }
-
     @Test("a socket that does not exist or has too long a path is an error")
     func nobody() throws {
         #expect(throws: ObserverFailure.self) { try SwayObserver(sway: "/nonexistent") }

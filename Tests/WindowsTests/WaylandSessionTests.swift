@@ -8,42 +8,6 @@ import Testing
     .enabled(if: Station.isAvailable, Station.whatIsMissing))
 struct WaylandSessionTests {
     @Test(
-        "changes of windows reach a subscriber as the right edges", arguments: Compositor.Kind.present)
-    func walks(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
-        let station = try Station()
-        try station.startAgent(environment: compositor.environment, uid: compositor.uid)
-        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
-        let a = try station.register("org.example.Alpha", alpha.pid)
-        let b = try station.register("org.example.Beta", beta.pid)
-        _ = try alpha.open("org.example.Alpha", "first")
-        try station.wait(for: a, toBe: "active")
-        _ = try beta.open("org.example.Beta", "second")
-        try station.wait(for: b, toBe: "active")
-        try station.wait(for: a, toBe: "inactive")
-        station.forget()
-
-        try beta.ask("bar activate first")
-        try station.wait(forWalks: [a: ["inactive→active"], b: ["active→inactive"]], "focus")
-        if kind == .labwc {
-            try beta.ask("bar minimize first")
-            try station.wait(
-                forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "minimize")
-            try beta.ask("bar activate first")
-            try station.wait(
-                forWalks: [a: ["background→inactive", "inactive→active"], b: ["active→inactive"]], "restore")
-        }
-        try beta.ask("bar close first")
-        try station.wait(
-            forWalks: [a: ["active→inactive", "inactive→background"], b: ["inactive→active"]], "close")
-        beta.process.kill(SIGKILL)
-        #expect(try station.waitForRemoval(of: b) == "killed")
-
-        try compositor.end()
-        #expect(try station.agent?.waitForExit() == .exited(0))
-    }
-
-    @Test(
         "of two processes with the same name both are visible, and neither has the focus",
         arguments: Compositor.Kind.present)
     func twins(_ kind: Compositor.Kind) throws {

@@ -104,131 +104,17 @@ struct WaylandTests {
         try watch.wait(for: ["Gamma focused"])
     }
 
-    /// sway reports the name that a window has when it is mapped.
-    @Test("a changed name is reported", .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc"))
-    func rename() throws {
-        let compositor = try Compositor(.labwc)
-        let watch = try compositor.watch()
-        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
-        _ = try alpha.open("-", "first")
-        try watch.wait("a window without a name and without a known process") {
-            $0.map(\.process) == [alpha.pid, beta.pid] && $0.allSatisfy { $0.appID == "" && !$0.focused }
-        }
-        try alpha.ask("name 1 org.example.Alpha")
-        try watch.wait(for: ["org.example.Alpha focused"])
-        #expect(try watch.window("org.example.Alpha").process == alpha.pid)
-        #expect(watch.observer.takeNotices().count == 1)
-    }
-
-    @Test("of 200 windows that take the focus in turn the last counts", arguments: Compositor.Kind.present)
-    func burst(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
-        let watch = try compositor.watch()
-        let app = try compositor.app()
-        try app.ask("open-many 200 Alpha")
-        try watch.wait("200 windows") { $0.count == 200 }
-        _ = try app.open("Last", "last")
-        try watch.wait("one more") { $0.count == 201 }
-        watch.forget()
-        try app.ask("bar-each activate window")
-        try app.ask("bar activate last")
-        try watch.wait("the last has the focus") { $0.first { $0.focused }?.appID == "Last" }
-        if kind == .labwc {
-            try app.ask("bar-each minimize window")
-            try watch.wait("200 are minimized") { windows in windows.count { $0.minimized } == 200 }
-        }
-        try app.ask("bar-each close window")
-        try watch.wait(for: ["Last focused"])
-        #expect(watch.history.allSatisfy { windows in windows.count { $0.focused } <= 1 })
-        #expect(watch.history.joined().allSatisfy { $0.process == app.pid })
-    }
-
     @Test("Xwayland's windows are included", arguments: Compositor.Kind.present)
     func xwayland(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)
         let watch = try compositor.watch()
         try watch.expect(x11App: try compositor.x11App())
     }
-
-    @Test(
-        "the observer reports the end of the compositor", arguments: Compositor.Kind.present,
-        [SIGTERM, SIGKILL])
-    func end(_ kind: Compositor.Kind, _ signal: Int32) throws {
-        let compositor = try Compositor(kind)
-        let watch = try compositor.watch()
-        let app = try compositor.app()
-        _ = try app.open("Alpha")
-        try watch.wait(for: ["Alpha focused"])
-        try compositor.end(signal)
-        try watch.waitForEnd()
-    }
 }
 
 /// Which process a window belongs to: the protocol does not say.
 @Suite("Wayland, processes", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
 struct WaylandProcessTests {
-    @Test(
-        "with two processes of the same name, a window counts for each process that may own it",
-        arguments: Compositor.Kind.present)
-    func twins(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
-        let watch = try compositor.watch()
-        let first = try compositor.app("Alpha")
-        _ = try first.open("Alpha", "a")
-        try watch.wait(for: ["Alpha focused"])
-        #expect(try watch.window("Alpha").process == first.pid)
-        // Either may have opened the second window; the first window is older than the second process.
-        let second = try compositor.app("Alpha")
-        _ = try second.open("Alpha", "b")
-        try watch.wait("three windows") { $0.count == 3 }
-        #expect(watch.observer.windows.map(\.process) == [first.pid, first.pid, second.pid])
-        #expect(watch.observer.windows.allSatisfy { $0.visible && !$0.focused })
-        let notices = watch.observer.takeNotices()
-        #expect(notices.count == 1)
-        #expect(notices.first?.contains("processes \(first.pid), \(second.pid)") == true, "\(notices)")
-        if kind == .labwc {
-            try first.ask("bar minimize a")
-            try watch.wait(for: ["Alpha", "Alpha minimized"])
-            #expect(watch.observer.windows.map(\.process) == [first.pid, first.pid, second.pid])
-            try first.ask("bar minimize b")
-            try watch.wait(for: ["Alpha minimized"])
-            try first.ask("bar activate b")
-            try watch.wait("the second is visible") { $0.count { $0.visible } == 2 }
-        }
-        // The remaining process is the owner.
-        first.process.kill(SIGKILL)
-        try watch.wait(for: ["Alpha focused"])
-        #expect(try watch.window("Alpha").process == second.pid)
-        #expect(watch.observer.takeNotices() == [])
-    }
-
-    @Test("windows that were there before are found with their processes", arguments: Compositor.Kind.present)
-    func before(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
-        let (alpha, beta) = (try compositor.app("Alpha"), try compositor.app("Beta"))
-        _ = (try alpha.open("Alpha"), try beta.open("org.example.Beta"))
-        let watch = try compositor.watch()
-        #expect(try watch.window("Alpha").process == alpha.pid)
-        #expect(try watch.window("org.example.Beta").process == beta.pid)
-    }
-
-    @Test(
-        "a client in its own PID namespace is known by its pid in ours",
-        .enabled(
-            if: getuid() == 0 && Programs.inPath("unshare") != nil && Compositor.Kind.labwc.isPresent,
-            "needs root, unshare and labwc: sway is not root"))
-    func namespace() throws {
-        let compositor = try Compositor(.labwc)
-        let watch = try compositor.watch()
-        let (alpha, beta) = (
-            try compositor.app("Alpha", prefix: ["unshare", "--pid", "--fork", "--kill-child", "--"]),
-            try compositor.app("Beta")
-        )
-        _ = (try alpha.open("Alpha"), try beta.open("Beta"))
-        try watch.wait(for: ["Alpha", "Beta focused"])
-        #expect(try watch.window("Alpha").process == alpha.child())
-    }
-
     @Test(
         "a window of a terminal belongs to the terminal's process",
         .enabled(if: Programs.inPath("foot") != nil, "needs foot"), arguments: Compositor.Kind.present)

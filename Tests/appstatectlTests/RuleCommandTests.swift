@@ -76,18 +76,6 @@ struct RuleCommandTests {
         #expect(home.text == long)
     }
 
-    @Test("a file does not become longer than what is read of it")
-    func tooLong() throws {
-        let home = try Home()
-        let comment = String(repeating: "#", count: (1 << 20) - 60)
-        let long = "[Application gimp]\nSuspension=never\n\(comment)\n"
-        try home.write(long)
-        let ended = try home.run("rule", "vlc", "Suspension=never")
-        #expect(ended.status == .exited(1))
-        #expect(ended.errors == "appstatectl: \(home.file) would be longer than 1 MiB\n")
-        #expect(home.text == long)
-    }
-
     @Test("a file that is masked by a link to /dev/null has no rules, and cannot be changed")
     func masked() throws {
         let home = try Home()
@@ -139,24 +127,6 @@ struct RuleCommandTests {
         #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
     }
 
-    @Test("a directory that cannot be created is named")
-    func directory() throws {
-        let home = try Home()
-        rmdir(home.path + "/appstated")
-        // A file is in the way.
-        try "".write(toFile: home.path + "/appstated", atomically: true, encoding: .utf8)
-        let inWay = try home.run("rule", "gimp", "Suspension=never")
-        #expect(inWay.status == .exited(1) && !inWay.errors.contains(".session.conf"), "\(inWay.errors)")
-        unlink(home.path + "/appstated")
-        // Nobody can make a directory there, not even root.
-        symlink("/proc/none/session.conf", home.path + "/link")
-        mkdir(home.path + "/appstated", 0o755)
-        symlink("../link", home.file)
-        let none = try home.run("rule", "gimp", "Suspension=never")
-        #expect(none.status == .exited(1))
-        #expect(none.errors.hasPrefix("appstatectl: /proc/none cannot be created: "), "\(none.errors)")
-    }
-
     @Test("the case of a pattern does not matter, and what is likely a slip is named")
     func slips() throws {
         let home = try Home()
@@ -180,18 +150,6 @@ struct RuleCommandTests {
         #expect(!removed.errors.contains("the rule is not applied"))
     }
 
-    @Test("a value that ends with a backslash is refused, even before a blank, as it would go on")
-    func backslash() throws {
-        let home = try Home()
-        let text = "[Application a*]\nSuspension=never\n[Application b*]\nSuspension=never\n"
-        try home.write(text)
-        for value in [#"ExecSuspend=sync\"#, #"ExecSuspend=sync\ "#] {
-            let ended = try home.run("rule", "a*", value)
-            #expect(ended.status == .exited(64) && ended.errors.contains("ends with a backslash"))
-        }
-        #expect(home.text == text)
-    }
-
     @Test("a rule of which no line is valid is shown as such, with what is wrong")
     func invalid() throws {
         let home = try Home()
@@ -208,18 +166,6 @@ struct RuleCommandTests {
         #expect(half.status == .exited(0) && half.output == "Suspension=never\n")
         #expect(half.errors.contains(":3: Suspend=: "))
         #expect(try home.run("rule", "z").errors == "appstatectl: there is no rule [Application z]\n")
-    }
-
-    @Test("the descriptions of keys continue in their own column", arguments: [39, 59, 79, 199])
-    func keyHelp(_ width: Int) throws {
-        for line in RuleCommand.keys(width: width) {
-            #expect(line.count <= width && line.hasPrefix("  "), "\(line)")
-        }
-        // In a pipe the help is 80 columns wide.
-        let help = try Home().run("help", "rule").output.split(separator: "\n")
-        let first = try #require(help.firstIndex { $0.hasPrefix("  Suspension=") })
-        let last = try #require(help.firstIndex { $0.hasPrefix("  OnBattery=") })
-        #expect(help[first...last].allSatisfy { $0.hasPrefix("  ") })
     }
 
     @Test("a rule counts as applied only if an agent reads this file and uses this bus")
@@ -242,29 +188,6 @@ struct RuleCommandTests {
         #expect(otherBus.contains("uses another bus or another configuration"))
     }
 
-    @Test("which agents apply rules follows from how they were started")
-    func agentStarts() {
-        let file = "/home/a/.config/appstated/session.conf"
-        func applies(
-            _ arguments: [String] = [], _ environment: [String: String] = ["HOME": "/home/a"],
-            bus: String? = nil
-        ) -> Bool {
-            SessionAgent.Start(arguments: ["appstate-session"] + arguments, environment: environment)
-                .applies(file, onBus: bus)
-        }
-        #expect(applies() && applies(["--verbose"]) && applies(["--config", file]))
-        #expect(!applies(["--launch-only"]) && !applies(["--config=/other"]))
-        #expect(!applies([], ["HOME": "/home/b"]))
-        #expect(applies([], ["HOME": "/home/b", "XDG_CONFIG_HOME": "/home/a/.config"]))
-        let usual = "unix:path=/var/run/dbus/system_bus_socket,guid=1"
-        #expect(applies(bus: usual) && !applies(bus: "unix:path=/a"))
-        let other = ["HOME": "/home/a", "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/a"]
-        #expect(applies([], other, bus: "unix:path=/a") && !applies([], other))
-        #expect(!applies(["--config", file], other))
-        // Its environment may not be read.
-        #expect(applies([], [:]))
-    }
-
     @Test("wrong usage is answered with what is wrong, and with the usage of the command that was called")
     func usage() throws {
         let home = try Home()
@@ -284,29 +207,5 @@ struct RuleCommandTests {
         #expect(value.status == .exited(64) && value.errors.contains("Usage: appstatectl rule "))
         let address = try home.run("suspend", "--address", "nonsense", "1")
         #expect(address.status == .exited(64) && address.errors.contains("Usage: appstatectl suspend "))
-    }
-
-    @Test("a bus that closes the connection is named")
-    func closedConnection() throws {
-        let home = try Home()
-        let path = home.path + "/bus"
-        let listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix($0.count - 1)) }
-        let result = withUnsafePointer(to: &address) { pointer in
-            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        defer { close(listener) }
-        guard result == 0, listen(listener, 1) == 0 else { throw TestFailure("cannot listen at \(path)") }
-        let child = try Child(home.program, ["list", "--address", "unix:path=\(path)"])
-        var ready = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
-        guard poll(&ready, 1, 300_000) == 1 else { throw TestFailure("appstatectl does not connect") }
-        close(accept(listener, nil, nil))
-        #expect(try child.waitForExit() == .exited(4))
-        #expect(
-            child.errors == "appstatectl: the bus at \"unix:path=\(path)\" has closed the connection\n")
     }
 }

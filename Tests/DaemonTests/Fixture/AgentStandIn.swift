@@ -95,13 +95,6 @@ final class AgentStandIn {
             ])
     }
 
-    /// Answers, with an error, the calls that it has not answered.
-    func answerLate() throws {
-        for call in unanswered { call.fail(.failed("It is too late")) }
-        unanswered = []
-        try client.bus.flush()
-    }
-
     private static func dictionary(_ entries: [(key: String, value: Variant)]) -> [String: Variant] {
         Dictionary(entries.map { ($0.key, $0.value) }) { $1 }
     }

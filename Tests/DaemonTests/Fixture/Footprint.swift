@@ -25,20 +25,6 @@ extension TestDaemon {
     /// Its own memory, in KiB, without what is mapped from files.
     func anonymousMemory() throws -> Int { try statusNumber("RssAnon") }
 
-    /// The most memory that it has had since it started, in KiB.
-    func peakMemory() throws -> Int { try statusNumber("VmHWM") }
-
-    /// The memory of the bus that it is on, in KiB, without what is mapped from files: the bus keeps what a
-    /// connection does not read.
-    func anonymousMemoryOfBus() throws -> Int {
-        let client = try client()
-        let question = try client.bus.newCall(
-            destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-            interface: "org.freedesktop.DBus", member: "GetConnectionUnixProcessID")
-        try question.append("org.freedesktop.DBus")
-        return try statusNumber("RssAnon", of: Int32(client.bus.call(question).readUInt32()))
-    }
-
     /// Whether a timer of its loop is armed (proc(5), "timerfd"). The timer of CLOCK_REALTIME waits for midnight.
     func hasArmedTimer() throws -> Bool {
         let directory = "/proc/\(process.pid)/fdinfo"
@@ -51,13 +37,12 @@ extension TestDaemon {
             }
     }
 
-    private func statusNumber(_ key: String, of other: Int32? = nil) throws -> Int {
-        let pid = other ?? process.pid
-        let status = try String(contentsOfFile: "/proc/\(pid)/status", encoding: .utf8)
+    private func statusNumber(_ key: String) throws -> Int {
+        let status = try String(contentsOfFile: "/proc/\(process.pid)/status", encoding: .utf8)
         guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(key + ":") }),
             let number = line.dropFirst(key.count + 1).split(whereSeparator: \.isWhitespace).first
                 .flatMap({ Int($0) })
-        else { throw TestFailure("no \(key) in the status of process \(pid)") }
+        else { throw TestFailure("no \(key) in the status of process \(process.pid)") }
         return number
     }
 }

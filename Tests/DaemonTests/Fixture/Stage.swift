@@ -57,5 +57,4 @@ extension ErrorName {
     static let unknownObject = "org.freedesktop.DBus.Error.UnknownObject"
     static let unknownProperty = "org.freedesktop.DBus.Error.UnknownProperty"
     static let propertyReadOnly = "org.freedesktop.DBus.Error.PropertyReadOnly"
-    static let unknownInterface = "org.freedesktop.DBus.Error.UnknownInterface"
 }

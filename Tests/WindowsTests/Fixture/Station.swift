@@ -28,15 +28,6 @@ final class Station {
     private let configuration: String
     private let sessions: [String: UInt32]
 
-    /// Whether a test can show the daemon sessions of its own.
-    static let canHaveSessions: Bool = {
-        guard isAvailable, getuid() == 0, access("/run/systemd", X_OK) == 0,
-            let probe = try? Child("unshare", ["--mount", "--", "mount", "--bind", "/tmp", "/run/systemd"])
-        else { return false }
-        return (try? probe.waitForExit()) == .exited(0)
-    }()
-    static let whatSessionsNeed: Comment = "needs root, mount namespaces, and a directory /run/systemd"
-
     /// Whether the user nobody can run the built programs.
     static let othersCanRun: Bool = {
         guard getuid() == 0, Programs.inPath("setpriv") != nil,

@@ -125,31 +125,6 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("a script without #! is run by the shell")
-    func plainScript() throws {
-        let (scene, display) = try Self.scene()
-        let (script, record) = (scene.system.directory + "/script", scene.system.directory + "/record")
-        try scene.write(program: script, "echo \"$1\" > '\(record)'\n")
-        try scene.entry("org.example.Script", "Exec=\(script) word")
-        try scene.proceed(try scene.start("org.example.Script"))
-        #expect(try scene.record(record) == ["word"])
-        withExtendedLifetime(display) {}
-    }
-
-    @Test("the exit status of a program that a signal ends is known")
-    func signal() throws {
-        let (scene, display) = try Self.scene()
-        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
-        try scene.entry("org.example.Sleeper", "Exec=\(program)")
-        let launch = try scene.start("org.example.Sleeper")
-        try scene.proceed(launch)
-        _ = try scene.record(record)
-        launch.process.kill(SIGTERM)
-        try launch.process.waitForEnd()
-        #expect(try scene.exit(of: launch) == "signaled \(SIGTERM)")
-        withExtendedLifetime(display) {}
-    }
-
     @Test("cancelling, or the end of the daemon or the agent, ends a waiting start before its program runs")
     func cancel() throws {
         let (scene, display) = try Self.scene()
@@ -228,25 +203,6 @@ struct LaunchTests {
         #expect(
             try refusal("org.example.Far", [("urls", .strings(Array(repeating: far, count: 1_025)))])
                 == .invalidArgs)
-        withExtendedLifetime(display) {}
-    }
-
-    @Test("at most 16 starts wait at once, and 64 exit statuses are kept")
-    func limits() throws {
-        let (scene, display) = try Self.scene()
-        try scene.entry("org.example.True", "Exec=true")
-        var waiting = try (0..<16).map { _ in try scene.start("org.example.True") }
-        #expect(try ErrorName(rawValue: scene.refusal("org.example.True").name) == .limitsExceeded)
-        let first = waiting.removeFirst()
-        try scene.proceed(first)
-        try first.process.waitForEnd()
-        for launch in waiting {
-            try scene.cancel(launch)
-            try launch.process.waitForEnd()
-        }
-        #expect(try scene.exit(of: first) == "exited 0")
-        try Self.endLaunches(64, in: scene)
-        #expect(try scene.exit(of: first) == "unknown 0")
         withExtendedLifetime(display) {}
     }
 
