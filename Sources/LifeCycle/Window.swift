@@ -49,8 +49,6 @@ struct Window: Equatable, Sendable {
     var owner: ApplicationNumber?
 
     var process: ProcessID? { lineage.first }
-    /// Bytes of text that we keep for it.
-    var textBytes: Int { title.utf8.count + appID.utf8.count }
 }
 
 /// One login session, or one user if there is no logind.

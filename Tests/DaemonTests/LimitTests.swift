@@ -38,36 +38,6 @@ struct LimitTests {
         }
     }
 
-    @Test(
-        "the launch options of all users together are limited, too, but each user may always have a little",
-        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
-    func launchOptionsOfAll() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        // A little less than 64 KiB with the costs of each value.
-        let options = (
-            "launch-options", Variant.dictionary(["k": .bytes([UInt8](repeating: 7, count: 65_000))])
-        )
-        var children: [Child] = []
-        func register(_ uid: UInt32) throws {
-            // The process is root's until setpriv has run the shell.
-            let child = try Child("sh", ["-c", "echo on; exec sleep 1000"], uid: uid)
-            try child.waitForLine(containing: "on")
-            children.append(child)
-            try client.register("org.example.App", child.pid, [options])
-        }
-        for uid in UInt32(20_001)...20_008 {
-            for _ in 0..<16 { try register(uid) }
-        }
-        // The first of another user fits, and the second does not.
-        try register(20_009)
-        #expect(client.error { try register(20_009) } == ErrorName.limitsExceeded.rawValue)
-        children[0].kill(SIGKILL)
-        children[1].kill(SIGKILL)
-        try client.wait("their ends") { try client.list().count == children.count - 3 }
-        try client.register("org.example.App", children[children.count - 1].pid, [options])
-    }
-
     @Test("a user's subscribers are limited, and one that unsubscribes or leaves makes room")
     func subscribers() throws {
         let stage = try Stage(configuration: "[Limits]\nSubscribersPerUser=2\n")
@@ -86,10 +56,10 @@ struct LimitTests {
         try third.manager("Subscribe")
     }
 
-    @Test("an application's windows are limited, whichever reporter reports them")
+    @Test("a user's windows are limited, whichever reporter reports them")
     func windows() throws {
         // The stage has one window reported by number, and the process as a whole.
-        let stage = try Stage(configuration: "[Limits]\nWindowsPerApplication=3\n")
+        let stage = try Stage(configuration: "[Limits]\nWindowsPerUser=3\n")
         let pid = stage.process.pid
         var taken = 0
         var error: String?
@@ -108,8 +78,8 @@ struct LimitTests {
         try stage.refuses(.limitsExceeded, "another reporter's") { try other.updateWindow(1, pid, []) }
     }
 
-    @Test("windows of processes that are not registered are remembered up to a limit")
-    func rememberedWindows() throws {
+    @Test("a reporter's windows are limited")
+    func windowsOfReporter() throws {
         let stage = try Stage()
         let stranger = try Child("sleep", ["1000"])
         let pid = UInt32(stranger.pid)
@@ -143,10 +113,10 @@ struct LimitTests {
     }
 
     @Test(
-        "a descendant reported by SetFocus or SetMinimized counts as a window of its application"
+        "a descendant reported by SetFocus or SetMinimized counts as a window"
     )
     func wholeProcesses() throws {
-        let daemon = try TestDaemon()
+        let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerUser=256\n")
         let client = try daemon.client()
         let before = try daemon.heldProcesses()
         // The shell's children belong to its application.
@@ -191,7 +161,7 @@ struct LimitTests {
 
     @Test("a long set of windows is applied as a whole, and a connection's calls are carried out in order")
     func longSet() throws {
-        let daemon = try TestDaemon(configuration: "[Limits]\nWindowsPerApplication=2000\n")
+        let daemon = try TestDaemon()
         let client = try daemon.client()
         let processes = try (0..<40).map { _ in try Child("sleep", ["1000"]) }
         let paths = try processes[..<20].map { try client.register("org.example.App", $0.pid) }
@@ -248,7 +218,7 @@ struct LimitTests {
         #expect(windows.contains { $0.hasSuffix("focused visible \"late\"") }, "\(windows)")
         #expect(try client.property(paths[0], BusNames.application, "State") == .string("active"))
         // One window too many: the set is refused as a whole.
-        try daemon.reconfigure("[Limits]\nWindowsPerApplication=10\n")
+        try daemon.reconfigure("[Limits]\nWindowsPerUser=10\n")
         let before = try client.picture()
         let error = client.error { _ = try client.bus.call(set(0..<600), timeout: 300_000_000) }
         #expect(error == ErrorName.limitsExceeded.rawValue)
@@ -277,6 +247,8 @@ struct LimitTests {
         try replace(processes)
         try client.wait("all processes held") { try daemon.heldProcesses() == before + 40 }
         for path in paths { #expect(try client.canSuspend(path).contains("reported audio")) }
+        let error = client.error { try replace(Array(repeating: processes[0], count: 257)) }
+        #expect(error == ErrorName.limitsExceeded.rawValue)
         try replace(processes[5..<6])
         try client.wait("the others let go") { try daemon.heldProcesses() == before + 20 }
         for (index, path) in paths.enumerated() {
@@ -321,7 +293,7 @@ struct LimitTests {
         let child = try Child("sleep", ["1000"])
         try stage.client.register("org.example.A", child.pid)
         try stage.daemon.reconfigure(
-            "[Limits]\nApplicationsPerUser=1\nSubscribersPerUser=1\nWindowsPerApplication=1\n")
+            "[Limits]\nApplicationsPerUser=1\nSubscribersPerUser=1\nWindowsPerUser=1\n")
         #expect(try stage.client.list().count == 2)
         try stage.client.settle()
         let next = try Child("sleep", ["1000"])

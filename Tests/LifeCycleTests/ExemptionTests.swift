@@ -199,19 +199,6 @@ struct ExemptionTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test("a set beyond the limit is refused as a whole, and the limit counts all reporters of a user")
-    func limit() throws {
-        var desk = Desk()
-        let (a, process) = try idle(&desk)
-        try tell(&desk, [(process, "audio")])
-        let many = (0..<Machine.exemptionsPerUser).map { (process, "reason-\($0)") }
-        #expect(throws: Refusal.self) { try tell(&desk, many, by: Desk.reporter(":1.10")) }
-        #expect(throws: Refusal.self) { try tell(&desk, many + [(process, "audio")]) }
-        #expect(desk.machine.objections(to: a) == ["reported audio"])
-        try tell(&desk, many)
-        #expect(desk.machine.objections(to: a).count == Machine.exemptionsPerUser)
-    }
-
     @Test(
         "a leaving reporter's exemptions are withdrawn at once, and only changed applications are recorded")
     func many() throws {

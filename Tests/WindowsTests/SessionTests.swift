@@ -134,11 +134,10 @@ struct SessionTests {
         #expect(station.walk(of: path) == ["active→inactive", "inactive→background"])
     }
 
-    @Test(
-        "an application with more windows than allowed does not keep others from being reported")
+    @Test("more windows than allowed do not keep the one with the focus from being reported")
     func tooMany() throws {
         let display = try Display(#require(WindowManager.present.first))
-        let station = try Station(configuration: "[Limits]\nWindowsPerApplication=3\n")
+        let station = try Station(configuration: "[Limits]\nWindowsPerUser=3\n")
         let (many, one) = (try display.app(), try display.app())
         let paths = try [
             station.register("org.example.Many", many.pid), station.register("org.example.One", one.pid),

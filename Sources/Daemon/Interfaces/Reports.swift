@@ -69,9 +69,9 @@ extension Daemon {
         var rows: [ExemptionRow] = []
         _ = try message.enter(.array, "(us)")
         while !message.atEnd {
-            guard rows.count < Machine.exemptionsPerUser else {
+            guard rows.count < Machine.exemptionsPerReporter else {
                 throw MethodError(
-                    .limitsExceeded, "More than \(Machine.exemptionsPerUser) exemptions in one message")
+                    .limitsExceeded, "More than \(Machine.exemptionsPerReporter) exemptions in one message")
             }
             _ = try message.enter(.struct, "us")
             let row: ExemptionRow = (try message.readUInt32(), try message.readString())
