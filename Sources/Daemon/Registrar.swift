@@ -102,7 +102,7 @@ extension Daemon {
 
         let options = try RegisterOptions(options, limit: core.machine.settings.limits.stringBytes)
         let user = subject.owner.real
-        try checkRoom(options.launchOptionBytes, of: user)
+        try checkRoom(LaunchOptions.bytes(of: options.launchOptions), of: user)
         var registration = Registration(
             id: id, process: ProcessID(identity), user: user,
             session: session(ofProcess: identity.pid, user: user))
@@ -275,22 +275,15 @@ extension Daemon {
         return isInside(sandbox, of: unit)
     }
 
-    /// Limits the data that the daemon keeps for all of a user's applications, and for all users.
+    /// Limits the content that the daemon keeps for all of a user's applications.
     func checkRoom(_ bytes: Int, of user: UInt32) throws(MethodError) {
         guard bytes > 0 else { return }
-        let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.keptBytes : $0 }
-        if kept <= LaunchOptions.leastBytesPerUser { return }
+        let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.contentBytes : $0 }
         guard kept <= LaunchOptions.mostBytesPerUser else {
             throw MethodError(
                 .limitsExceeded,
                 "The launch-options and user activities of all applications of user \(user) would take more than "
                     + "\(LaunchOptions.mostBytesPerUser) bytes")
-        }
-        guard table.all.reduce(bytes, { $0 + $1.keptBytes }) <= LaunchOptions.mostBytesOfAllUsers else {
-            throw MethodError(
-                .limitsExceeded,
-                "The launch-options and user activities of all users would take more than "
-                    + "\(LaunchOptions.mostBytesOfAllUsers) bytes")
         }
     }
 

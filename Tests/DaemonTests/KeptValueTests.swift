@@ -161,37 +161,6 @@ struct KeptValueTests {
         try client.register("org.example.App", last, options)
     }
 
-    @Test("the text that the daemon keeps for a user is bounded: modes, tasks, titles")
-    func text() throws {
-        let stage = try Stage(configuration: "[Limits]\nStringBytes=30000\n")
-        let client = stage.client
-        let app = try App(stage.daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        // All of the 1 MiB except for 24,576 bytes and what the stage has used; 64 KB a call.
-        let modes = (0..<4).map { "\($0)" + String(repeating: "m", count: 15_999) }
-        let processes = try (0..<16).map { _ in try Child("sleep", ["1000"]) }
-        let paths = try processes.map {
-            try client.register("org.example.Modes", $0.pid, [("background-modes", .strings(modes))])
-        }
-        let long = String(repeating: "t", count: 25_000)
-        try stage.client.settle()
-        try stage.refuses(.limitsExceeded, "a task") {
-            try app.application(path, "BeginBackgroundTask s:\(long)")
-        }
-        try stage.refuses(.limitsExceeded, "a title") {
-            try client.updateWindow(8, stage.process.pid, [("title", .string(long))])
-        }
-        let next = try Child("sleep", ["1000"])
-        try stage.refuses(.limitsExceeded, "a mode") {
-            try client.register("org.example.B", next.pid, [("background-modes", .strings([long]))])
-        }
-        for path in paths.prefix(2) { try client.application(path, "Unregister") }
-        try app.application(path, "BeginBackgroundTask s:\(long)")
-        try client.updateWindow(8, stage.process.pid, [("title", .string(long))])
-        try client.register("org.example.B", next.pid, [("background-modes", .strings([long]))])
-    }
-
     @Test("an error message repeats only a little of a long value, whatever its characters")
     func errorMessages() throws {
         let daemon = try TestDaemon()

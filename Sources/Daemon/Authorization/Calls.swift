@@ -77,8 +77,12 @@ extension Daemon {
     /// GetManagedObjects. libsystemd's answer would not respect what the caller may see.
     private func answerWithObjects(_ call: PendingCall, _ connection: Connection) throws(MethodError) {
         let applications = visibleApplications(to: connection)
-        // A rough size of each object's names and values. Only the texts that are added here can be long.
-        let bytes = applications.reduce(0) { $0 + 2_048 + table.textBytes(of: $1) }
+        // A rough size of each object's names and values. Only the values that are added here can be long.
+        let bytes = applications.reduce(0) { sum, application in
+            let texts = application.backgroundModes + application.tasks.map(\.name)
+            return sum + 2_048 + (table[application.number]?.contentBytes ?? 0)
+                + texts.reduce(0) { $0 + $1.utf8.count }
+        }
         guard bytes <= Self.mostBytesOfObjects else {
             return call.fail(
                 MethodError(

@@ -84,8 +84,10 @@ extension Daemon {
                 let activity = type.isEmpty ? .dictionary([:]) : try sendable(type, info, "info")
                 guard case .dictionary(let entries) = activity, let registered = table[application.number]
                 else { return try call.reply() }
-                try checkRoom(registered.bytes(withActivity: type, entries), of: application.user)
-                registered.setUserActivity(type, entries)
+                let next = type.isEmpty ? nil : Registered.UserActivity(type: type, info: entries)
+                let growth = (next?.bytes ?? 0) - (registered.userActivity?.bytes ?? 0)
+                try checkRoom(growth, of: application.user)
+                registered.userActivity = next
                 records.rewrite(application.number)
                 executor.note([.userActivity], of: application.number)
                 try call.reply()

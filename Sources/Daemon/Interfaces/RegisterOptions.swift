@@ -10,8 +10,6 @@ struct RegisterOptions {
     var backgroundModes: [String] = []
     var launchOptions: [(String, Variant)] = []
     var adopted = false
-    /// The approximate memory that the launch options take.
-    var launchOptionBytes = 0
 
     init(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
         var seen: Set<RegisterOption> = []
@@ -28,9 +26,7 @@ struct RegisterOptions {
             case .suspension: suspension = try value.choice(key)
             case .reclaimable: reclaimable = try value.bool(key)
             case .backgroundModes: backgroundModes = try value.strings(key, limit: limit)
-            case .launchOptions:
-                launchOptions = try value.launchOptions(key)
-                launchOptionBytes = LaunchOptions.keptBytes(of: launchOptions)
+            case .launchOptions: launchOptions = try value.launchOptions(key)
             case .adopted: adopted = try value.bool(key)
             }
         }
