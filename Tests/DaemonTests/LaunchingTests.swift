@@ -730,24 +730,6 @@ struct LaunchingTests {
         #expect(app.story(of: own).contains("OpenURLs") == isBeingLaunched)
     }
 
-    @Test("at most 32 calls of a user wait for session agents")
-    func manyCalls() throws {
-        let scene = try Scene()
-        scene.agent.isSilent = true
-        var calls: [AgentStandIn.Begun] = []
-        for number in 0..<40 {
-            calls.append(
-                try scene.agent.begin(BusNames.root, BusNames.manager, "Launch") {
-                    try $0.append("org.example.App\(number % 4)")
-                    try $0.appendDictionary([])
-                })
-        }
-        try scene.client.wait("refusals") { calls.filter { $0.answer != nil }.count == 8 }
-        for call in calls where call.answer != nil {
-            #expect(throws: MethodError.self) { try call.answer?.get() }
-        }
-    }
-
     @Test("an agent that leaves calls unanswered is not called again before it answers, or leaves")
     func unanswered() throws {
         let scene = try Scene()
