@@ -66,11 +66,6 @@ extension Daemon {
             return
         }
         // Every application may follow its own changes, no matter how many others subscribe.
-        let limit = core.machine.settings.limits.subscribersPerUser
-        guard connections.all.count(where: { $0.followedOwn.contains(application.number) }) < limit else {
-            throw MethodError(
-                .limitsExceeded, "More than \(limit) connections of application \(application.number)")
-        }
         connection.followedOwn.insert(application.number)
     }
 
