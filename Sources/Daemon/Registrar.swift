@@ -198,14 +198,9 @@ extension Daemon {
     /// Reports about processes of its unit whose parents have ended may have come before the registration.
     private func takeInOrphans(of number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        let orphans = units.members(of: application) {
-            core.machine.strays(of: application.user, atMost: Self.mostStrays)
-        }
+        let orphans = units.members(of: application) { core.machine.strays(of: application.user) }
         if !orphans.isEmpty { core.report(.joined(orphans, ProcessID(application.process))) }
     }
-
-    /// The most processes that are examined at a registration.
-    private static let mostStrays = 32
 
     /// The launch options of the application that a process's own registration takes over or replaces.
     private func launchedAs(

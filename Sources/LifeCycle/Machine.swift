@@ -298,17 +298,15 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// Processes that belong to no application although reports about them are remembered that would count for this
-    /// user's applications: the first few.
-    public func strays(of user: UInt32, atMost most: Int) -> [ProcessID] {
+    /// user's applications.
+    public func strays(of user: UInt32) -> [ProcessID] {
         var found: Set<ProcessID> = []
         for window in windows.values
         where window.owner == nil && Self.mayReport(window.reporterUser, about: user) {
-            if found.count >= most { break }
             if let process = window.process { found.insert(process) }
         }
         for (process, exemption) in exemptions.values.joined()
         where Self.mayReport(exemption.reporterUser, about: user) {
-            if found.count >= most { break }
             if owner(of: exemption.lineage) == nil { found.insert(process) }
         }
         return found.sorted { $0.pid < $1.pid }
