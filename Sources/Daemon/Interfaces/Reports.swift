@@ -39,8 +39,7 @@ extension Daemon {
             }
             _ = try message.enter(.struct, "tua{sv}")
             let row: WindowRow = (
-                try message.readUInt64(), try message.readUInt32(),
-                try message.readDictionary(atMost: WindowReport.mostEntries, of: WindowReport.types)
+                try message.readUInt64(), try message.readUInt32(), try message.readDictionary()
             )
             try message.exit()
             guard seen.insert(row.window).inserted else {

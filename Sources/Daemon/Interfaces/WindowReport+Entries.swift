@@ -3,11 +3,6 @@ import AppStateContract
 import LifeCycle
 
 extension WindowReport {
-    /// More are not even read: there are six keys, and each may be given once.
-    static let mostEntries = 16
-    /// The signatures of their values. A value of another type may be long, and is not read.
-    static let types = ["b", "s"]
-
     /// A window's state as `UpdateWindow` passes it.
     init(
         number: UInt64, process: ReportedProcess, _ entries: [(key: String, value: Variant)], limit: Int
