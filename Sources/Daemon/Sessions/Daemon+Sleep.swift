@@ -10,9 +10,7 @@ extension Daemon {
     func letDelayersRun() {
         inhibitors.readSleepDelays { [weak self] list in
             guard let self else { return }
-            // If it is not known which applications delay it, each may.
-            let delays = list?.map { ($0.user, $0.pid) } ?? table.all.map { ($0.user, $0.process.pid) }
-            for (user, pid) in delays { letRun(pid, of: user) }
+            for delay in list { letRun(delay.pid, of: delay.user) }
         }
     }
 
