@@ -50,7 +50,7 @@ struct Check: Sendable {
         if let tracer = proc.tracer(ofAny: pids) {
             found.reasons.append("a debugger (pid \(tracer)) is attached")
         }
-        if let waiter = try? FileLocks(proc: proc).waiter(blockedBy: found.pids, proc: proc) {
+        if let waiter = try? FileLocks(proc: proc).waiters(blockedBy: found.pids, proc: proc).first {
             found.reasons.append(waiter.words)
         }
         add(work, of: pids, to: &found)
