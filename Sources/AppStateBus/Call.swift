@@ -110,28 +110,10 @@ public final class PendingCall {
         do throws(BusFailure) {
             try Answer.reply(to: message, body)
         } catch {
-            failed(error)
+            if Answer.isGone(error.errno) { return }
+            complain("\(message.subject): \(error)")
+            Answer.fail(message, MethodError(error), complain)
         }
-    }
-
-    /// Creates a reply to fill in over several turns of the loop and pass to `send(_:)`.
-    public func newReply() throws(BusFailure) -> Message { try Answer.newReply(to: message) }
-
-    /// Answers with a reply from `newReply`. It is not a failure if the caller has left. A second answer is ignored.
-    public func send(_ reply: borrowing Message) {
-        guard !isAnswered else { return }
-        isAnswered = true
-        do throws(BusFailure) {
-            if message.expectsReply { try Answer.send(reply, to: message) }
-        } catch {
-            failed(error)
-        }
-    }
-
-    private func failed(_ failure: BusFailure) {
-        if Answer.isGone(failure.errno) { return }
-        complain("\(message.subject): \(failure)")
-        Answer.fail(message, MethodError(failure), complain)
     }
 
     /// Answers with an error. A second answer is ignored.
@@ -148,22 +130,14 @@ enum Answer {
         to call: borrowing Message, _ body: (borrowing Message) throws(Failure) -> Void
     ) throws(BusFailure) {
         guard call.expectsReply else { return }
-        let reply = try newReply(to: call)
+        var made: OpaquePointer?
+        try check(sd_bus_message_new_method_return(call.pointer, &made), "answer", call.subject)
+        let reply = try Bus.taken(made, "answer", call.subject)
         do {
             try body(reply)
         } catch {
             throw BusFailure(error, from: "answer", to: call.subject)
         }
-        try send(reply, to: call)
-    }
-
-    static func newReply(to call: borrowing Message) throws(BusFailure) -> Message {
-        var made: OpaquePointer?
-        try check(sd_bus_message_new_method_return(call.pointer, &made), "answer", call.subject)
-        return try Bus.taken(made, "answer", call.subject)
-    }
-
-    static func send(_ reply: borrowing Message, to call: borrowing Message) throws(BusFailure) {
         try check(
             sd_bus_send(sd_bus_message_get_bus(call.pointer), reply.pointer, nil), "answer", call.subject)
     }

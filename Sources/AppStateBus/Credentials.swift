@@ -35,34 +35,10 @@ extension Bus {
         try Credentials(reading: try call(newCredentialsCall(of: connection)), of: connection)
     }
 
-    private func newCredentialsCall(of connection: String) throws(BusFailure) -> Message {
+    fileprivate func newCredentialsCall(of connection: String) throws(BusFailure) -> Message {
         let request = try newDriverCall("GetConnectionCredentials")
         try request.append(connection)
         return request
-    }
-
-    /// Queries the bus for the owner of a connection, without waiting; otherwise like `credentials(of:)`.
-    ///
-    /// - Parameters:
-    ///   - connection: a unique name, or a well-known one.
-    ///   - found: receives the credentials, and may take the pidfd.
-    ///   - failed: receives why there are none: what `credentials(of:)` throws, or that no answer came.
-    /// - Returns: the pending request; if it is released, there is no answer.
-    public func askCredentials(
-        of connection: String, found: @escaping (inout Credentials) -> Void,
-        failed: @escaping (BusFailure) -> Void
-    ) throws(BusFailure) -> Slot {
-        try callAsync(newCredentialsCall(of: connection)) { reply in
-            if let error = reply.error {
-                return failed(BusFailure(error, from: "get the credentials", to: "of \(connection)"))
-            }
-            do throws(BusFailure) {
-                var credentials = try Credentials(reading: reply, of: connection)
-                found(&credentials)
-            } catch {
-                failed(error)
-            }
-        }
     }
 }
 
@@ -126,7 +102,11 @@ extension Bus {
     public func askHeldProcess(
         of name: String, _ answered: @escaping (_ process: (pid: Int32, descriptor: Int32?)?) -> Void
     ) throws(BusFailure) -> Slot {
-        try askCredentials(
-            of: name, found: { answered(($0.pid, $0.takePidDescriptor())) }, failed: { _ in answered(nil) })
+        try callAsync(newCredentialsCall(of: name)) { reply in
+            guard !reply.isError, var found = try? Credentials(reading: reply, of: name) else {
+                return answered(nil)
+            }
+            answered((found.pid, found.takePidDescriptor()))
+        }
     }
 }

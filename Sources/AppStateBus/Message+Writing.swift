@@ -113,7 +113,7 @@ extension Message {
         try close()
     }
 
-    /// Opens a container that is filled over several turns of the loop, until `close()`. Otherwise use `withContainer`.
+    /// Opens a container that is filled until `close()`. Typed throws pass through; otherwise use `withContainer`.
     public borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
         try check(
             sd_bus_message_open_container(pointer, CChar(kind.rawValue), contents),

@@ -44,13 +44,6 @@ final class ApplicationTable {
     }
 }
 
-extension ApplicationTable {
-    /// The length of the application's texts in its launch options and its properties.
-    func textBytes(of application: Application) -> Int {
-        application.textBytes + (self[application.number]?.keptBytes ?? 0)
-    }
-}
-
 // MARK: Their cgroups
 
 extension ApplicationTable {

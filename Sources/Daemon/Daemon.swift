@@ -523,17 +523,6 @@ public final class Daemon {
         let reply: (borrowing Message) throws -> Void
     }
 
-    /// Few calls wait for one application, because none waits for longer than `longestWait`.
-    private static let mostWaiting = 256
-
-    /// Must be called before an order whose completion a call would wait for.
-    func checkRoomToWait(for number: ApplicationNumber) throws(MethodError) {
-        guard (waiting[number]?.count ?? 0) < Self.mostWaiting else {
-            throw MethodError(
-                .limitsExceeded, "More than \(Self.mostWaiting) calls wait for application \(number)")
-        }
-    }
-
     /// Answers the call once the ordered stop or continuation has been observed.
     func answer(
         _ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool,
@@ -624,17 +613,10 @@ public final class Daemon {
         return true
     }
 
-    /// Introspection data with more nodes would delay all callers; ListApplications names every application.
-    private static let mostNodes = 2_048
-    /// The same if each application has to be examined first: behind a Flatpak's proxy. An instance has one
-    /// application.
-    static let mostExaminedNodes = 16
-
     private func visiblePaths(below path: String) -> [String] {
         // An application has no nodes below it.
         guard let connection = try? caller(), !path.hasPrefix(BusNames.applications + "/") else { return [] }
-        let most = connection.isSandboxed ? Self.mostExaminedNodes : Self.mostNodes
-        return possiblyVisible(to: connection).prefix(most)
+        return possiblyVisible(to: connection)
             .filter { core.application($0).map { maySee($0, connection) } ?? false }
             .map { BusNames.path(ofApplication: $0.rawValue) }
     }

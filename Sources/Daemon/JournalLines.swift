@@ -1,3 +1,4 @@
+import AppStateBus
 import AppStateContract
 import LifeCycle
 import Systemd
@@ -94,5 +95,12 @@ extension Registered {
             (.user, String(user)),
         ]
         return known + [(.session, session), (.unit, unit)].filter { !$0.1.isEmpty }
+    }
+}
+
+extension BusPeer {
+    /// A peer that writes to the journal when the bus does not report on it.
+    convenience init(_ name: String, bus: Bus, journal: Journal) {
+        self.init(name, bus: bus) { journal.log(.error, "cannot watch \(name) on the bus: \($0)") }
     }
 }

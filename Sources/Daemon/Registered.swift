@@ -20,12 +20,10 @@ final class Registered {
     /// Whether others can find it by its id: a sandboxed process chooses its own name.
     var isKnownByID = true
     private(set) var launchOptions: [(String, Variant)]
-    /// The approximate memory that they take.
-    private(set) var launchOptionBytes: Int
     /// The launch that started it, if a session agent did.
     var launch: Launch?
     /// The user's activity in it, which another device or another application may continue.
-    private(set) var userActivity: UserActivity?
+    var userActivity: UserActivity?
     /// Stops its processes.
     let suspender: Suspender
     /// Set while its processes are being stopped by signal, so that none of them forks before it gets
@@ -56,7 +54,6 @@ final class Registered {
         self.unit = unit
         self.isToBeKept = isToBeKept
         self.launchOptions = LaunchOptions.sendable(launchOptions)
-        launchOptionBytes = LaunchOptions.keptBytes(of: self.launchOptions)
         self.launch = launch
         self.suspender = suspender
         path = BusNames.path(ofApplication: number.rawValue)
@@ -74,27 +71,12 @@ extension Registered {
     struct UserActivity {
         let type: String
         let info: [String: Variant]
-        /// The approximate memory that it takes.
-        let bytes: Int
-
-        init(type: String, info: [String: Variant]) {
-            self.type = type
-            self.info = info
-            bytes = 64 + type.utf8.count + LaunchOptions.keptBytes(of: info.map { ($0.key, $0.value) })
-        }
+        /// Its approximate size in a message.
+        var bytes: Int { type.utf8.count + LaunchOptions.bytes(of: info.map { ($0, $1) }) }
     }
 
-    /// The bytes that it makes the daemon keep, besides those of the life cycle.
-    var keptBytes: Int { launchOptionBytes + (userActivity?.bytes ?? 0) }
-
-    /// How many more bytes it would need with another user activity.
-    func bytes(withActivity type: String, _ info: [String: Variant]) -> Int {
-        max(0, UserActivity(type: type, info: info).bytes - (userActivity?.bytes ?? 0))
-    }
-
-    func setUserActivity(_ type: String, _ info: [String: Variant]) {
-        userActivity = type.isEmpty ? nil : UserActivity(type: type, info: info)
-    }
+    /// The approximate size of its launch options and its user activity in a message.
+    var contentBytes: Int { LaunchOptions.bytes(of: launchOptions) + (userActivity?.bytes ?? 0) }
 
     /// Adds the options of its own registration to those that it was launched with.
     func add(_ options: [(String, Variant)]) {
@@ -113,7 +95,6 @@ extension Registered {
 
     private func set(_ options: [(String, Variant)]) {
         launchOptions = options.sorted { $0.0 < $1.0 }
-        launchOptionBytes = LaunchOptions.keptBytes(of: launchOptions)
     }
 }
 

@@ -102,7 +102,7 @@ extension Daemon {
 
         let options = try RegisterOptions(options, limit: core.machine.settings.limits.stringBytes)
         let user = subject.owner.real
-        try checkRoom(options.launchOptionBytes, of: user)
+        try checkRoom(LaunchOptions.bytes(of: options.launchOptions), of: user)
         var registration = Registration(
             id: id, process: ProcessID(identity), user: user,
             session: session(ofProcess: identity.pid, user: user))
@@ -198,14 +198,9 @@ extension Daemon {
     /// Reports about processes of its unit whose parents have ended may have come before the registration.
     private func takeInOrphans(of number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        let orphans = units.members(of: application) {
-            core.machine.strays(of: application.user, atMost: Self.mostStrays)
-        }
+        let orphans = units.members(of: application) { core.machine.strays(of: application.user) }
         if !orphans.isEmpty { core.report(.joined(orphans, ProcessID(application.process))) }
     }
-
-    /// The most processes that are examined at a registration.
-    private static let mostStrays = 32
 
     /// The launch options of the application that a process's own registration takes over or replaces.
     private func launchedAs(
@@ -275,22 +270,15 @@ extension Daemon {
         return isInside(sandbox, of: unit)
     }
 
-    /// Limits the data that the daemon keeps for all of a user's applications, and for all users.
+    /// Limits the content that the daemon keeps for all of a user's applications.
     func checkRoom(_ bytes: Int, of user: UInt32) throws(MethodError) {
         guard bytes > 0 else { return }
-        let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.keptBytes : $0 }
-        if kept <= LaunchOptions.leastBytesPerUser { return }
+        let kept = table.all.reduce(bytes) { $1.user == user ? $0 + $1.contentBytes : $0 }
         guard kept <= LaunchOptions.mostBytesPerUser else {
             throw MethodError(
                 .limitsExceeded,
                 "The launch-options and user activities of all applications of user \(user) would take more than "
                     + "\(LaunchOptions.mostBytesPerUser) bytes")
-        }
-        guard table.all.reduce(bytes, { $0 + $1.keptBytes }) <= LaunchOptions.mostBytesOfAllUsers else {
-            throw MethodError(
-                .limitsExceeded,
-                "The launch-options and user activities of all users would take more than "
-                    + "\(LaunchOptions.mostBytesOfAllUsers) bytes")
         }
     }
 
@@ -476,6 +464,38 @@ extension Message {
                 operation: error.operation, subject: error.subject, errno: error.errno)
             if failure.isExhaustion { throw MethodError.exhausted(failure) }
             throw error
+        }
+    }
+}
+
+/// The options of `Register`, each checked: the error names an unknown key, a wrong type or a descriptor.
+struct RegisterOptions {
+    var delegate: Bool?
+    var launchMode: LaunchMode?
+    var suspension: SuspensionPolicy?
+    var reclaimable = true
+    var backgroundModes: [String] = []
+    var launchOptions: [(String, Variant)] = []
+    var adopted = false
+
+    init(_ entries: [(key: String, value: Variant)], limit: Int) throws(MethodError) {
+        var seen: Set<RegisterOption> = []
+        for (key, value) in entries {
+            guard let option = RegisterOption(rawValue: key) else {
+                throw MethodError(.invalidArgs, "Register has no option \"\(key.shortened)\"")
+            }
+            guard seen.insert(option).inserted else {
+                throw MethodError(.invalidArgs, "The option \"\(key)\" is given twice")
+            }
+            switch option {
+            case .delegate: delegate = try value.bool(key)
+            case .launchMode: launchMode = try value.choice(key)
+            case .suspension: suspension = try value.choice(key)
+            case .reclaimable: reclaimable = try value.bool(key)
+            case .backgroundModes: backgroundModes = try value.strings(key, limit: limit)
+            case .launchOptions: launchOptions = try value.launchOptions(key)
+            case .adopted: adopted = try value.bool(key)
+            }
         }
     }
 }

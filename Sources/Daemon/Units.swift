@@ -9,8 +9,6 @@ final class Units {
     private let table: ApplicationTable
     private let now: () -> Microseconds
     private var known = Known()
-    /// How many processes have been examined so far, to find whose unit one is.
-    private(set) var examined = 0
 
     /// The units of one user's applications.
     private struct Known {
@@ -22,12 +20,6 @@ final class Units {
         var mains: [Cgroup: ProcessIdentity?] = [:]
     }
 
-    /// For a user with more applications nothing is found: each usually takes some ten microseconds to examine.
-    private static let mostApplications = 128
-    /// For a user whose applications take longer to examine, nothing is found either: their cgroups may be nested.
-    private static let mostTime: Microseconds = 2_000
-    /// A unit with more applications belongs to none of them.
-    private static let mostOfUnit = 2
     /// The most ancestors that are examined. The parent of a process that was started in a unit is mostly in it, too.
     private static let mostAncestors = 3
     /// How long the answers are valid, because a reporter may name many processes at once.
@@ -74,8 +66,7 @@ final class Units {
                 user: user, version: table.version, time: now(), applications: applications(of: user))
         }
         if let found = known.mains[unit] { return found }
-        let inside = known.applications[unit] ?? []
-        let own = inside.count > Self.mostOfUnit ? [] : inside.filter { isOwn(unit, of: $0) }
+        let own = (known.applications[unit] ?? []).filter { isOwn(unit, of: $0) }
         let main = own.count == 1 ? own[0] : nil
         known.mains[unit] = .some(main)
         return main
@@ -83,12 +74,7 @@ final class Units {
 
     private func applications(of user: UInt32) -> [Cgroup: [ProcessIdentity]] {
         var found: [Cgroup: [ProcessIdentity]] = [:]
-        let applications = table.all.filter { $0.user == user }
-        guard applications.count <= Self.mostApplications else { return found }
-        let end = now() + Self.mostTime
-        for application in applications {
-            guard now() < end else { return [:] }
-            examined += 1
+        for application in table.all where application.user == user {
             if let unit = unit(of: application.process.pid) {
                 found[unit, default: []].append(application.process)
             }
@@ -99,7 +85,6 @@ final class Units {
     /// A process that descends from another one in the unit was started there, from a terminal for example.
     private func isOwn(_ unit: Cgroup, of main: ProcessIdentity) -> Bool {
         let above = proc.lineage(of: main.pid, limit: Self.mostAncestors + 1).dropFirst()
-        examined += 1 + above.count
         return !above.contains { self.unit(of: $0.pid) == unit }
     }
 }

@@ -285,12 +285,6 @@ public struct Application: Equatable, Sendable {
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }
 
-    /// Bytes of text that we keep for it.
-    public var textBytes: Int {
-        requestedModes.reduce(0) { $0 + $1.utf8.count } + tasks.reduce(0) { $0 + $1.name.utf8.count }
-            + backlog.waitingBytes
-    }
-
     mutating func nextSerial() -> UInt64 {
         lastSerial += 1
         return lastSerial

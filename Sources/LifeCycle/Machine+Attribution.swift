@@ -13,7 +13,6 @@ extension Machine {
                 touched.insert(owner)
             }
             unindex(key, old)
-            uncount(old)
         }
         window.owner = owner(of: window.lineage, reportedBy: window.reporterUser)
         if let process = window.process { windowsByProcess[process, default: []].insert(key) }
@@ -23,7 +22,6 @@ extension Machine {
             touched.insert(owner)
         }
         windows[key] = window
-        count(window)
         return touched
     }
 
@@ -31,7 +29,6 @@ extension Machine {
     mutating func remove(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard let window = windows.removeValue(forKey: key) else { return [] }
         unindex(key, window)
-        uncount(window)
         if window.orphaned, case .reported(_, let number) = key {
             orphans[number]?.remove(key)
             if orphans[number]?.isEmpty == true { orphans[number] = nil }
@@ -204,34 +201,10 @@ extension Machine {
         return number
     }
 
-    private mutating func count(_ window: Window) {
-        let user = window.reporterUser
-        windowCountByUser[user, default: 0] += 1
-        if window.owner == nil { unownedCountByUser[user, default: 0] += 1 }
-        if let process = window.process { namedProcesses[user, default: [:]][process, default: 0] += 1 }
-    }
-
-    private mutating func uncount(_ window: Window) {
-        let user = window.reporterUser
-        windowCountByUser.decrease(user)
-        if window.owner == nil { unownedCountByUser.decrease(user) }
-        guard let process = window.process else { return }
-        namedProcesses[user]?.decrease(process)
-        if namedProcesses[user]?.isEmpty == true { namedProcesses[user] = nil }
-    }
-
     private mutating func unindex(_ key: WindowKey, _ window: Window) {
         guard let process = window.process else { return }
         windowsByProcess[process]?.remove(key)
         if windowsByProcess[process]?.isEmpty == true { windowsByProcess[process] = nil }
-    }
-}
-
-extension Dictionary where Value == Int {
-    /// Decrements a count; an entry that reaches zero is removed.
-    fileprivate mutating func decrease(_ key: Key) {
-        guard let count = self[key] else { return }
-        self[key] = count > 1 ? count - 1 : nil
     }
 }
 

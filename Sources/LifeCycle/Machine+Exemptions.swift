@@ -13,26 +13,14 @@ struct ReportedExemption: Equatable, Sendable {
 /// that plays sound. An exemption ends with the process, or with the reporter's connection, because nobody
 /// could withdraw it afterwards.
 extension Machine {
-    /// Accepts a reporter's whole set, or nothing if a limit is exceeded.
-    mutating func replaceExemptions(
-        _ reports: [ExemptionReport], _ reporter: ReporterIdentity
-    ) throws(Refusal) {
+    /// Accepts a reporter's whole set.
+    mutating func replaceExemptions(_ reports: [ExemptionReport], _ reporter: ReporterIdentity) {
         var told: [ProcessID: ReportedExemption] = [:]
         // Nothing is remembered about another user's process.
         for report in reports where reporter.isRoot || report.process.user == reporter.user {
             let new = ReportedExemption(
                 lineage: report.process.lineage, reporterUser: reporter.user, reasons: [])
             told[report.process.process, default: new].reasons.insert(report.reason)
-        }
-        var count = told.values.reduce(0) { $0 + $1.reasons.count }
-        for (connection, others) in exemptions where connection != reporter.connection {
-            for other in others.values where other.reporterUser == reporter.user {
-                count += other.reasons.count
-            }
-        }
-        guard count <= Self.exemptionsPerUser else {
-            throw .limitExceeded(
-                "exemptions of user \(reporter.user)'s reporters", limit: Self.exemptionsPerUser)
         }
         let before = exemptions[reporter.connection] ?? [:]
         guard told != before else { return }

@@ -16,7 +16,7 @@ extension Machine {
         }
         let session = reporter.isRoot ? process.session : session(of: reporter)
         let key = WindowKey.process(session, process.process)
-        if let hidden = try checkRoom(for: key, of: process, reporter, isShown: true) { _ = remove(hidden) }
+        try checkRoom(for: key, reporter)
         var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
         window.visible = !hasReportedWindows(process.process, in: session)
         let touched = put(window, as: key)
@@ -38,7 +38,7 @@ extension Machine {
         if keys.isEmpty {
             let key = WindowKey.process(session, process.process)
             if windows[key] == nil {
-                _ = try checkRoom(for: key, of: process, reporter, isShown: false)
+                try checkRoom(for: key, reporter)
                 put(Window(session: session, lineage: process.lineage, reporterUser: reporter.user), as: key)
             }
             keys = [key]
@@ -60,11 +60,9 @@ extension Machine {
     mutating func updateWindows(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
-        let hidden = replacing || reports.count != 1 ? nil : hiddenWindow(madeRoomBy: reports[0], reporter)
-        try checkLimits(reports, replacing: replacing, reporter, without: hidden)
+        try checkLimits(reports, replacing: replacing, reporter)
         let sessions = sessions(of: reports, by: reporter)
         var touched = enlist(reporter, in: sessions)
-        if let hidden { touched.formUnion(remove(hidden)) }
         if replacing {
             let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
             for key in superseded(by: reporter, in: sessions).subtracting(named).sorted(by: WindowKey.inOrder)
@@ -229,125 +227,35 @@ extension Machine {
         return touched
     }
 
-    /// The window that a visible one replaces because its application has no room for more. Otherwise the
-    /// application would be suspended while a window that is not known can be seen.
-    private func hiddenWindow(madeRoomBy report: WindowReport, _ reporter: ReporterIdentity) -> WindowKey? {
-        let old = windows[.reported(reporter.connection, report.number)]
-        let owner = owner(of: lineage(of: report, by: reporter), reportedBy: reporter.user)
-        guard let owner, old?.owner != owner, report.visible ?? old?.visible ?? true,
-            !(report.minimized ?? old?.minimized ?? false), predecessors(of: report, by: reporter).isEmpty
-        else { return nil }
-        return hiddenWindow(ofFull: owner, reporter)
+    /// Whether one more report about a process as a whole is allowed: it counts as a window.
+    private func checkRoom(for key: WindowKey, _ reporter: ReporterIdentity) throws(Refusal) {
+        if windows[key] == nil { try checkCount(windowCount(of: reporter.user) + 1, of: reporter.user) }
     }
 
-    /// A window of this reporter's user that cannot be seen, if its application has no room for more; one without
-    /// unsaved changes, if there is one.
-    private func hiddenWindow(ofFull number: ApplicationNumber, _ reporter: ReporterIdentity) -> WindowKey? {
-        guard let application = applications[number],
-            application.windows.count >= settings.limits.windowsPerApplication
-        else { return nil }
-        let hidden = application.windows.filter { key in
-            guard let window = windows[key], window.reporterUser == reporter.user else { return false }
-            return (!window.visible || window.minimized) && sessions[window.session]?.focus != key
-        }.sorted(by: WindowKey.inOrder)
-        return hidden.first { windows[$0]?.isUnsaved == false } ?? hidden.first
-    }
-
-    /// Whether one more report about a process as a whole is allowed: it counts as a window of its application.
-    ///
-    /// - Returns: the window that it replaces; only what is shown replaces one.
-    private func checkRoom(
-        for key: WindowKey, of process: ReportedProcess, _ reporter: ReporterIdentity, isShown: Bool
-    ) throws(Refusal) -> WindowKey? {
-        if windows[key] != nil { return nil }
-        guard windowCountByUser[reporter.user, default: 0] < Self.windowsPerUser else {
-            throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
-        }
-        let owner = owner(of: process.lineage, reportedBy: reporter.user)
-        var hidden: WindowKey?
-        // Of processes that belong to no application, one in each session is kept: the one with the focus.
-        if let owner, let application = applications[owner] {
-            if isShown { hidden = hiddenWindow(ofFull: owner, reporter) }
-            let limit = settings.limits.windowsPerApplication
-            guard application.windows.count - (hidden == nil ? 0 : 1) < limit else {
-                throw .limitExceeded("windows of application \(owner)", limit: limit)
-            }
-        }
-        try checkNames([process.process: 1], of: reporter.user)
-        return hidden
-    }
-
-    /// Whether a user's reporters may name these processes. The values are how many windows of each are added or
-    /// removed.
-    private func checkNames(_ changes: [ProcessID: Int], of user: UInt32) throws(Refusal) {
-        let known = namedProcesses[user] ?? [:]
-        let new = changes.keys.filter { process in
-            changes[process, default: 0] > 0 && known[process] == nil && numbers[process] == nil
-        }
-        if new.isEmpty { return }
-        let kept = known.keys.filter { process in
-            numbers[process] == nil && known[process, default: 0] + changes[process, default: 0] > 0
-        }
-        guard kept.count + new.count <= Self.namedProcessesPerUser else {
-            throw .limitExceeded(
-                "processes that are not registered, named by user \(user)'s reporters",
-                limit: Self.namedProcessesPerUser)
-        }
-    }
-
-    /// - Parameter hidden: a window that is removed to make room.
     private func checkLimits(
-        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity,
-        without hidden: WindowKey? = nil
+        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
-        var newByOwner: [ApplicationNumber?: Set<UInt64>] = [:]
-        var replaced =
-            replacing ? superseded(by: reporter, in: sessions(of: reports, by: reporter)) : []
-        if let hidden { replaced.insert(hidden) }
-        var names: [ProcessID: Int] = [:]
-        for report in reports {
-            let lineage = lineage(of: report, by: reporter)
-            let owner = owner(of: lineage, reportedBy: reporter.user)
-            let key = WindowKey.reported(reporter.connection, report.number)
-            let old = windows[key]
-            let isSame = !replacing && old?.owner == owner && old != nil
-            if isSame && old?.process == lineage.first { continue }
-            if let process = lineage.first { names[process, default: 0] += 1 }
-            if old != nil { replaced.insert(key) }
-            replaced.formUnion(predecessors(of: report, by: reporter))
-            newByOwner[owner, default: []].insert(report.number)
+        let numbers = Set(reports.map(\.number))
+        let known = reporters[reporter.connection]?.windows ?? []
+        guard (replacing ? numbers : known.union(numbers)).count <= Self.windowsPerReporter else {
+            throw .limitExceeded("windows of one reporter", limit: Self.windowsPerReporter)
         }
-        guard reports.count <= Self.windowsPerReporter,
-            replacing || windowCount(of: reporter, with: reports) <= Self.windowsPerReporter
-        else { throw .limitExceeded("windows of one reporter", limit: Self.windowsPerReporter) }
-        let new = newByOwner.values.reduce(0) { $0 + $1.count }
-        guard windowCountByUser[reporter.user, default: 0] + new - replaced.count <= Self.windowsPerUser
-        else {
-            throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: Self.windowsPerUser)
-        }
-        var replacedByOwner: [ApplicationNumber?: Int] = [:]
-        for key in replaced {
-            guard let window = windows[key] else { continue }
-            replacedByOwner[window.owner, default: 0] += 1
-            if let process = window.process { names[process, default: 0] -= 1 }
-        }
-        for (owner, new) in newByOwner {
-            let limit = owner == nil ? Self.rememberedWindowsPerUser : settings.limits.windowsPerApplication
-            let standing =
-                owner.map { applications[$0]?.windows.count ?? 0 }
-                ?? unownedCountByUser[reporter.user, default: 0]
-            guard standing - replacedByOwner[owner, default: 0] + new.count <= limit else {
-                let whose =
-                    owner.map { "windows of application \($0)" } ?? "windows of processes not registered"
-                throw .limitExceeded(whose, limit: limit)
-            }
-        }
-        try checkNames(names, of: reporter.user)
+        let named = Set(numbers.map { WindowKey.reported(reporter.connection, $0) })
+        var replaced = named
+        if replacing { replaced.formUnion(superseded(by: reporter, in: sessions(of: reports, by: reporter))) }
+        for report in reports { replaced.formUnion(predecessors(of: report, by: reporter)) }
+        let gone = replaced.count { windows[$0] != nil }
+        try checkCount(windowCount(of: reporter.user) - gone + named.count, of: reporter.user)
     }
 
-    private func windowCount(of reporter: ReporterIdentity, with reports: [WindowReport]) -> Int {
-        let known = reporters[reporter.connection]?.windows ?? []
-        return known.count + reports.count { !known.contains($0.number) }
+    private func windowCount(of user: UInt32) -> Int { windows.values.count { $0.reporterUser == user } }
+
+    /// The reporters of a user who has more, because the limit was lowered, may still change what they have reported.
+    private func checkCount(_ count: Int, of user: UInt32) throws(Refusal) {
+        let limit = settings.limits.windowsPerUser
+        guard count <= max(limit, windowCount(of: user)) else {
+            throw .limitExceeded("windows of user \(user)'s reporters", limit: limit)
+        }
     }
 
     /// The only information that is kept about another user's process is that it may have the focus.

@@ -16,12 +16,6 @@ public struct Machine: Equatable, Sendable {
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
     /// Windows whose reporter is gone, by their numbers.
     var orphans: [UInt64: Set<WindowKey>] = [:]
-    /// The number of windows that the reporters of each user have reported, ...
-    var windowCountByUser: [UInt32: Int] = [:]
-    /// ... the number of those that belong to no application, ...
-    var unownedCountByUser: [UInt32: Int] = [:]
-    /// ... and the number of windows of each process.
-    var namedProcesses: [UInt32: [ProcessID: Int]] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task. One whose task has
@@ -47,16 +41,10 @@ public struct Machine: Equatable, Sendable {
     /// The step that is being taken; between two steps it is empty.
     var step = Step()
 
-    /// The most windows of unregistered processes that are remembered for the reporters of one user.
-    static let rememberedWindowsPerUser = 1_024
     /// The most windows that one reporter may report.
     public static let windowsPerReporter = 1_024
-    /// The most windows that the reporters of one user may report, including reporters that are gone.
-    static let windowsPerUser = 2_048
-    /// The most unregistered processes that may own windows reported by one user's reporters: each costs a descriptor.
-    static let namedProcessesPerUser = 256
-    /// The most exemptions that the reporters of one user may report. A desktop has a handful.
-    public static let exemptionsPerUser = 256
+    /// The most exemptions that one reporter may report. A desktop has a handful.
+    public static let exemptionsPerReporter = 256
 
     public init(settings: Settings = Settings()) {
         self.settings = settings
@@ -256,7 +244,7 @@ public struct Machine: Equatable, Sendable {
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
             needed(number, why, isToEnd: isToEnd)
         case .replaceExemptions(let reports, let reporter):
-            try replaceExemptions(reports, reporter)
+            replaceExemptions(reports, reporter)
         }
         conclude(focusBefore)
         return (answer, step.effects)
@@ -310,17 +298,15 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// Processes that belong to no application although reports about them are remembered that would count for this
-    /// user's applications: the first few.
-    public func strays(of user: UInt32, atMost most: Int) -> [ProcessID] {
+    /// user's applications.
+    public func strays(of user: UInt32) -> [ProcessID] {
         var found: Set<ProcessID> = []
         for window in windows.values
         where window.owner == nil && Self.mayReport(window.reporterUser, about: user) {
-            if found.count >= most { break }
             if let process = window.process { found.insert(process) }
         }
         for (process, exemption) in exemptions.values.joined()
         where Self.mayReport(exemption.reporterUser, about: user) {
-            if found.count >= most { break }
             if owner(of: exemption.lineage) == nil { found.insert(process) }
         }
         return found.sorted { $0.pid < $1.pid }

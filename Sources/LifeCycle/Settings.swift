@@ -43,7 +43,7 @@ public struct Settings: Equatable, Sendable {
     public struct Limits: Equatable, Sendable {
         public var applicationsPerUser = 1_024
         public var subscribersPerUser = 64
-        public var windowsPerApplication = 256
+        public var windowsPerUser = 2_048
         public var backgroundTasksPerApplication = 64
         /// Bytes, where no other limit applies.
         public var stringBytes = 1_024

@@ -11,9 +11,6 @@ public enum Clock {
     /// Microseconds of `CLOCK_REALTIME` since 1970 (clock_gettime(2)): the wall clock, which can be set.
     public static var realMicroseconds: UInt64 { microseconds(of: CLOCK_REALTIME) }
 
-    /// Microseconds of `CLOCK_THREAD_CPUTIME_ID` (clock_gettime(2)): the processor time of the calling thread.
-    public static var threadMicroseconds: UInt64 { microseconds(of: CLOCK_THREAD_CPUTIME_ID) }
-
     private static func microseconds(of clock: clockid_t) -> UInt64 {
         let time = time(of: clock)
         return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000

@@ -184,7 +184,7 @@ final class Reporter: DaemonSpeaker {
             journal.log(.debug, "\(report): \(error.message)")
             leaveOut(report)
         case (.limitsExceeded, .replace(let windows)) where !windows.isEmpty:
-            // One application has too many windows. Sent one by one, its surplus windows are left out, and no others.
+            // There are too many windows. Sent one by one, the surplus ones are left out, and no others.
             journal.log(
                 .warning, "reporting window by window, because not all were accepted: \(error.message)")
             do {

@@ -183,39 +183,6 @@ import Testing
         #expect(calls == 1)
     }
 
-    @Test func aDictionaryOfMoreEntriesThanAreWantedIsNotRead() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Options", in: [("options", "a{sv}")]) { call in
-                _ = try call.message.readDictionary(atMost: 2)
-                try call.reply()
-            })
-        for (count, isTaken) in [(2, true), (3, false)] {
-            let reply = try peers.call("Options") { call in
-                try call.appendDictionary((0..<count).map { ("\($0)", .bool(true)) })
-            }
-            let name = reply.error?.name
-            #expect(name == (isTaken ? nil : "org.freedesktop.DBus.Error.InvalidArgs"))
-        }
-    }
-
-    @Test func aDictionaryWithAValueOfATypeThatIsNotWantedIsNotRead() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Options", in: [("options", "a{sv}")]) { call in
-                _ = try call.message.readDictionary(of: ["b", "s"])
-                try call.reply()
-            })
-        let taken = try peers.refusal("Options") { call in
-            try call.appendDictionary([("a", .bool(true)), ("b", .string("x"))])
-        }
-        #expect(taken == nil)
-        let refused = try peers.refusal("Options") { call in
-            try call.appendDictionary([("a", .bool(true)), ("numbers", .array("n", [.int16(1)]))])
-        }
-        #expect(refused?.message == "Options: numbers is of type an, not b or s")
-    }
-
     @Test func descriptorsArriveAsDuplicates() throws {
         let peers = try Peers()
         let pipe = try PipeEnds()

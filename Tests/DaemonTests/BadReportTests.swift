@@ -90,9 +90,6 @@ struct BadReportTests {
         try stage.refuses(.invalidArgs, "a wrong type in the last") {
             try replace(stage.client, [(1, pid, []), (2, pid, [("focused", .string("yes"))])])
         }
-        try stage.refuses(.limitsExceeded, "more windows than an application may have") {
-            try replace(stage.client, (0..<257).map { (UInt64($0), pid, []) })
-        }
         try stage.refuses(.limitsExceeded, "more windows than a message may have") {
             try replace(stage.client, (0..<4_097).map { (UInt64($0), pid, []) })
         }

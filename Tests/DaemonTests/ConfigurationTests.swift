@@ -37,7 +37,7 @@ struct ConfigurationTests {
         #expect(settings.launchTimeout == 20_000_000)
         #expect(settings.limits.applicationsPerUser == 1_024)
         #expect(settings.limits.subscribersPerUser == 64)
-        #expect(settings.limits.windowsPerApplication == 256)
+        #expect(settings.limits.windowsPerUser == 2_048)
         #expect(settings.limits.backgroundTasksPerApplication == 64)
         #expect(settings.limits.stringBytes == 1_024)
         #expect(settings.pressure.sources == [])
@@ -63,7 +63,7 @@ struct ConfigurationTests {
             ("[LifeCycle]\nLaunchTimeoutSec=infinity", { $0.launchTimeout = nil }),
             ("[Limits]\nApplicationsPerUser=1", { $0.limits.applicationsPerUser = 1 }),
             ("[Limits]\nSubscribersPerUser=2", { $0.limits.subscribersPerUser = 2 }),
-            ("[Limits]\nWindowsPerApplication=3", { $0.limits.windowsPerApplication = 3 }),
+            ("[Limits]\nWindowsPerUser=3", { $0.limits.windowsPerUser = 3 }),
             ("[Limits]\nBackgroundTasksPerApplication=4", { $0.limits.backgroundTasksPerApplication = 4 }),
             ("[Limits]\nStringBytes=1000000", { $0.limits.stringBytes = 1_000_000 }),
             ("[Pressure]\nSource=/a", { $0.pressure.sources = ["/a"] }),

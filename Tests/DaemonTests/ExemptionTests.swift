@@ -118,9 +118,6 @@ struct ExemptionTests {
         try stage.refuses(.limitsExceeded, "more than there can be") {
             try tell(stage.client, (0..<1_025).map { (pid, "reason-\($0)") })
         }
-        try stage.refuses(.limitsExceeded, "more together with another connection's") {
-            try tell(try stage.daemon.client(), (0..<1_024).map { (pid, "reason-\($0)") })
-        }
         try stage.refuses(.invalidArgs, "without arguments") {
             try stage.client.reporter("ReplaceExemptions")
         }

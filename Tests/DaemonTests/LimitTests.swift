@@ -56,10 +56,10 @@ struct LimitTests {
         try third.manager("Subscribe")
     }
 
-    @Test("an application's windows are limited, whichever reporter reports them")
+    @Test("a user's windows are limited, whichever reporter reports them")
     func windows() throws {
         // The stage has one window reported by number, and the process as a whole.
-        let stage = try Stage(configuration: "[Limits]\nWindowsPerApplication=3\n")
+        let stage = try Stage(configuration: "[Limits]\nWindowsPerUser=3\n")
         let pid = stage.process.pid
         var taken = 0
         var error: String?
@@ -115,7 +115,7 @@ struct LimitTests {
         let child = try Child("sleep", ["1000"])
         try stage.client.register("org.example.A", child.pid)
         try stage.daemon.reconfigure(
-            "[Limits]\nApplicationsPerUser=1\nSubscribersPerUser=1\nWindowsPerApplication=1\n")
+            "[Limits]\nApplicationsPerUser=1\nSubscribersPerUser=1\nWindowsPerUser=1\n")
         #expect(try stage.client.list().count == 2)
         try stage.client.settle()
         let next = try Child("sleep", ["1000"])

@@ -14,9 +14,9 @@ struct Desk: Scene {
 
     init(_ settings: Settings = Settings()) { machine = Machine(settings: settings) }
 
-    init(windowsPerApplication limit: Int) {
+    init(windowsPerUser limit: Int) {
         var settings = Settings()
-        settings.limits.windowsPerApplication = limit
+        settings.limits.windowsPerUser = limit
         self.init(settings)
     }
 

@@ -33,7 +33,7 @@ struct ReporterTests {
 
     @Test("a new reporter that reports a window with the same number takes it over")
     func takeover() throws {
-        var desk = Desk(windowsPerApplication: 1)
+        var desk = Desk(windowsPerUser: 1)
         let mine = desk.process()
         let a = try desk.register(mine)
         try desk.update(1, mine)
@@ -317,21 +317,13 @@ struct ReporterTests {
         #expect(desk.states(a, b) == [.background, .active])
     }
 
-    @Test("the number of windows of unregistered processes is limited")
+    @Test("of the unregistered processes that had the focus, only the last one is remembered")
     func rememberedWindows() throws {
         var desk = Desk()
-        let stranger = desk.process()
-        let reports = (0..<UInt64(Machine.rememberedWindowsPerUser)).map { Desk.report($0, stranger) }
-        try desk.perform(.replaceWindows(reports, Desk.reporter()))
-        let before = desk.machine
-        #expect(throws: Refusal.self) { try desk.update(5_000, stranger) }
-        let isUnchanged = desk.machine == before
-        #expect(isUnchanged)
-        try desk.perform(.replaceWindows(reports, Desk.reporter()))
         for _ in 0..<20 {
             try desk.focus(desk.process(), by: Desk.reporter(":1.10"))
         }
-        #expect(desk.machine.windows.count == reports.count + 1, "one focus, one window")
+        #expect(desk.machine.windows.count == 1)
         #expect(desk.forgotten.count == 19)
     }
 }

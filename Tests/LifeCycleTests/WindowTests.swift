@@ -298,7 +298,7 @@ struct WindowTests {
 
     @Test("windows beyond the limit are refused and change nothing, whatever call reports them")
     func limits() throws {
-        var desk = Desk(windowsPerApplication: 2)
+        var desk = Desk(windowsPerUser: 3)
         let mine = desk.process()
         let other = desk.process()
         try desk.register(mine)
@@ -307,15 +307,15 @@ struct WindowTests {
         try desk.update(2, mine)
         try desk.update(3, other)
         let before = desk.machine
-        #expect(throws: Refusal.limitExceeded("windows of application 1", limit: 2)) {
+        #expect(throws: Refusal.limitExceeded("windows of user 1000's reporters", limit: 3)) {
             try desk.update(4, mine)
         }
-        #expect(throws: Refusal.self, "a window of another application that becomes one of this") {
-            try desk.update(3, mine)
+        #expect(throws: Refusal.self, "another reporter's") {
+            try desk.update(1, mine, by: Desk.reporter(":1.10"))
         }
         #expect(throws: Refusal.self) {
             try desk.perform(
-                .replaceWindows((5..<8).map { Desk.report($0, mine) }, Desk.reporter()))
+                .replaceWindows((5..<9).map { Desk.report($0, mine) }, Desk.reporter()))
         }
         let isUnchanged = desk.machine == before
         #expect(isUnchanged)
@@ -323,74 +323,29 @@ struct WindowTests {
         try desk.perform(.replaceWindows((5..<7).map { Desk.report($0, mine) }, Desk.reporter()))
     }
 
-    @Test("a visible window replaces one that is not visible where an application has no room for more")
-    func visibleFirst() throws {
-        var desk = Desk(windowsPerApplication: 2)
-        let mine = desk.process()
-        let other = desk.process()
-        let a = try desk.register(mine)
-        let b = try desk.register(other)
-        try desk.update(9, other, focused: true)
-        try desk.update(1, mine, minimized: true)
-        try desk.update(2, mine, visible: false)
-        #expect(desk.states(a, b) == [.background, .active])
-        let before = desk.machine
-        #expect(throws: Refusal.self) { try desk.update(3, mine, visible: false) }
-        #expect(throws: Refusal.self) { try desk.update(3, mine, minimized: true) }
-        let isUnchanged = desk.machine == before
-        #expect(isUnchanged)
-        try desk.update(3, mine)
-        #expect(desk.states(a, b) == [.inactive, .active])
-        #expect(desk.machine.applications[a]?.windows.count == 2)
-        #expect(desk.forgotten.isEmpty)
-        // The window that was replaced is new when it is reported again.
-        try desk.update(1, mine)
-        #expect(throws: Refusal.self) { try desk.update(4, mine) }
-        // The same for a process as a whole.
-        try desk.update(1, mine, minimized: true)
-        try desk.update(3, mine, minimized: true)
-        let child = desk.process(below: mine)
-        try desk.focus(child)
-        #expect(desk.states(a, b) == [.active, .inactive])
-        #expect(desk.machine.applications[a]?.windows.count == 2)
-    }
-
-    @Test("unregistered processes in reports are counted for each user, whatever call names them")
-    func namedProcesses() throws {
-        var desk = Desk(windowsPerApplication: 10_000)
+    @Test("reports for whole processes count as windows, and are refused beyond the limit")
+    func wholeProcesses() throws {
+        var desk = Desk(windowsPerUser: 3)
         let mine = desk.process()
         try desk.register(mine)
-        let limit = Machine.namedProcessesPerUser
-        let children = (0..<limit).map { _ in desk.process(below: mine) }
-        for (number, child) in children.enumerated() {
-            switch number % 3 {
-            case 0: try desk.focus(child)
-            case 1: try desk.minimize(child)
-            default: try desk.update(UInt64(number), child)
-            }
-        }
-        let one = desk.process(below: mine)
+        let children = (0..<4).map { _ in desk.process(below: mine) }
+        for child in children[..<3] { try desk.focus(child) }
         let before = desk.machine
-        #expect(throws: Refusal.self) { try desk.focus(one) }
-        #expect(throws: Refusal.self) { try desk.minimize(one) }
-        #expect(throws: Refusal.self) { try desk.update(5_000, one) }
+        let refusal = Refusal.limitExceeded("windows of user 1000's reporters", limit: 3)
+        #expect(throws: refusal) { try desk.focus(children[3]) }
+        #expect(throws: refusal) { try desk.minimize(children[3]) }
+        #expect(throws: refusal) { try desk.update(1, children[3]) }
         let isUnchanged = desk.machine == before
         #expect(isUnchanged)
-        // A registered process is held anyway, and another user's process belongs to no application.
-        let registered = desk.process()
-        try desk.register(registered)
-        try desk.focus(registered)
-        try desk.update(9_000, registered)
-        try desk.update(9_001, desk.process(user: 1001))
-        // A process that ends makes room.
-        desk.take(.exited(children[0].lineage[0], .exited))
-        try desk.focus(one)
-        #expect(throws: Refusal.self) { try desk.focus(desk.process(below: mine)) }
+        // Windows that are already known may still change.
+        try desk.focus(children[0])
+        try desk.minimize(children[1])
+        #expect(desk.machine.applications[ApplicationNumber(1)]?.windows.count == 3)
     }
 
     @Test("a reporter's windows are limited, and its own whole set may replace them")
     func windowsOfReporter() throws {
-        var desk = Desk(windowsPerApplication: 10_000)
+        var desk = Desk(windowsPerUser: 10_000)
         let mine = desk.process()
         try desk.register(mine)
         let limit = UInt64(Machine.windowsPerReporter)
@@ -403,13 +358,11 @@ struct WindowTests {
         try desk.perform(.replaceWindows((limit..<2 * limit).map { Desk.report($0, mine) }, Desk.reporter()))
         try desk.update(1, mine, by: Desk.reporter(":1.10"))
         #expect(desk.machine.windows.count == Int(limit) + 1)
-        #expect(desk.machine.namedProcesses == [Desk.user: [mine.lineage[0]: Int(limit) + 1]])
-        #expect(desk.machine.unownedCountByUser == [:])
     }
 
     @Test("another user's windows count for no application, and take the focus from ours")
     func foreignWindows() throws {
-        var desk = Desk(windowsPerApplication: 1)
+        var desk = Desk()
         let mine = desk.process()
         let foreign = desk.process(user: 1001)
         let a = try desk.register(mine)

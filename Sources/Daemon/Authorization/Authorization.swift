@@ -51,8 +51,9 @@ extension Daemon {
     /// The applications that a sandboxed connection may act for, in order; none for other connections.
     func ownApplications(of connection: Connection) -> [ApplicationNumber] {
         guard connection.isSandboxed else { return [] }
-        return possiblyVisible(to: connection).prefix(Self.mostExaminedNodes)
-            .filter { core.application($0).map { isOwn($0, connection) } ?? false }
+        return possiblyVisible(to: connection).filter {
+            core.application($0).map { isOwn($0, connection) } ?? false
+        }
     }
 
     /// The application on whose behalf a connection calls; nil: it belongs to none.

@@ -66,19 +66,18 @@ extension Daemon {
             return
         }
         // Every application may follow its own changes, no matter how many others subscribe.
-        let limit = core.machine.settings.limits.subscribersPerUser
-        guard connections.all.count(where: { $0.followedOwn.contains(application.number) }) < limit else {
-            throw MethodError(
-                .limitsExceeded, "More than \(limit) connections of application \(application.number)")
-        }
         connection.followedOwn.insert(application.number)
     }
 
     /// GetManagedObjects. libsystemd's answer would not respect what the caller may see.
     private func answerWithObjects(_ call: PendingCall, _ connection: Connection) throws(MethodError) {
         let applications = visibleApplications(to: connection)
-        // A rough size of each object's names and values. Only the texts that are added here can be long.
-        let bytes = applications.reduce(0) { $0 + 2_048 + table.textBytes(of: $1) }
+        // A rough size of each object's names and values. Only the values that are added here can be long.
+        let bytes = applications.reduce(0) { sum, application in
+            let texts = application.backgroundModes + application.tasks.map(\.name)
+            return sum + 2_048 + (table[application.number]?.contentBytes ?? 0)
+                + texts.reduce(0) { $0 + $1.utf8.count }
+        }
         guard bytes <= Self.mostBytesOfObjects else {
             return call.fail(
                 MethodError(

@@ -92,7 +92,7 @@ public struct Configuration {
             [
                 Row("ApplicationsPerUser", .count, \.settings.limits.applicationsPerUser),
                 Row("SubscribersPerUser", .count, \.settings.limits.subscribersPerUser),
-                Row("WindowsPerApplication", .count, \.settings.limits.windowsPerApplication),
+                Row("WindowsPerUser", .count, \.settings.limits.windowsPerUser),
                 Row("BackgroundTasksPerApplication", .count, \.settings.limits.backgroundTasksPerApplication),
                 Row("StringBytes", .count, \.settings.limits.stringBytes),
                 Row("SavedStatePerUser", .bytes, \.settings.limits.savedStatePerUser),

@@ -84,13 +84,11 @@ extension Daemon {
             },
             Method(Name.suspend) { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
-                try checkRoomToWait(for: application.number)
                 try perform(.suspend(application.number, holder: connection.holder))
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: true)
             },
             Method(Name.resume) { [unowned self] call in
                 let (application, connection) = try managedApplication(call)
-                try checkRoomToWait(for: application.number)
                 try perform(.resume(application.number, holder: connection.holder))
                 answer(call.deferred(), whenAtRest: application.number, wantsHold: false)
             },

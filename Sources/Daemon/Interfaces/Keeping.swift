@@ -78,7 +78,6 @@ extension Daemon {
                 .alreadyRegistered,
                 "An application \(id) is registered: it can be forgotten once it has ended")
         }
-        try keeper.checkQueue(of: kept.user)
         keeper.forget(kept, call.deferred())
     }
 
@@ -94,7 +93,6 @@ extension Daemon {
     private func load(_ call: borrowing Call, asFile: Bool) throws(MethodError) {
         let (application, _) = try ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
-        try keeper.checkQueue(of: kept.user)
         if asFile { keeper.open(kept, call.deferred()) } else { keeper.load(kept, call.deferred()) }
     }
 
@@ -113,7 +111,7 @@ extension Daemon {
             throw MethodError(
                 .accessDenied,
                 "Nothing is saved under the id \(application.id): its process runs in a sandbox with another id, "
-                    + "or too many applications of its user, or of all users, have saved their state")
+                    + "or too many applications of its user have saved their state")
         }
         return (keeper, kept)
     }

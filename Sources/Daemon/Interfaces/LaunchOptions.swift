@@ -8,17 +8,12 @@ enum LaunchOptions {
     static let greatestDepth = 8
     /// In the options of one application.
     static let mostValues = 1_024
-    /// For all of a user's applications.
+    /// For all of a user's applications, with their user activities.
     static let mostBytesPerUser = 1 << 20
-    /// For all users together, because one person may have many user ids, ...
-    static let mostBytesOfAllUsers = 8 << 20
-    /// ... except that each user may always have this much.
-    static let leastBytesPerUser = 64 << 10
 
-    /// The approximate memory that the options take: more than their bytes in a message, because each value
-    /// is stored separately.
-    static func keptBytes(of options: [(String, Variant)]) -> Int {
-        options.reduce(0) { $0 + 64 + $1.0.utf8.count + $1.1.keptBytes }
+    /// The approximate size of the options in a message.
+    static func bytes(of options: some Sequence<(String, Variant)>) -> Int {
+        options.reduce(0) { $0 + $1.0.utf8.count + 8 + $1.1.byteCount }
     }
 
     /// The options that can be sent: an earlier daemon may have accepted others.
@@ -56,7 +51,7 @@ extension Variant {
     private static let greatestBody = 64 << 10
 
     /// The approximate size of the value in a message (D-Bus specification, "Summary of D-Bus marshalling").
-    private var byteCount: Int {
+    fileprivate var byteCount: Int {
         switch self {
         case .string(let text), .objectPath(let text), .signature(let text): text.utf8.count + 5
         case .bytes(let bytes): bytes.count + 4
@@ -67,22 +62,6 @@ extension Variant {
         case .entry(let key, let value): 8 + key.byteCount + value.byteCount
         case .variant(let value): 4 + value.byteCount
         case .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64, .double, .descriptor: 8
-        }
-    }
-
-    /// The approximate memory that the value takes.
-    fileprivate var keptBytes: Int {
-        switch self {
-        case .string(let text), .objectPath(let text), .signature(let text): 64 + text.utf8.count
-        case .bytes(let bytes): 64 + bytes.count
-        case .strings(let texts): texts.reduce(64) { $0 + 32 + $1.utf8.count }
-        case .array(let element, let values): values.reduce(64 + element.utf8.count) { $0 + $1.keptBytes }
-        case .structure(let values): values.reduce(64) { $0 + $1.keptBytes }
-        case .dictionary(let entries):
-            entries.reduce(64) { $0 + 64 + $1.key.utf8.count + $1.value.keptBytes }
-        case .entry(let key, let value): 64 + key.keptBytes + value.keptBytes
-        case .variant(let value): 64 + value.keptBytes
-        case .bool, .byte, .int16, .uint16, .int32, .uint32, .int64, .uint64, .double, .descriptor: 64
         }
     }
 

@@ -21,10 +21,8 @@ extension Daemon {
                 var wish = try Wish(options)
                 wish.source = application(of: connection)?.id
                 try checkPayload(of: wish)
-                try launches.admit(connection.user)
                 let pending = call.deferred()
-                launch(id, of: connection.user, in: session(of: connection), wish) { [launches] result in
-                    launches.leave(connection.user)
+                launch(id, of: connection.user, in: session(of: connection), wish) { result in
                     switch result {
                     case .success(let number):
                         pending.reply { message throws(BusFailure) in
@@ -53,7 +51,7 @@ extension Daemon {
                 let application = try receiver(of: call)
                 var wish = try Wish(urls: urls, options: options)
                 try sign(&wish)
-                present(application, wish, try answering(call, by: application.user))
+                present(application, wish, answering(call))
             },
             Method(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
@@ -62,7 +60,7 @@ extension Daemon {
                 var wish = Wish(toDelegateFor: .activity)
                 try sign(&wish)
                 wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
-                present(application, wish, try answering(call, by: application.user))
+                present(application, wish, answering(call))
             },
             Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
                 let name = try call.message.readString()
@@ -72,7 +70,7 @@ extension Daemon {
                 try sign(&wish)
                 wish.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
                 if application.isBeingLaunched {
-                    return send(wish, to: application, try answering(call, by: application.user))
+                    return send(wish, to: application, answering(call))
                 }
                 try perform(.deliver(application.number, wish.deliveries, wish.words))
                 try call.reply()
@@ -84,8 +82,10 @@ extension Daemon {
                 let activity = type.isEmpty ? .dictionary([:]) : try sendable(type, info, "info")
                 guard case .dictionary(let entries) = activity, let registered = table[application.number]
                 else { return try call.reply() }
-                try checkRoom(registered.bytes(withActivity: type, entries), of: application.user)
-                registered.setUserActivity(type, entries)
+                let next = type.isEmpty ? nil : Registered.UserActivity(type: type, info: entries)
+                let growth = (next?.bytes ?? 0) - (registered.userActivity?.bytes ?? 0)
+                try checkRoom(growth, of: application.user)
+                registered.userActivity = next
                 records.rewrite(application.number)
                 executor.note([.userActivity], of: application.number)
                 try call.reply()
@@ -110,14 +110,9 @@ extension Daemon {
         wish.isConfined = connection.isSandboxed
     }
 
-    /// - Parameter user: the user whose agent is called. An agent that does not answer affects no other user.
-    private func answering(
-        _ call: borrowing Call, by user: UInt32
-    ) throws(MethodError) -> Launches.Answer {
-        try launches.admit(user)
+    private func answering(_ call: borrowing Call) -> Launches.Answer {
         let pending = call.deferred()
-        return { [launches] result in
-            launches.leave(user)
+        return { result in
             switch result {
             case .success: pending.reply()
             case .failure(let error): pending.fail(error)

@@ -39,8 +39,7 @@ extension Daemon {
                     [unowned self] call in
                     let window = try call.message.readUInt64()
                     let pid = try call.message.readUInt32()
-                    let state = try call.message.readDictionary(
-                        atMost: WindowReport.mostEntries, of: WindowReport.types)
+                    let state = try call.message.readDictionary()
                     let reporter = try reporter(call.member)
                     let report = try WindowReport(
                         number: window, process: try reportedProcess(pid, by: reporter), state,

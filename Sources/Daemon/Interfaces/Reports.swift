@@ -39,8 +39,7 @@ extension Daemon {
             }
             _ = try message.enter(.struct, "tua{sv}")
             let row: WindowRow = (
-                try message.readUInt64(), try message.readUInt32(),
-                try message.readDictionary(atMost: WindowReport.mostEntries, of: WindowReport.types)
+                try message.readUInt64(), try message.readUInt32(), try message.readDictionary()
             )
             try message.exit()
             guard seen.insert(row.window).inserted else {
@@ -69,9 +68,9 @@ extension Daemon {
         var rows: [ExemptionRow] = []
         _ = try message.enter(.array, "(us)")
         while !message.atEnd {
-            guard rows.count < Machine.exemptionsPerUser else {
+            guard rows.count < Machine.exemptionsPerReporter else {
                 throw MethodError(
-                    .limitsExceeded, "More than \(Machine.exemptionsPerUser) exemptions in one message")
+                    .limitsExceeded, "More than \(Machine.exemptionsPerReporter) exemptions in one message")
             }
             _ = try message.enter(.struct, "us")
             let row: ExemptionRow = (try message.readUInt32(), try message.readString())
@@ -103,5 +102,31 @@ extension Daemon {
             }
         }
         return processes
+    }
+}
+
+extension WindowReport {
+    /// A window's state as `UpdateWindow` passes it.
+    init(
+        number: UInt64, process: ReportedProcess, _ entries: [(key: String, value: Variant)], limit: Int
+    ) throws(MethodError) {
+        self.init(number: number, process: process)
+        var seen: Set<WindowKeyName> = []
+        for (key, value) in entries {
+            guard let name = WindowKeyName(rawValue: key) else {
+                throw MethodError(.invalidArgs, "A window has no key \"\(key.shortened)\"")
+            }
+            guard seen.insert(name).inserted else {
+                throw MethodError(.invalidArgs, "The key \"\(key)\" is given twice")
+            }
+            switch name {
+            case .focused: focused = try value.bool(key)
+            case .visible: visible = try value.bool(key)
+            case .minimized: minimized = try value.bool(key)
+            case .unsavedChanges: unsavedChanges = try value.bool(key)
+            case .title: title = try value.string(key, limit: limit)
+            case .appID: appID = try value.string(key, limit: limit)
+            }
+        }
     }
 }

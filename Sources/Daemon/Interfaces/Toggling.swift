@@ -26,7 +26,6 @@ extension Daemon {
         _ application: Application, _ options: ToggleOptions, by connection: Connection
     ) throws(MethodError) -> Bool {
         let number = application.number
-        try checkRoomToWait(for: number)
         // An application that policy is about to suspend still runs.
         if application.isStopped || application.allHolds.contains(where: { !$0.reason.isDecision }) {
             try perform(.resume(number, holder: connection.holder))

@@ -45,14 +45,6 @@ final class Keeper {
     /// The most application ids of one user for which data is kept. A desktop has a few hundred desktop
     /// entries.
     private static let mostPerUser = 512
-    /// The most of all users together. Anybody may get a range of user ids (subuid(5)).
-    private static let mostOfAllUsers = 8_192
-    /// The number that each user may have nevertheless.
-    private static let leastPerUser = 64
-    /// The most calls of one user that wait for the disk, ...
-    private static let mostWaiting = 32
-    /// ... and the most bytes that the daemon holds for them.
-    private static let mostHeldBytes = 4 << 20
     /// How long the startup and an orderly shutdown wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
     /// The pause between two attempts after a failed write. In microseconds.
@@ -70,8 +62,6 @@ final class Keeper {
     /// The ends from before that.
     private var earlyEnds: [EarlyEnd] = []
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
-    /// The number of application ids of all users.
-    private var count = 0
     /// The work that is not done, in the order in which it was asked for.
     private var jobs: [Job] = []
     /// The worker does the first of them.
@@ -152,11 +142,8 @@ final class Keeper {
     private subscript(kept: KeptID) -> KeptApplication? {
         get { users[kept.user]?[kept.application] }
         set {
-            let before = users[kept.user]?.count ?? 0
             users[kept.user, default: [:]][kept.application] = newValue
-            let after = users[kept.user]?.count ?? 0
-            count += after - before
-            if after == 0 { users[kept.user] = nil }
+            if users[kept.user]?.isEmpty == true { users[kept.user] = nil }
         }
     }
 
@@ -218,8 +205,6 @@ final class Keeper {
     func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool) {
         let time = Clock.realMicroseconds
         if isOpen { return end(kept, ending, isCounted: isCounted, at: time) }
-        // About any further end, the daemon will know at most that it has happened.
-        guard earlyEnds.count(where: { $0.kept == kept }) < KeptApplication.mostExits else { return }
         earlyEnds.append(EarlyEnd(kept: kept, ending: ending, time: time))
     }
 
@@ -287,18 +272,10 @@ final class Keeper {
     /// The ends of an application, the latest first.
     func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
 
-    /// Ensures that there is an entry for it, if necessary in place of the entry that was used longest ago: one of its
-    /// user, or of the user who has the most.
+    /// Ensures that there is an entry for it, if necessary in place of the entry of its user that was used longest ago.
     private func makeRoom(for kept: KeptID) -> Bool {
         if self[kept] != nil { return true }
-        let own = users[kept.user]?.count ?? 0
-        if own >= Self.mostPerUser {
-            guard forgetOldest(of: kept.user) else { return false }
-        } else if count >= Self.mostOfAllUsers,
-            let largest = users.max(by: { $0.value.count < $1.value.count })?.key
-        {
-            guard forgetOldest(of: largest) || own < Self.leastPerUser else { return false }
-        }
+        if users[kept.user]?.count ?? 0 >= Self.mostPerUser, !forgetOldest(of: kept.user) { return false }
         self[kept] = KeptApplication(usedAt: Clock.realMicroseconds)
         return true
     }
@@ -317,17 +294,14 @@ final class Keeper {
 
     // MARK: Saved state
 
-    /// Must be called before anything is taken from a client. Throws if the user would have more saved, or waiting,
-    /// than allowed.
+    /// Must be called before anything is taken from a client. Throws if the user would have more saved than allowed.
     ///
     /// - Parameter limit: bytes that all of a user's applications may have saved.
     func checkRoom(for content: SavedContent, of kept: KeptID, limit: UInt64) throws(MethodError) {
-        try checkQueue(of: kept.user, content.heldBytes)
         guard makeRoom(for: kept) else {
             throw MethodError(
                 .limitsExceeded,
-                "More than \(Self.mostPerUser) applications of user \(kept.user), or \(Self.mostOfAllUsers) of "
-                    + "all users, would have state saved")
+                "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
         }
         var sizes = sizes(of: kept.user)
         // A user who exceeds the limit because it was lowered may still replace state by smaller state.
@@ -339,18 +313,6 @@ final class Keeper {
                 .limitsExceeded,
                 "All applications of user \(kept.user) would have \(sum) bytes saved; "
                     + "SavedStatePerUser= allows \(limit)")
-        }
-    }
-
-    /// Checks that one more call with this many bytes may wait for the disk.
-    func checkQueue(of user: UInt32, _ bytes: Int = 0) throws(MethodError) {
-        let waiting = jobs.filter { $0.kept.user == user && $0.work.call != nil }
-        let held = waiting.map { if case .save(let content, _) = $0.work { content.heldBytes } else { 0 } }
-        guard waiting.count < Self.mostWaiting, held.reduce(bytes, +) <= Self.mostHeldBytes else {
-            throw MethodError(
-                .limitsExceeded,
-                "More than \(Self.mostWaiting) calls of user \(user), or \(Self.mostHeldBytes) bytes, wait for the disk"
-            )
         }
     }
 
@@ -638,4 +600,23 @@ extension Keeper {
             }
         }
     }
+}
+
+/// The content that a client saves.
+enum SavedContent: Sendable {
+    case bytes([UInt8])
+    case memory(SharedMemory)
+
+    var size: UInt64 {
+        switch self {
+        case .bytes(let bytes): UInt64(bytes.count)
+        case .memory(let shared): shared.memory.size
+        }
+    }
+}
+
+/// A memory file that the worker reads.
+final class SharedMemory: Sendable {
+    let memory: SealedMemory
+    init(_ memory: consuming SealedMemory) { self.memory = memory }
 }

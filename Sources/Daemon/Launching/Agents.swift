@@ -27,8 +27,6 @@ final class Agents {
         let session: SessionKey
     }
 
-    /// For each user: one agent for each session, and those that are about to leave.
-    private static let mostPerUser = 16
     /// The most calls of one user that are not answered.
     private static let mostOpen = 16
 
@@ -51,11 +49,6 @@ final class Agents {
     func register(_ connection: Connection, for session: SessionKey) {
         agents.removeAll { $0.connection == connection.name }
         agents.append(Agent(connection: connection.name, user: connection.user, session: session))
-        if agents.count(where: { $0.user == connection.user }) > Self.mostPerUser,
-            let oldest = agents.firstIndex(where: { $0.user == connection.user })
-        {
-            agents.remove(at: oldest)
-        }
     }
 
     func departed(_ name: ConnectionName) {

@@ -215,7 +215,7 @@ extension Daemon {
             guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
             // An application that has run before was not started by this launch.
             let given = known.registeredAt >= begun ? wish.launchOptions : []
-            try checkRoom(LaunchOptions.keptBytes(of: given), of: user)
+            try checkRoom(LaunchOptions.bytes(of: given), of: user)
             take(launch, given, of: known.number)
             if known.delegate != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, wish.words))
@@ -224,7 +224,7 @@ extension Daemon {
         }
         try checkKind(subject)
         let given = wish.launchOptions
-        try checkRoom(LaunchOptions.keptBytes(of: given), of: user)
+        try checkRoom(LaunchOptions.bytes(of: given), of: user)
         var registration = Registration(
             id: id, process: process, user: user, session: session(ofProcess: process.pid, user: user))
         registration.launchMode = wish.launchMode

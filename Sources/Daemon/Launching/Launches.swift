@@ -3,7 +3,7 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// The launches in progress, and the number of calls that wait for session agents.
+/// The launches in progress, and the callers that wait for one.
 final class Launches {
     /// One application of one user is started only once at a time.
     struct Key: Hashable {
@@ -13,14 +13,8 @@ final class Launches {
 
     typealias Answer = (Result<ApplicationNumber, MethodError>) -> Void
 
-    private struct Launch {
-        /// Callers that requested the same launch in the meantime.
-        var waiting: [(MethodError?) -> Void] = []
-    }
-
-    private var launches: [Key: Launch] = [:]
-    /// The number of each user's waiting calls.
-    private var calls: [UInt32: Int] = [:]
+    /// With the callers that requested the same launch in the meantime.
+    private var launches: [Key: [(MethodError?) -> Void]] = [:]
     /// Callers that wait until an application has launched, or has ended.
     private var launching: [(number: ApplicationNumber, again: () -> Void)] = []
     /// Callers that wait until an ending application is gone. The first has waited longest.
@@ -36,29 +30,9 @@ final class Launches {
 
     /// In microseconds; a D-Bus call fails by default after 25 s (sd_bus_call(3)).
     private static let patienceWithEnd: UInt64 = 20_000_000
-    /// The most launches of one user at once: each may keep a process waiting.
-    private static let mostPerUser = 16
-    /// Each call may hold 64 KiB.
-    private static let mostCallsPerUser = 32
 
     init(loop: EventLoop) throws(BusFailure) {
         timer = try loop.timer { [weak self] in self?.giveUp() }
-    }
-
-    // MARK: Calls
-
-    /// Lets one more call of a user wait, until `leave`.
-    func admit(_ user: UInt32) throws(MethodError) {
-        guard calls[user, default: 0] < Self.mostCallsPerUser else {
-            throw MethodError(
-                .limitsExceeded,
-                "More than \(Self.mostCallsPerUser) calls of user \(user) wait for session agents")
-        }
-        calls[user, default: 0] += 1
-    }
-
-    func leave(_ user: UInt32) {
-        calls[user] = calls[user].flatMap { $0 > 1 ? $0 - 1 : nil }
     }
 
     // MARK: Launches
@@ -69,18 +43,13 @@ final class Launches {
     /// - Returns: whether one is in progress.
     func wait(for key: Key, _ again: @escaping (MethodError?) -> Void) -> Bool {
         if launches[key] == nil { return false }
-        launches[key]?.waiting.append(again)
+        launches[key]?.append(again)
         return true
     }
 
     /// Begins a launch with the call that `ask` sends.
     func begin(_ key: Key, _ ask: () throws(MethodError) -> Void) throws(MethodError) {
-        guard launches.keys.count(where: { $0.user == key.user }) < Self.mostPerUser else {
-            throw MethodError(
-                .limitsExceeded,
-                "More than \(Self.mostPerUser) applications of user \(key.user) are being launched")
-        }
-        launches[key] = Launch()
+        launches[key] = []
         do throws(MethodError) {
             try ask()
         } catch {
@@ -92,7 +61,7 @@ final class Launches {
     /// Ends a launch. Waiting callers try again, unless it has failed. A launch that failed because of its
     /// caller's own arguments does not count as failed for the others.
     func end(_ key: Key, _ failure: MethodError?) {
-        let waiting = launches.removeValue(forKey: key)?.waiting ?? []
+        let waiting = launches.removeValue(forKey: key) ?? []
         let isOwn = failure?.name == ErrorName.invalidArgs.rawValue
         for again in waiting { again(isOwn ? nil : failure) }
     }

@@ -28,9 +28,6 @@ final class Reclaimer {
         let available: UInt64?
     }
 
-    /// The most processes of an application whose memory is paged out: each takes milliseconds.
-    private static let mostPagedOut = 256
-
     init(
         loop: EventLoop, proc: Proc, worker: Worker, journal: Journal, announcer: Announcer,
         now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, kills: Kills,
@@ -100,7 +97,7 @@ final class Reclaimer {
                 ?? Extent.members(of: main, proc: proc, isForeign: foreign.contains)
             // One that runs needs its memory, and may keep the kernel from showing its mappings: while it executes another
             // program, it closes files first, and a file server may never answer.
-            for member in members.prefix(Self.mostPagedOut) where stands(main) && stands(member) {
+            for member in members where stands(main) && stands(member) {
                 do throws(KernelFailure) {
                     bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc) {
                         stands(member)

@@ -88,14 +88,11 @@ final class SliceProtection {
         }
     }
 
-    private static let mostSlices = 16
-
     /// The directories between the top of the hierarchy and this one.
     private func slices(above directory: String) -> [String] {
         guard let top = hierarchy?.mountPoint, directory.hasPrefix(top + "/") else { return [] }
         let names = directory.dropFirst(top.count).split(separator: "/").dropLast()
-        // A session has four slices and services above an application. A user may nest cgroups as deep as a path is long.
-        return names.indices.prefix(Self.mostSlices).map { top + "/" + names[...$0].joined(separator: "/") }
+        return names.indices.map { top + "/" + names[...$0].joined(separator: "/") }
     }
 
     /// Sets all of them back. False: some may still have their former value.

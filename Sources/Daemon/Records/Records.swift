@@ -17,7 +17,6 @@ final class Records {
 
     /// The pause between two attempts to write down what could not be written.
     private static let rewritePause: Microseconds = 10_000_000
-    private static let rewrittenAtOnce = 64
     /// A starting desktop reports hundreds of windows, and a record contains all windows of its application.
     private static let longestDelay: Microseconds = 20_000
 
@@ -78,17 +77,17 @@ final class Records {
         delayed.insert(number)
     }
 
-    /// Writes the postponed records, or only the first few if the loop continues.
-    func writeDelayed(atMost most: Int = .max) {
-        for number in delayed.prefix(most) { _ = write(number) }
+    /// Writes the postponed records.
+    func writeDelayed() {
+        for number in delayed { _ = write(number) }
     }
 
     /// Writes the records that are due.
     func writeDue() {
         if !unwritten.isEmpty, now() >= rewriteAt {
-            for number in unwritten.prefix(Self.rewrittenAtOnce) where write(number) != nil { break }
+            for number in unwritten where write(number) != nil { break }
         }
-        if !delayed.isEmpty, now() >= delayedUntil { writeDelayed(atMost: 1) }
+        if !delayed.isEmpty, now() >= delayedUntil { writeDelayed() }
     }
 
     /// When `writeDue` has something to do next; nil: never.

@@ -1,5 +1,6 @@
 import AppStateBus
 import LifeCycle
+import Linux
 
 /// The processes that keep the machine from sleep, shutdown or idleness, or that delay its sleep: logind's
 /// `ListInhibitors`.
@@ -18,8 +19,6 @@ final class Inhibitors {
         var blocks: [Inhibitor] = []
         /// Those of sleep, in the mode `delay`.
         var sleepDelays: [Inhibitor] = []
-        /// Whether the answer was short enough to be read.
-        var isWhole = true
     }
 
     private let logind: BusPeer
@@ -32,11 +31,6 @@ final class Inhibitors {
     private static let validity: Microseconds = 1_000_000
     /// A logind that takes longer counts as having no inhibitors.
     private static let patience: Microseconds = 1_000_000
-    /// The most inhibitors of one user and one mode that are kept: logind has up to 8,192 (logind.conf(5), InhibitorsMax=).
-    private static let mostOfUser = 64
-    /// A longer answer is not read, because that would take more than 5 ms: any user can make logind write any text into
-    /// it.
-    private static let mostBytes = 64 << 10
     private static let sleep: Substring = "sleep"
     private static let kinds: Set<Substring> = [sleep, "shutdown", "idle"]
 
@@ -46,18 +40,16 @@ final class Inhibitors {
     }
 
     /// The inhibitors that prevent sleep, shutdown or idleness, as they were within the last second; none if there is no
-    /// logind, or it does not answer. nil: logind's answer was too long. `answer` is called once, later or at once.
-    func read(_ answer: @escaping ([Inhibitor]?) -> Void) {
+    /// logind, or it does not answer. `answer` is called once, later or at once.
+    func read(_ answer: @escaping ([Inhibitor]) -> Void) {
         if let last, logind.owner != nil, now() < last.time + Self.validity {
-            return answer(last.lists.isWhole ? last.lists.blocks : nil)
+            return answer(last.lists.blocks)
         }
-        ask { answer($0.isWhole ? $0.blocks : nil) }
+        ask { answer($0.blocks) }
     }
 
     /// The same for those that delay sleep, as they are now.
-    func readSleepDelays(_ answer: @escaping ([Inhibitor]?) -> Void) {
-        ask { answer($0.isWhole ? $0.sleepDelays : nil) }
-    }
+    func readSleepDelays(_ answer: @escaping ([Inhibitor]) -> Void) { ask { answer($0.sleepDelays) } }
 
     private func ask(_ answer: @escaping (Lists) -> Void) {
         guard logind.owner != nil else { return answer(Lists()) }
@@ -82,49 +74,47 @@ final class Inhibitors {
         for answer in waiting { answer(lists) }
     }
 
-    private struct Row {
-        let what: String
-        let mode: String
-        let user: UInt32
-        let pid: UInt32
-
-        var kinds: [Substring] { what.split(separator: ":") }
-    }
-
-    /// `a(ssssuu)`: what, who, why, mode, user, process.
+    /// `a(ssssuu)`: what, who, why, mode, user, process. An inhibitor that only delays is not among the blocks, because it
+    /// prevents nothing.
     private static func lists(in reply: borrowing Message) throws(BusFailure) -> Lists {
-        guard try reply.size(atMost: mostBytes) != nil else { return Lists(isWhole: false) }
-        var rows: [Row] = []
+        var lists = Lists()
         _ = try reply.enter(.array, "(ssssuu)")
         while try reply.enter(.struct, "ssssuu") {
-            rows.append(try row(in: reply))
+            let what = try reply.readString()
+            try reply.skip("ss")
+            let mode = try reply.readString()
+            let user = try reply.readUInt32()
+            let pid = Int32(truncatingIfNeeded: try reply.readUInt32())
             try reply.exit()
+            let inhibitor = Inhibitor(pid: pid, user: user, what: what)
+            let kinds = what.split(separator: ":")
+            if mode.hasPrefix("block"), !Self.kinds.isDisjoint(with: kinds) { lists.blocks.append(inhibitor) }
+            if mode == "delay", kinds.contains(sleep) { lists.sleepDelays.append(inhibitor) }
         }
-        return lists(of: rows)
+        return lists
+    }
+}
+
+extension Daemon {
+    /// The `last-demand` of an application that delays the machine's sleep.
+    private static let sleepDemand = "sleep"
+
+    /// The machine is about to sleep. An application that delays this until it is ready must run to become ready, or
+    /// the machine waits for it in vain (InhibitDelayMaxSec= of logind.conf(5)).
+    func letDelayersRun() {
+        inhibitors.readSleepDelays { [weak self] list in
+            guard let self else { return }
+            for delay in list { letRun(delay.pid, of: delay.user) }
+        }
     }
 
-    private static func row(in reply: borrowing Message) throws(BusFailure) -> Row {
-        let what = try reply.readString()
-        _ = try reply.readString()
-        _ = try reply.readString()
-        let mode = try reply.readString()
-        let user = try reply.readUInt32()
-        return Row(what: what, mode: mode, user: user, pid: try reply.readUInt32())
-    }
-
-    /// An inhibitor that only delays is not among the blocks, because it prevents nothing.
-    private static func lists(of rows: [Row]) -> Lists {
-        Lists(
-            blocks: first(of: rows) { $0.mode.hasPrefix("block") && !kinds.isDisjoint(with: $0.kinds) },
-            sleepDelays: first(of: rows) { $0.mode == "delay" && $0.kinds.contains(sleep) })
-    }
-
-    private static func first(of rows: [Row], where isMeant: (Row) -> Bool) -> [Inhibitor] {
-        var counts: [UInt32: Int] = [:]
-        return rows.filter { row in
-            guard isMeant(row) else { return false }
-            counts[row.user, default: 0] += 1
-            return counts[row.user, default: 0] <= mostOfUser
-        }.map { Inhibitor(pid: Int32(truncatingIfNeeded: $0.pid), user: $0.user, what: $0.what) }
+    private func letRun(_ pid: Int32, of user: UInt32) {
+        // An inhibitor may outlive its process: the number may be another user's process by now.
+        guard table.all.contains(where: { $0.user == user }),
+            let process = try? namedProcess(UInt32(bitPattern: pid)),
+            (try? proc.status(pid).owner.isWholly(user)) == true,
+            let number = core.machine.owner(of: process.lineage), core.application(number)?.user == user
+        else { return }
+        core.report(.needed(number, Self.sleepDemand))
     }
 }

@@ -26,8 +26,7 @@ struct Check: Sendable {
         var networkRate: UInt64?
         /// The bytes per second from which writing counts; nil: it does not.
         var diskRate: UInt64?
-        /// nil: it cannot be determined which processes inhibit something.
-        var inhibitors: [Inhibitors.Inhibitor]? = []
+        var inhibitors: [Inhibitors.Inhibitor] = []
         /// Whether it was needed a short while ago, so that it counts whether it computes.
         var isAnswering = false
         /// Whether a later check measures the work relative to this one.
@@ -51,7 +50,7 @@ struct Check: Sendable {
         if let tracer = proc.tracer(ofAny: pids) {
             found.reasons.append("a debugger (pid \(tracer)) is attached")
         }
-        if let waiter = try? FileLocks(proc: proc).waiter(blockedBy: found.pids, proc: proc) {
+        if let waiter = try? FileLocks(proc: proc).waiters(blockedBy: found.pids, proc: proc).first {
             found.reasons.append(waiter.words)
         }
         add(work, of: pids, to: &found)
@@ -124,9 +123,8 @@ struct Check: Sendable {
         return sample
     }
 
-    private func inhibition(_ inhibitors: [Inhibitors.Inhibitor]?, in pids: Set<Int32>) -> String? {
-        guard let inhibitors else { return "cannot be determined: logind has too many inhibitors" }
-        return inhibitors.first { isOfUser($0, in: pids) }.map { "pid \($0.pid) inhibits \($0.what)" }
+    private func inhibition(_ inhibitors: [Inhibitors.Inhibitor], in pids: Set<Int32>) -> String? {
+        inhibitors.first { isOfUser($0, in: pids) }.map { "pid \($0.pid) inhibits \($0.what)" }
     }
 
     private func isOfUser(_ inhibitor: Inhibitors.Inhibitor, in pids: Set<Int32>) -> Bool {

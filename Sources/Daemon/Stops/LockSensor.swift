@@ -103,8 +103,8 @@ final class LockSensor {
         }
         let (proc, watched) = (proc, watched)
         worker.run {
-            guard let locks = try? FileLocks(proc: proc), !locks.contests.isEmpty else { return [:] }
-            return watched.compactMapValues { locks.waiter(blockedBy: $0, proc: proc)?.words }
+            guard let locks = try? FileLocks(proc: proc), !locks.isEmpty else { return [:] }
+            return watched.compactMapValues { locks.waiters(blockedBy: $0, proc: proc).first?.words }
         } then: { [weak self] (waits: [ApplicationNumber: String]) in
             self?.take(waits, in: watched)
         }

@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 
 /// Keeps the memory of this process resident (mlockall(2)), so that it does not wait for its own pages when there is no
@@ -65,5 +66,17 @@ public enum MemoryLock {
             limit.rlim_cur != rlim_t.max
         else { return nil }
         return UInt64(limit.rlim_cur)
+    }
+}
+
+/// The C library's heap.
+public enum Heap {
+    /// Gives each block of 128 KiB or more a mapping of its own, which is gone as soon as the block is freed.
+    ///
+    /// Otherwise glibc raises this size to that of the largest block that was ever freed, up to 32 MiB, and keeps
+    /// up to twice as much free memory at the end of the heap (mallopt(3), `M_MMAP_THRESHOLD`). One long message
+    /// would then cost that much memory for as long as the process runs.
+    public static func returnLargeBlocks() {
+        _ = clinux_set_mmap_threshold(128 << 10)
     }
 }

@@ -168,3 +168,44 @@ public struct PidFD: ~Copyable {
         return Information(pid: pid, isThread: flags & UInt64(O_EXCL) != 0)
     }
 }
+
+extension PidFD {
+    /// Frees the memory of a killed process at once, in our own time and on our processor, because the
+    /// process itself may be slow to die (process_mrelease(2)).
+    ///
+    /// Must be called after SIGKILL. It takes time in proportion to the memory, so the deciding thread must
+    /// not call it.
+    ///
+    /// Throws `EAGAIN` if only a part could be freed, or if another task had locked its memory map (also
+    /// `EINTR`); `EINVAL` if it was not killed, or if a process that was not killed shares its memory
+    /// (vfork(2)); `ESRCH` if its memory is already gone; `ENOSYS` if the kernel is older than 5.15.
+    public func releaseMemory() throws(KernelFailure) {
+        let result = clinux_process_mrelease(rawValue)
+        guard result >= 0 else {
+            throw KernelFailure(operation: "process_mrelease", subject: "pidfd \(rawValue)", errno: -result)
+        }
+    }
+}
+
+/// How a process ended.
+public enum ExitStatus: Equatable, Sendable {
+    /// It called exit(3) with this status, 0 to 255.
+    case exited(Int32)
+    /// A signal ended it.
+    case signalled(Int32, coreDumped: Bool)
+    /// It has not ended, or the kernel does not report how.
+    case unknown
+}
+
+extension ExitStatus {
+    /// Reads the status word of wait(2): the exit status in bits 8 to 15, or the signal in bits 0 to 6 and
+    /// the core dump in bit 7.
+    public init(waitStatus word: Int32) {
+        let signal = word & 0x7F
+        switch signal {
+        case 0: self = .exited((word >> 8) & 0xFF)
+        case 0x7F: self = .unknown
+        default: self = .signalled(signal, coreDumped: word & 0x80 != 0)
+        }
+    }
+}

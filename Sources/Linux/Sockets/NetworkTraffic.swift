@@ -23,18 +23,9 @@ public struct NetworkTraffic: Sendable {
         of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
         handed: HandedOver = HandedOver()
     ) {
-        self.init(
-            of: processes, owner: owner, proc: proc, handed: handed, atMost: SocketDiagnosis.mostOfMachine)
-    }
-
-    /// - Parameter most: the most of the machine's connections that are examined, so that no caller waits for long.
-    init(
-        of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver(), atMost most: Int
-    ) {
         let time = Clock.monotonicMicroseconds
         let used: [UInt32: UInt64]
-        (used, isWhole) = Self.used(owner, handed, most)
+        (used, isWhole) = Self.used(owner, handed)
         guard !used.isEmpty else {
             bytes = Tally()
             return
@@ -43,29 +34,26 @@ public struct NetworkTraffic: Sendable {
         bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
     }
 
-    /// The traffic of one user's sockets, and whether the list is whole: it is not if there are more connections than
-    /// may be examined, or if there was no room for the list. A kernel that does not list them, or not for us, counts as
-    /// having none.
+    /// The traffic of one user's sockets, and whether the list is whole: it is not if there was no room for it. A kernel
+    /// that does not list them, or not for us, counts as having none.
     private static func used(
-        _ owner: UInt32, _ handed: HandedOver, _ most: Int
+        _ owner: UInt32, _ handed: HandedOver
     ) -> (bytes: [UInt32: UInt64], isWhole: Bool) {
         var found: [UInt32: UInt64] = [:]
         var isWhole = true
-        var seen = 0
         for family in [AF_INET, AF_INET6] {
             do throws(KernelFailure) {
                 try SocketDiagnosis(handed).askConnections(family) { connection in
                     if connection.owner == owner, connection.idle < recent {
                         found[connection.inode] = connection.bytes
                     }
-                    seen += 1
-                    return seen < most
+                    return true
                 }
             } catch {
                 if lacks.contains(error.errno) { isWhole = false }
             }
         }
-        return (found, isWhole && seen < most)
+        return (found, isWhole)
     }
 
     private static let lacks = [EAGAIN, EBUSY, EINTR, EMFILE, EMSGSIZE, ENFILE, ENOBUFS, ENOMEM]

@@ -11,9 +11,6 @@ public struct SocketClients {
     /// The process that holds the client's end, by the end's number; nil if it cannot be determined.
     private var holders: [UInt32: ProcessIdentity?] = [:]
 
-    /// The most open files, of all processes together, that are examined for one result.
-    public static let mostDescriptors = 65_536
-
     public init(proc: Proc = Proc()) {
         self.proc = proc
     }
@@ -22,23 +19,15 @@ public struct SocketClients {
     /// hold one connection because they inherited it, the oldest of them represents all.
     ///
     /// - Parameter services: as they are bound: a path, or `@` and an abstract name.
-    /// - Throws: if the kernel answers nothing at all, as in `UnixSockets.haveUnread`; `E2BIG` if it lists more sockets
-    ///   than are examined.
+    /// - Throws: if the kernel answers nothing at all, as in `UnixSockets.haveUnread`.
     public mutating func connected(to services: Set<String>) throws(KernelFailure) -> [ProcessIdentity] {
         var ends: Set<UInt32> = []
-        var seen = 0
         try SocketDiagnosis().ask(.names) { report in
-            seen += 1
             // A connection that the service has accepted has the service's name.
             if !report.isListening, let name = report.name, services.contains(name), let peer = report.peer {
                 ends.insert(peer)
             }
-            return seen <= UnixSockets.mostSockets
-        }
-        guard seen <= UnixSockets.mostSockets else {
-            // The clients that are missing might be the owners of windows. Any user can open so many.
-            throw KernelFailure(
-                operation: "look at", subject: "the machine's local sockets", errno: E2BIG)
+            return true
         }
         holders = holders.filter { end, holder in
             ends.contains(end) && (holder.map { isAlive($0) } ?? true)
@@ -56,10 +45,9 @@ public struct SocketClients {
 
     private mutating func look(for ends: Set<UInt32>) {
         for end in ends { holders[end] = .some(nil) }
-        var left = Self.mostDescriptors
-        for pid in (try? proc.processes()) ?? [] where left > 0 {
+        for pid in (try? proc.processes()) ?? [] {
             // We may not read other users' open files.
-            guard let sockets = try? proc.sockets(of: pid, left: &left).numbers else { continue }
+            guard let sockets = try? proc.sockets(of: pid).numbers else { continue }
             let held = ends.filter { sockets[$0] != nil }
             guard !held.isEmpty, let process = try? proc.identity(of: pid) else { continue }
             for end in held {

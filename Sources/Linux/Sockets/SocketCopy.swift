@@ -94,7 +94,6 @@ public struct SocketCopy: Sendable {
         minor isMinor: (String) -> Bool = { _ in false }, proc: Proc = Proc()
     ) throws(KernelFailure) -> [SocketCopy] {
         let handed = HandedOver()
-        // The processes' own sockets first, because any user can create more sockets than are examined.
         let own = proc.sockets(of: processes, handed)
         var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
@@ -138,9 +137,7 @@ public struct SocketCopy: Sendable {
         var roles: [UInt32: Role] = [:]
         var names: Set<String> = []
         var named: [UInt32: String] = [:]
-        var seen = 0
         try SocketDiagnosis(handed).ask(.names) { report in
-            seen += 1
             let isOwn = holders[report.inode] != nil
             if report.isListening {
                 if report.isConnectionOriented, isOwn {
@@ -155,7 +152,7 @@ public struct SocketCopy: Sendable {
                     named[report.inode] = name
                 }
             }
-            return seen < SocketDiagnosis.mostOfMachine
+            return true
         }
         for (inode, name) in named where names.contains(name) { roles[inode] = .accepted }
         return roles

@@ -41,28 +41,16 @@ struct SocketDiagnosis: ~Copyable {
         let idle: UInt32
     }
 
-    /// The most of the machine's sockets that are examined if only some are wanted: each is up to 400 bytes
-    /// from the kernel.
-    static let mostOfMachine = 4 * mostSockets
-    /// The most of the machine's local sockets that are examined.
-    static let mostSockets = 65_536
-
     private let socket: Descriptor
-    /// Whether other copies of the socket may be in use: they have one queue.
-    private let isShared: Bool
-    /// Held during an exchange over a shared socket.
-    private static let conversation = Lock()
     /// As large as the kernel's largest part of an answer (net/netlink/af_netlink.c, `netlink_recvmsg`).
     private static let bufferSize = 32_768
 
-    /// Uses the socket that was handed over, else one of its own.
+    /// Uses the socket that was handed over, which must not be in use by another thread, else one of its own.
     init(_ handed: HandedOver = HandedOver()) throws(KernelFailure) {
         if let its = try handed.socket() {
             socket = its
-            isShared = true
         } else {
             socket = try Self.openSocket()
-            isShared = false
         }
     }
 
@@ -98,16 +86,7 @@ struct SocketDiagnosis: ~Copyable {
     private func exchange<Request, Answer>(
         _ request: Request, _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
     ) throws(KernelFailure) {
-        guard isShared else { return try converse(request, parse, body) }
-        Self.conversation.lock()
-        defer { Self.conversation.unlock() }
         forget()
-        try converse(request, parse, body)
-    }
-
-    private func converse<Request, Answer>(
-        _ request: Request, _ parse: (UnsafeRawBufferPointer) -> Answer?, _ body: (Answer) -> Bool
-    ) throws(KernelFailure) {
         try send(request)
         var isDone = false
         while !isDone { isDone = try receive(parse, body) }

@@ -4,11 +4,6 @@ import Glibc
 /// Whether processes have something to read in their local sockets (unix(7)), according to sock_diag(7). This does not
 /// touch the sockets, and works for stopped and frozen processes too.
 public enum UnixSockets {
-    /// The most open files that are examined, of all given processes.
-    public static let mostDescriptors = 16_384
-    /// The most of the machine's sockets that are examined.
-    public static let mostSockets = SocketDiagnosis.mostSockets
-
     /// Whether bytes, packets or connections wait for one of these processes in a stream or sequenced-packet socket.
     /// The end of a stream does not count as something to read.
     ///
@@ -20,39 +15,31 @@ public enum UnixSockets {
     /// Other users' processes need `CAP_DAC_READ_SEARCH` and `CAP_SYS_PTRACE` (proc_pid_fd(5)).
     ///
     /// - Throws: if it cannot be determined: `ESRCH` if a process is gone or its id is another's; `EXDEV` if it has
-    ///   sockets and is in another network namespace, whose sockets can be seen only from there; `E2BIG` if there are
-    ///   more open files or sockets than are looked at; `EAFNOSUPPORT` without netlink(7); `ENOENT` without
-    ///   `CONFIG_UNIX_DIAG`.
+    ///   sockets and is in another network namespace, whose sockets can be seen only from there; `EAFNOSUPPORT` without
+    ///   netlink(7); `ENOENT` without `CONFIG_UNIX_DIAG`.
     public static func haveUnread(
         _ processes: [ProcessIdentity], proc: Proc = Proc(), handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> Bool {
-        var left = mostDescriptors
         var open: Set<UInt32> = []
-        for process in processes { open.formUnion(try sockets(of: process, proc, handed, &left)) }
+        for process in processes { open.formUnion(try sockets(of: process, proc, handed)) }
         if open.isEmpty { return false }
-        var seen = 0
         var isFound = false
         try SocketDiagnosis(handed).ask(.unread) { report in
-            seen += 1
             isFound = report.waiting > 0 && report.isConnectionOriented && open.contains(report.inode)
-            return !isFound && seen <= mostSockets
-        }
-        guard isFound || seen <= mostSockets else {
-            throw KernelFailure(operation: "look at", subject: "the machine's local sockets", errno: E2BIG)
+            return !isFound
         }
         return isFound
     }
 
     private static func sockets(
-        of process: ProcessIdentity, _ proc: Proc, _ handed: HandedOver, _ left: inout Int
+        of process: ProcessIdentity, _ proc: Proc, _ handed: HandedOver
     ) throws(KernelFailure) -> Set<UInt32> {
-        let (numbers, _, isWhole) = try proc.sockets(of: process.pid, left: &left)
+        let numbers = try proc.sockets(of: process.pid).numbers
         func failure(_ number: Int32) -> KernelFailure {
             KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
         }
         // Checked afterwards: a process that has this start time now has had the id all the time.
         guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }
-        guard isWhole else { throw failure(E2BIG) }
         if numbers.isEmpty { return [] }
         guard try proc.sharesNetwork(with: process.pid, handed) else { throw failure(EXDEV) }
         return Set(numbers.keys)
@@ -61,19 +48,17 @@ public enum UnixSockets {
 
 extension Proc {
     /// The sockets among the process's open files: their inode numbers, and a descriptor of each; and the descriptors of
-    /// `/dev/fuse`. `isWhole` is false if there are more files than `left`. Subtracts the files looked at from `left`.
-    func sockets(
-        of pid: Int32, left: inout Int
-    ) throws(KernelFailure) -> (numbers: [UInt32: Int32], fuse: [Int32], isWhole: Bool) {
+    /// `/dev/fuse`.
+    func sockets(of pid: Int32) throws(KernelFailure) -> (numbers: [UInt32: Int32], fuse: [Int32]) {
         let numbers: [Int32]
         do throws(KernelFailure) {
-            numbers = try Files.numbers(in: path(pid, "fd"), atMost: left + 1)
+            numbers = try Files.numbers(in: path(pid, "fd"))
         } catch {
             throw failure(error.operation, pid, "fd", error.errno)
         }
         var found: [UInt32: Int32] = [:]
         var fuse: [Int32] = []
-        for number in numbers.prefix(left) {
+        for number in numbers {
             let name = "fd/\(number)"
             switch Self.file(path(pid, name)) {
             case .success(.socket(let inode)): found[inode] = number
@@ -84,23 +69,19 @@ extension Proc {
             case .failure(let number): throw failure("readlink", pid, name, number.value)
             }
         }
-        let isWhole = numbers.count <= left
-        left -= min(left, numbers.count)
-        return (found, fuse, isWhole)
+        return (found, fuse)
     }
 
     /// The sockets of processes: a process that has each socket, and its descriptor there; and their descriptors of
     /// `/dev/fuse`. Processes that are gone, in another network namespace, or out of our reach count as having none.
-    /// Looks at `UnixSockets.mostDescriptors` files at most.
     func sockets(
         of processes: some Sequence<Int32>, _ handed: HandedOver
     ) -> (holders: [UInt32: (pid: Int32, number: Int32)], fuse: [(pid: Int32, number: Int32)]) {
-        var left = UnixSockets.mostDescriptors
         var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
         var fuse: [(pid: Int32, number: Int32)] = []
-        for pid in processes where left > 0 {
+        for pid in processes {
             guard (try? sharesNetwork(with: pid, handed)) == true,
-                let found = try? sockets(of: pid, left: &left)
+                let found = try? sockets(of: pid)
             else { continue }
             for (inode, number) in found.numbers where holders[inode] == nil {
                 holders[inode] = (pid, number)

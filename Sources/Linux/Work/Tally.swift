@@ -1,3 +1,5 @@
+import Glibc
+
 /// Counts that the kernel has kept so far. The difference between two tallies shows how fast the counts grow.
 struct Tally<Thing: Hashable & Sendable>: Sendable, Equatable {
     private let counts: [Thing: UInt64]
@@ -17,5 +19,30 @@ struct Tally<Thing: Hashable & Sendable>: Sendable, Equatable {
             if let before = earlier.counts[thing], now > before { sum += now - before }
         }
         return Double(sum) * 1_000_000 / Double(time - earlier.time)
+    }
+}
+
+/// How much processor time some processes have used so far, all their threads included.
+public struct ProcessorTime: Sendable, Equatable {
+    /// Nanoseconds by process.
+    private let used: Tally<Int32>
+
+    /// Processes that are gone count as having used nothing.
+    public init(of processes: some Sequence<Int32>) {
+        var used: [Int32: UInt64] = [:]
+        for pid in processes {
+            var clock = clockid_t()
+            var now = timespec()
+            if clock_getcpuclockid(pid, &clock) == 0, clock_gettime(clock, &now) == 0 {
+                used[pid] = UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
+            }
+        }
+        self.used = Tally(used, at: Clock.monotonicMicroseconds)
+    }
+
+    /// How many processors the processes of both samples have used on average since an earlier sample: 1 for
+    /// a process that computes all the time.
+    public func processors(since earlier: ProcessorTime) -> Double {
+        used.rate(since: earlier.used) / 1_000_000_000
     }
 }

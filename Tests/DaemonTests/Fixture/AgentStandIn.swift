@@ -53,12 +53,11 @@ final class AgentStandIn {
                         let process = try PidFD(pid: getpid())
                         // sd-bus refuses an answer without the method's signature, but checks that only for answers
                         // sent from within the method.
-                        let nonsense = call.deferred()
-                        let reply = try nonsense.newReply()
-                        try reply.append(UInt64(1))
-                        try reply.append(descriptor: process.rawValue)
-                        try reply.append("no")
-                        nonsense.send(reply)
+                        call.deferred().reply { reply throws(BusFailure) in
+                            try reply.append(UInt64(1))
+                            try reply.append(descriptor: process.rawValue)
+                            try reply.append("no")
+                        }
                         return
                     }
                     let process = try PidFD(pid: try start(id, options))

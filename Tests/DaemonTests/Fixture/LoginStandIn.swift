@@ -31,8 +31,6 @@ final class LoginStandIn {
     private var slots: [Slot] = []
     /// The inhibitors: what they inhibit, how, and which process holds them.
     var inhibitors: [(what: String, mode: String, pid: Int32)] = []
-    /// Why the inhibitors exist.
-    var reason = "For a reason"
     /// It receives calls and answers none.
     var isSilent = false
     /// The number of calls that it has received, answered or not.
@@ -79,7 +77,7 @@ final class LoginStandIn {
         _ inhibitor: (what: String, mode: String, pid: Int32), to message: borrowing Message
     ) throws(BusFailure) {
         try message.open(.struct, "ssssuu")
-        for text in [inhibitor.what, "Somebody", reason, inhibitor.mode] { try message.append(text) }
+        for text in [inhibitor.what, "Somebody", "For a reason", inhibitor.mode] { try message.append(text) }
         try message.append(UInt32(0))
         try message.append(UInt32(inhibitor.pid))
         try message.close()
