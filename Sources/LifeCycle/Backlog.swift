@@ -46,10 +46,7 @@ struct Backlog: Equatable, Sendable {
         return signals.filter(\.isDelivery)
     }
 
-    /// The number of waiting items from others.
-    var deliveryCount: Int { signals.count(where: \.isDelivery) }
-
-    /// Their bytes, roughly.
+    /// The bytes of the waiting items from others, roughly.
     var waitingBytes: Int { signals.reduce(0) { $0 + $1.waitingBytes } }
 
     /// Removes and returns the signals that are sent to the application once it runs again.

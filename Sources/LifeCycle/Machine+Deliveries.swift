@@ -5,8 +5,6 @@ extension Machine {
     /// The approximate limit of bytes that may wait for one application that cannot read them. A message has
     /// at most 64 KiB, and byte arrays in it take twice their size here.
     public static let waitingBytes = 160 << 10
-    /// The most items that may wait. Each costs time when it arrives, and when it is written to the record.
-    static let mostWaiting = 64
 
     /// Sends this to the delegate, now or as soon as it can read. An application that policy has suspended is
     /// resumed for this.
@@ -20,9 +18,6 @@ extension Machine {
             let bytes = announcements.reduce(0) { $0 + $1.waitingBytes }
             guard application.backlog.waitingBytes + bytes <= Self.waitingBytes else {
                 throw .limitExceeded("bytes that wait for application \(number)", limit: Self.waitingBytes)
-            }
-            guard application.backlog.deliveryCount + announcements.count <= Self.mostWaiting else {
-                throw .limitExceeded("messages that wait for application \(number)", limit: Self.mostWaiting)
             }
         }
         if !application.isLaunching { needed(number, why) }

@@ -10,11 +10,6 @@ extension Machine {
         guard countByUser[registration.user, default: 0] - vacant < limit else {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
         }
-        let sent = registration.deliveries.reduce(0) { $0 + $1.waitingBytes }
-        guard sent <= Self.waitingBytes else {
-            throw .limitExceeded(
-                "bytes to deliver to an application that is launched", limit: Self.waitingBytes)
-        }
         if let former { vacate(former) }
         let number = nextNumber()
         lastNumber = number.rawValue

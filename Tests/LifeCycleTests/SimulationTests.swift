@@ -86,7 +86,6 @@ struct Simulation {
         try world.require(
             machine.windowsByProcess.isEmpty && machine.windows.isEmpty && machine.orphans.isEmpty,
             "windows of processes are left")
-        try world.require(machine.windowCountByUser.isEmpty, "windows that are gone are still counted")
         try world.require(
             machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,
             "parts are left: \(machine.parts) \(machine.countByUser) \(machine.reporters)")
