@@ -48,7 +48,7 @@ public final class EventLoop {
 
     /// Dispatches due events, without waiting, and arms the descriptor again.
     ///
-    /// - Parameter limit: the most events to dispatch, so that the loop around it gets its turn.
+    /// - Parameter limit: the most events to dispatch, so that the loop around it goes on.
     /// - Returns: whether something is left that the descriptor does not report.
     public func dispatchPending(limit: Int) throws(BusFailure) -> Bool {
         var left = limit
@@ -93,7 +93,7 @@ public final class EventLoop {
         sd_event_exit(pointer, code)
     }
 
-    /// When the current turn of the loop woke up, CLOCK_MONOTONIC, in microseconds.
+    /// When the loop woke up last, CLOCK_MONOTONIC, in microseconds.
     public var now: UInt64 {
         var usec: UInt64 = 0
         sd_event_now(pointer, CLOCK_MONOTONIC, &usec)

@@ -127,7 +127,7 @@ extension Daemon {
         let launched = launchedAs(registration, connection)
         let former = core.machine.application(of: registration.process)
         if !launched.isEmpty, registration.id != former?.id {
-            registration.deliveries = Wish(launched).deliveries
+            registration.deliveries = LaunchRequest(launched).deliveries
         }
         if former == nil { registration.wrapper = wrapper(of: registration, connection)?.number }
         let number = try enroll(registration, subject, launched + options.launchOptions) { number in

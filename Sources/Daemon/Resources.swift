@@ -28,7 +28,7 @@ final class Resources {
     /// The newcomers among an application's processes, until their original values are restored.
     private var departing: [ApplicationNumber: Set<ProcessIdentity>] = [:]
     /// Applications of an earlier daemon for which it had changed nothing.
-    private var strangers: [Registered] = []
+    private var untouched: [Registered] = []
     private let slices: SliceProtection
     /// For applications some of whose values could not be set, because descriptors or memory are lacking, or the disk is
     /// full. No event says that this is over.
@@ -120,7 +120,7 @@ final class Resources {
     /// Takes over an application of an earlier daemon, with the entries that the daemon left for it.
     func adopt(_ entries: [String], for application: Registered) {
         if entries.isEmpty {
-            strangers.append(application)
+            untouched.append(application)
         } else {
             application.resources = entries
             var ledger = ResourceLedger(proc: proc, main: application.process, owner: application.user)
@@ -134,8 +134,8 @@ final class Resources {
     /// All applications of the earlier daemon are there. Some may still have the values of another application, because
     /// that daemon was killed before they had their own.
     func haveAdopted() {
-        for application in strangers { awaitMakers(of: application) }
-        strangers = []
+        for application in untouched { awaitMakers(of: application) }
+        untouched = []
         // The earlier daemon may have restored everything before it ended, or had another configuration.
         for application in applications.all { update(application) }
     }

@@ -29,17 +29,17 @@ final class Adoption {
     private var declined: Set<ProcessIdentity> = []
     /// Processes that we have unregistered ourselves and whose removal the daemon has not announced yet.
     private var released: Set<Int32> = []
-    private var windows: Set<Sight> = []
+    private var windows: Set<SeenWindow> = []
     private var desktop: Set<Int32> = []
     /// Windows that were examined, and need not be examined again as long as nothing else changes.
-    private var seen: Set<Sight> = []
+    private var seen: Set<SeenWindow> = []
     /// Candidates whose turn has not come yet, the oldest first: one may turn out to be part of another.
     private var queue: [Candidate] = []
     private var calls: [ProcessIdentity: Slot] = [:]
     private var farewells: [Slot] = []
 
     /// A process, and the application id of one of its windows.
-    private struct Sight: Hashable {
+    private struct SeenWindow: Hashable {
         let pid: Int32
         let appID: String
     }
@@ -91,14 +91,14 @@ final class Adoption {
     func look(at windows: [Report.Window], on desktop: @autoclosure () -> Set<Int32>) {
         guard isWanted else { return }
         let desktop = desktop()
-        let sights = Set(
+        let seenWindows = Set(
             windows.filter { !$0.observed.isShared }.compactMap { window in
-                Int32(exactly: window.pid).map { Sight(pid: $0, appID: window.observed.appID) }
+                Int32(exactly: window.pid).map { SeenWindow(pid: $0, appID: window.observed.appID) }
             })
-        guard sights != self.windows || desktop != self.desktop else { return }
+        guard seenWindows != self.windows || desktop != self.desktop else { return }
         if desktop != self.desktop { seen = [] }
-        (self.windows, self.desktop) = (sights, desktop)
-        seen.formIntersection(sights)
+        (self.windows, self.desktop) = (seenWindows, desktop)
+        seen.formIntersection(seenWindows)
         adopt()
     }
 
@@ -143,8 +143,8 @@ final class Adoption {
         if !unseen.isEmpty {
             seen = windows
             let desktop = DesktopProcesses(desktop, proc: proc)
-            queue += unseen.filter { registered[$0.pid] == nil }.compactMap { sight in
-                Candidate(windowOf: sight.pid, appID: sight.appID, on: desktop, proc: proc) {
+            queue += unseen.filter { registered[$0.pid] == nil }.compactMap { window in
+                Candidate(windowOf: window.pid, appID: window.appID, on: desktop, proc: proc) {
                     entries.id(ofClass: $0, program: $1)
                 }
             }.filter { wants($0.id.rawValue, $0.traits) }

@@ -31,7 +31,7 @@ final class RuleKeeper: DaemonSpeaker {
     private struct Subject: Equatable {
         let rules: [Rule]
         let entries: [Int32: Registry.Entry]
-        let sights: Set<Sight>
+        let seenWindows: Set<SeenWindow>
         let onBattery: Bool
     }
 
@@ -41,7 +41,7 @@ final class RuleKeeper: DaemonSpeaker {
         let rule: Rule
     }
 
-    private struct Sight: Hashable {
+    private struct SeenWindow: Hashable {
         let pid: UInt32
         let appID: String
     }
@@ -75,9 +75,9 @@ final class RuleKeeper: DaemonSpeaker {
         onBattery: Bool
     ) {
         // Titles are left out, because they change all the time.
-        let sights = Set(windows.map { Sight(pid: $0.pid, appID: $0.observed.appID) })
+        let seenWindows = Set(windows.map { SeenWindow(pid: $0.pid, appID: $0.observed.appID) })
         let subject = Subject(
-            rules: configuration.rules, entries: entries, sights: sights, onBattery: onBattery)
+            rules: configuration.rules, entries: entries, seenWindows: seenWindows, onBattery: onBattery)
         guard subject != self.subject else { return line.proceed() }
         self.subject = subject
         let paths = Set(entries.values.map(\.path))

@@ -111,8 +111,8 @@ extension Daemon {
             Method(Name.terminate, in: [("force", "b")]) { [unowned self] call in
                 let force = try call.message.readBool()
                 let (application, _) = try managedApplication(call)
-                if let stranger = strangersRights(of: application) {
-                    throw MethodError(.accessDenied, stranger)
+                if let rights = otherRights(of: application) {
+                    throw MethodError(.accessDenied, rights)
                 }
                 try perform(.terminate(application.number, force: force))
                 try call.reply()

@@ -66,7 +66,7 @@ extension Daemon {
 
     /// Why the daemon cannot act on the application: it has executed a set-user-ID program since. nil: it has
     /// not.
-    func strangersRights(of application: Application) -> String? {
+    func otherRights(of application: Application) -> String? {
         guard let owner = (try? proc.status(application.process.pid))?.owner,
             !owner.isWholly(application.user)
         else { return nil }
@@ -87,8 +87,8 @@ extension Daemon {
         guard let registered = table[number] else { return failGone() }
         objections.look(at: registered) { [unowned self] found in
             guard let application = core.machine.applications[number] else { return failGone() }
-            let stranger = strangersRights(of: application).map { [$0] } ?? []
-            let objections = core.machine.objections(to: number) + stranger + found
+            let rights = otherRights(of: application).map { [$0] } ?? []
+            let objections = core.machine.objections(to: number) + rights + found
             call.reply { message in try append(message, application, objections) }
         }
     }

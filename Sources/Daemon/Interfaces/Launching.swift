@@ -18,11 +18,11 @@ extension Daemon {
                 let connection = try caller()
                 try requireUnconfined(connection, call.member)
                 guard let id = ApplicationID(id) else { throw MethodError.notAnID(id) }
-                var wish = try Wish(options)
-                wish.source = application(of: connection)?.id
-                try checkPayload(of: wish)
+                var request = try LaunchRequest(options)
+                request.source = application(of: connection)?.id
+                try checkPayload(of: request)
                 let pending = call.deferred()
-                launch(id, of: connection.user, in: session(of: connection), wish) { result in
+                launch(id, of: connection.user, in: session(of: connection), request) { result in
                     switch result {
                     case .success(let number):
                         pending.reply { message throws(BusFailure) in
@@ -49,30 +49,30 @@ extension Daemon {
                 let urls = try call.message.readStrings()
                 let options = try call.message.readDictionary()
                 let application = try receiver(of: call)
-                var wish = try Wish(urls: urls, options: options)
-                try sign(&wish)
-                present(application, wish, answering(call))
+                var request = try LaunchRequest(urls: urls, options: options)
+                try sign(&request)
+                present(application, request, answering(call))
             },
             Method(Name.continueActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
                 let info = try call.message.readDictionary()
                 let application = try receiver(of: call)
-                var wish = Wish(toDelegateFor: .activity)
-                try sign(&wish)
-                wish.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
-                present(application, wish, answering(call))
+                var request = LaunchRequest(toDelegateFor: .activity)
+                try sign(&request)
+                request.payload = ["type": .string(type), "info": try sendable(type, info, "info")]
+                present(application, request, answering(call))
             },
             Method(Name.sendMessage, in: [("name", "s"), ("payload", "a{sv}")]) { [unowned self] call in
                 let name = try call.message.readString()
                 let payload = try call.message.readDictionary()
                 let application = try receiver(of: call)
-                var wish = Wish(toDelegateFor: .message)
-                try sign(&wish)
-                wish.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
+                var request = LaunchRequest(toDelegateFor: .message)
+                try sign(&request)
+                request.payload = ["name": .string(name), "payload": try sendable(name, payload, "payload")]
                 if application.isBeingLaunched {
-                    return send(wish, to: application, answering(call))
+                    return send(request, to: application, answering(call))
                 }
-                try perform(.deliver(application.number, wish.deliveries, wish.words))
+                try perform(.deliver(application.number, request.deliveries, request.words))
                 try call.reply()
             },
             Method(Name.setUserActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
@@ -104,10 +104,10 @@ extension Daemon {
     }
 
     /// Notes who sends it.
-    private func sign(_ wish: inout Wish) throws(MethodError) {
+    private func sign(_ request: inout LaunchRequest) throws(MethodError) {
         let connection = try caller()
-        wish.source = application(of: connection)?.id
-        wish.isConfined = connection.isSandboxed
+        request.source = application(of: connection)?.id
+        request.isConfined = connection.isSandboxed
     }
 
     private func answering(_ call: borrowing Call) -> Launches.Answer {
@@ -121,14 +121,14 @@ extension Daemon {
     }
 
     /// Checks the purpose of a launch in the same way as the items that are sent to a running application.
-    private func checkPayload(of wish: Wish) throws(MethodError) {
-        guard let (name, content) = wish.reason.delivery else { return }
+    private func checkPayload(of request: LaunchRequest) throws(MethodError) {
+        guard let (name, content) = request.reason.delivery else { return }
         let limit = core.machine.settings.limits.stringBytes
-        guard let text = try wish.payload[name]?.string(name, limit: limit), !text.isEmpty else {
+        guard let text = try request.payload[name]?.string(name, limit: limit), !text.isEmpty else {
             throw MethodError(
-                .invalidArgs, "The reason \(wish.reason.rawValue) needs \(name) in the payload")
+                .invalidArgs, "The reason \(request.reason.rawValue) needs \(name) in the payload")
         }
-        if let value = wish.payload[content] {
+        if let value = request.payload[content] {
             guard case .dictionary = value else { throw value.wrongType(content, "a{sv}") }
         }
     }

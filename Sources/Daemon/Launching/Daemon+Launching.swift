@@ -14,25 +14,25 @@ extension Daemon {
     ///   - session: the session whose agent is called.
     ///   - answer: gets the application, once.
     func launch(
-        _ id: ApplicationID, of user: UInt32, in session: SessionKey, _ wish: Wish,
+        _ id: ApplicationID, of user: UInt32, in session: SessionKey, _ request: LaunchRequest,
         _ answer: @escaping Launches.Answer
     ) {
         do throws(MethodError) {
             let key = Launches.Key(user: user, id: id)
             let isUnderWay = launches.wait(for: key) { [unowned self] failure in
                 if let failure { return answer(.failure(failure)) }
-                launch(id, of: user, in: session, wish, answer)
+                launch(id, of: user, in: session, request, answer)
             }
             if isUnderWay { return }
             if let running = running(id, of: user, in: session) {
-                return present(running, wish, answer) { [unowned self] in
-                    launch(id, of: user, in: session, wish, answer)
+                return present(running, request, answer) { [unowned self] in
+                    launch(id, of: user, in: session, request, answer)
                 }
             }
             guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
             if let former = ending(id, of: user) {
                 return wait(untilGone: former, answer) { [unowned self] in
-                    launch(id, of: user, in: session, wish, answer)
+                    launch(id, of: user, in: session, request, answer)
                 }
             }
             let begun = Self.now
@@ -40,9 +40,9 @@ extension Daemon {
                 try agents.call(agent.connection, of: agent.user, .start, within: Agents.patience) {
                     message throws(BusFailure) in
                     try message.append(id.rawValue)
-                    try message.appendDictionary(wish.startOptions)
+                    try message.appendDictionary(request.startOptions)
                 } answered: { [unowned self] reply in
-                    switch started(id, of: user, wish, at: begun, by: agent, reply) {
+                    switch started(id, of: user, request, at: begun, by: agent, reply) {
                     case .failure(let error): conclude(key, .failure(error), answer)
                     case .success((let number, nil)): conclude(key, .success(number), answer)
                     case .success((let number, let launch?)):
@@ -154,8 +154,8 @@ extension Daemon {
 
     /// - Returns: the application, and the number of its launch if it waits at its gate.
     private func started(
-        _ id: ApplicationID, of user: UInt32, _ wish: Wish, at begun: Microseconds, by agent: Agents.Agent,
-        _ reply: borrowing Message
+        _ id: ApplicationID, of user: UInt32, _ request: LaunchRequest, at begun: Microseconds,
+        by agent: Agents.Agent, _ reply: borrowing Message
     ) -> Result<(ApplicationNumber, held: UInt64?), MethodError> {
         do {
             guard reply.signature == "thbs" else {
@@ -165,7 +165,7 @@ extension Daemon {
             let (launch, descriptor, isHeld) = try startedProcess(reply)
             do throws(MethodError) {
                 let number = try enrollLaunched(
-                    try subject(descriptor: descriptor), id, of: user, wish, at: begun, isHeld: isHeld,
+                    try subject(descriptor: descriptor), id, of: user, request, at: begun, isHeld: isHeld,
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
@@ -200,7 +200,7 @@ extension Daemon {
     /// Registers the process that the agent has started. A process that the session bus has started may
     /// already have registered itself. In that case it is the application.
     private func enrollLaunched(
-        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ wish: Wish,
+        _ subject: consuming NamedProcess, _ id: ApplicationID, of user: UInt32, _ request: LaunchRequest,
         at begun: Microseconds, isHeld: Bool, _ launch: Registered.Launch
     ) throws(MethodError) -> ApplicationNumber {
         let process = ProcessID(subject.identity)
@@ -209,25 +209,25 @@ extension Daemon {
         }
         // A process that does not wait was started by the session bus, and has already been asked to open the
         // URLs.
-        var rest = wish
+        var rest = request
         if !isHeld { rest.urls = [] }
         if let known = core.machine.application(of: process) {
             guard known.id == id else { throw MethodError(.alreadyRegistered(process, known.number)) }
             // An application that has run before was not started by this launch.
-            let given = known.registeredAt >= begun ? wish.launchOptions : []
+            let given = known.registeredAt >= begun ? request.launchOptions : []
             try checkRoom(LaunchOptions.bytes(of: given), of: user)
             take(launch, given, of: known.number)
             if known.delegate != nil, !rest.deliveries.isEmpty {
-                try perform(.deliver(known.number, rest.deliveries, wish.words))
+                try perform(.deliver(known.number, rest.deliveries, request.words))
             }
             return known.number
         }
         try checkKind(subject)
-        let given = wish.launchOptions
+        let given = request.launchOptions
         try checkRoom(LaunchOptions.bytes(of: given), of: user)
         var registration = Registration(
             id: id, process: process, user: user, session: session(ofProcess: process.pid, user: user))
-        registration.launchMode = wish.launchMode
+        registration.launchMode = request.launchMode
         registration.launched = true
         registration.deliveries = rest.deliveries
         return try enroll(registration, subject, given, launch)
@@ -251,7 +251,7 @@ extension Daemon {
     ///
     /// - Parameter orElse: called instead of the answer if it is being launched, and ends before it has launched.
     func present(
-        _ application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer,
+        _ application: Application, _ request: LaunchRequest, _ answer: @escaping Launches.Answer,
         orElse: (() -> Void)? = nil
     ) {
         let number = application.number
@@ -260,41 +260,41 @@ extension Daemon {
             if isEnding(application) {
                 throw MethodError(.noSuchApplication, "Application \(number) is ending")
             }
-            if application.delegate == nil, !wish.urls.isEmpty { try checkIsNotHeld(application) }
-            // A confined wish: otherwise its program would be started once more, by an id that the caller has chosen,
-            // outside of the sandbox.
-            if wish.isConfined || wish.needsDelegate, !application.isBeingLaunched,
+            if application.delegate == nil, !request.urls.isEmpty { try checkIsNotHeld(application) }
+            // A confined request: otherwise its program would be started once more, by an id that the caller has
+            // chosen, outside of the sandbox.
+            if request.isConfined || request.needsDelegate, !application.isBeingLaunched,
                 application.delegate == nil
             {
                 throw MethodError(.noDelegate(number))
             }
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
-            if application.isBeingLaunched, !wish.deliveries.isEmpty {
-                return wait(untilLaunched: application, wish, answer, orElse: orElse) { [unowned self] in
-                    present($0, wish, answer, orElse: orElse)
+            if application.isBeingLaunched, !request.deliveries.isEmpty {
+                return wait(untilLaunched: application, request, answer, orElse: orElse) { [unowned self] in
+                    present($0, request, answer, orElse: orElse)
                 }
             }
             let hasDelegate = application.delegate != nil
             let agent = agent(of: application.user, in: application.session)
-            if !hasDelegate, !wish.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
-            try perform(.bringForward(number, wish.words))
-            let deliveries = deliveries(of: wish, to: application)
+            if !hasDelegate, !request.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
+            try perform(.bringForward(number, request.words))
+            let deliveries = deliveries(of: request, to: application)
             if hasDelegate, !deliveries.isEmpty {
-                try perform(.deliver(number, deliveries, wish.words))
+                try perform(.deliver(number, deliveries, request.words))
             }
-            let isShown = wish.launchMode == .foreground || !hasDelegate && !wish.urls.isEmpty
+            let isShown = request.launchMode == .foreground || !hasDelegate && !request.urls.isEmpty
             guard isShown, let agent else { return answer(.success(number)) }
             try agents.call(agent.connection, of: agent.user, .present, within: Agents.patience) {
                 message throws(BusFailure) in
                 try message.append(application.id.rawValue)
                 try message.append(UInt32(application.process.pid))
-                try message.appendDictionary(wish.presentOptions(withURLs: !hasDelegate))
+                try message.appendDictionary(request.presentOptions(withURLs: !hasDelegate))
             } answered: { _ in
                 answer(.success(number))
             } failed: {
                 // A window that is not raised is not a failure: not every desktop lets every client do that.
-                answer(hasDelegate || wish.urls.isEmpty ? .success(number) : .failure($0))
+                answer(hasDelegate || request.urls.isEmpty ? .success(number) : .failure($0))
             }
         } catch {
             answer(.failure(error))
@@ -302,11 +302,11 @@ extension Daemon {
     }
 
     /// Delivers an item to an application that is being launched, once it has launched. It is not brought to the front.
-    func send(_ wish: Wish, to application: Application, _ answer: @escaping Launches.Answer) {
-        wait(untilLaunched: application, wish, answer) { [unowned self] next in
-            if next.isBeingLaunched { return send(wish, to: next, answer) }
+    func send(_ request: LaunchRequest, to application: Application, _ answer: @escaping Launches.Answer) {
+        wait(untilLaunched: application, request, answer) { [unowned self] next in
+            if next.isBeingLaunched { return send(request, to: next, answer) }
             do throws(MethodError) {
-                try perform(.deliver(next.number, wish.deliveries, wish.words))
+                try perform(.deliver(next.number, request.deliveries, request.words))
                 answer(.success(next.number))
             } catch {
                 answer(.failure(error))
@@ -317,23 +317,23 @@ extension Daemon {
     /// Calls `proceed` with the application that results from a launch. What a sandboxed caller sends never reaches
     /// another application than its own.
     private func wait(
-        untilLaunched application: Application, _ wish: Wish, _ answer: @escaping Launches.Answer,
+        untilLaunched application: Application, _ request: LaunchRequest, _ answer: @escaping Launches.Answer,
         orElse: (() -> Void)? = nil, _ proceed: @escaping (Application) -> Void
     ) {
         let number = application.number
         launches.wait(untilLaunched: number) { [unowned self] in
-            let next = wish.isConfined ? core.machine.applications[number] : launched(as: application)
+            let next = request.isConfined ? core.machine.applications[number] : launched(as: application)
             if let next, orElse == nil || !isEnding(next) { return proceed(next) }
             if let orElse { return orElse() }
             answer(.failure(MethodError(.noSuchApplication, "Application \(number) has ended")))
         }
     }
 
-    /// Those of the wish; if there are none and the application is to be seen, it is told that it is launched again.
-    private func deliveries(of wish: Wish, to application: Application) -> [Announcement] {
-        let given = wish.deliveries
-        let isLaunchedAgain = given.isEmpty && wish.launchMode == .foreground && !application.willAppear
-        return isLaunchedAgain ? [wish.reopening] : given
+    /// Those of the request; if there are none and the application is to be seen, it is told that it is launched again.
+    private func deliveries(of request: LaunchRequest, to application: Application) -> [Announcement] {
+        let given = request.deliveries
+        let isLaunchedAgain = given.isEmpty && request.launchMode == .foreground && !application.willAppear
+        return isLaunchedAgain ? [request.reopening] : given
     }
 
     /// The application that resulted from a launch. If the program does not register itself, this may be a
@@ -358,10 +358,10 @@ extension Daemon {
 
     /// Restarts an application that was ended because memory was short.
     func relaunch(_ relaunch: Relaunch) {
-        var wish = Wish()
-        wish.launchMode = .background
-        wish.reason = .restore
-        launch(relaunch.id, of: relaunch.user, in: relaunch.session, wish) { [journal] result in
+        var request = LaunchRequest()
+        request.launchMode = .background
+        request.reason = .restore
+        launch(relaunch.id, of: relaunch.user, in: relaunch.session, request) { [journal] result in
             guard case .failure(let error) = result else { return }
             journal.log(
                 .notice, "\(relaunch.id) of user \(relaunch.user) is not started again: \(error.message)")
@@ -405,7 +405,7 @@ extension Daemon {
     }
 }
 
-extension Wish {
+extension LaunchRequest {
     /// For the journal and `Explain`.
     var words: String {
         let what = urls.isEmpty ? reason.rawValue : "open"

@@ -25,7 +25,7 @@ final class FrontSensor {
 
     /// The figures about it; nil: no application is active, or it has no such cgroup.
     ///
-    /// - Parameter now: when the present turn of the loop began.
+    /// - Parameter now: when the loop woke up.
     func read(_ front: Front?, of source: PressureSource, at now: Microseconds) -> FrontMemory? {
         guard let front else { return nil }
         var slot = slots[source]

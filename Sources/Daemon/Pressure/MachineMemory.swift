@@ -1,9 +1,9 @@
 import LifeCycle
 import Linux
 
-/// The machine's memory. Each file is read at most once in a turn of the loop, no matter how many sources need it.
+/// The machine's memory. Each file is read at most once in a wake-up of the loop, no matter how many sources need it.
 final class MachineMemory {
-    private let turn: () -> Microseconds
+    private let wokeAt: () -> Microseconds
     private let info: MemoryInfo?
     private let counters: FileCacheCounters?
     private let lists: CPUPageLists?
@@ -13,12 +13,12 @@ final class MachineMemory {
 
     private struct Reading<Figures> {
         let figures: Figures?
-        let turn: Microseconds
+        let wokeAt: Microseconds
     }
 
-    /// - Parameter turn: when the present turn of the loop began.
-    init(proc: Proc, turn: @escaping () -> Microseconds) {
-        self.turn = turn
+    /// - Parameter wokeAt: when the loop woke up.
+    init(proc: Proc, wokeAt: @escaping () -> Microseconds) {
+        self.wokeAt = wokeAt
         info = try? MemoryInfo(root: proc.root)
         counters = try? FileCacheCounters(root: proc.root)
         lists = try? CPUPageLists(root: proc.root)
@@ -34,10 +34,10 @@ final class MachineMemory {
     var perCPU: UInt64 { once(&lastLists) { try? lists?.read() } ?? 0 }
 
     private func once<Figures>(_ last: inout Reading<Figures>?, _ read: () -> Figures?) -> Figures? {
-        let turn = turn()
-        if let last, last.turn == turn { return last.figures }
+        let wokeAt = wokeAt()
+        if let last, last.wokeAt == wokeAt { return last.figures }
         let figures = read()
-        last = Reading(figures: figures, turn: turn)
+        last = Reading(figures: figures, wokeAt: wokeAt)
         return figures
     }
 }

@@ -10,7 +10,7 @@ public final class Worker {
     /// Of the jobs that are not completed, in their order.
     private var completions: [() -> Void] = []
     /// When the first of them became the first. CLOCK_MONOTONIC, in microseconds.
-    private var turnedAt: UInt64 = 0
+    private var firstSince: UInt64 = 0
 
     /// Written by the job, and read once the thread has counted the job as finished.
     private final class Outcome<Value: Sendable>: @unchecked Sendable {
@@ -43,7 +43,7 @@ public final class Worker {
         _ job: @escaping @Sendable () -> Value, then completion: @escaping (Value) -> Void = { _ in }
     ) {
         let outcome = Outcome<Value>()
-        if completions.isEmpty { turnedAt = Clock.monotonicMicroseconds }
+        if completions.isEmpty { firstSince = Clock.monotonicMicroseconds }
         completions.append {
             if let value = outcome.value { completion(value) }
         }
@@ -58,7 +58,7 @@ public final class Worker {
     public func complete() {
         for _ in 0..<thread.takeFinished() where !completions.isEmpty {
             let completion = completions.removeFirst()
-            turnedAt = Clock.monotonicMicroseconds
+            firstSince = Clock.monotonicMicroseconds
             completion()
         }
     }
@@ -71,6 +71,6 @@ public final class Worker {
 
     /// Whether one job has taken longer than so many microseconds.
     public func hangs(longerThan span: UInt64) -> Bool {
-        !completions.isEmpty && Clock.monotonicMicroseconds - turnedAt > span
+        !completions.isEmpty && Clock.monotonicMicroseconds - firstSince > span
     }
 }

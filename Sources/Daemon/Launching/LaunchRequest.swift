@@ -3,7 +3,7 @@ import AppStateContract
 import LifeCycle
 
 /// The purpose for which a caller wants an application to be started or brought to the front.
-struct Wish {
+struct LaunchRequest {
     var urls: [String] = []
     var launchMode = LaunchMode.foreground
     var reason = LaunchReason.user
