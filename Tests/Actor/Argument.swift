@@ -4,7 +4,7 @@ import Linux
 
 /// How arguments are written in commands and answers: `s:text`, `u:7`, `t:7`, `b:true`, `as:one+two`,
 /// `ay:text`, `zeros:BYTES` for `ay`, `memory:text` and `memory-zeros:BYTES` for a sealed memory file,
-/// `unsealed:text` for one that is not sealed, `h:PID` for a pidfd of
+/// `unsealed:text` for one that is not sealed, `large:BYTES` for `a{sv}`, `h:PID` for a pidfd of
 /// that process, `a(us):7=text+8=text`, and `{key=s:text,key=b:true}` for `a{sv}`.
 enum Argument {
     // Each kind has a function of its own: with all kinds in one function, Swift 6.0.3 crashes over the borrowed
@@ -124,6 +124,7 @@ enum Argument {
         case "b": return .bool(text == "true")
         case "zeros": return .bytes([UInt8](repeating: 0, count: Int(text) ?? 0))
         case "ay": return .bytes(Array(text.utf8))
+        case "large": return .dictionary(["x": .bytes([UInt8](repeating: 0, count: Int(text) ?? 0))])
         case "as": return .strings(text.split(separator: "+").map(String.init))
         default: throw unknown(word)
         }
