@@ -414,6 +414,8 @@ class Daemon:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(str(self.directory / "notify"))
         at_end(self.notify.close)
+        self.ready = threading.Event()
+        threading.Thread(target=self._read_notify, daemon=True).start()
         self.process = None
         at_end(self.kill)
         self.start()
@@ -422,27 +424,27 @@ class Daemon:
         return {**os.environ, "RUNTIME_DIRECTORY": str(self.directory / "run"),
                 "STATE_DIRECTORY": str(self.directory / "state"), "NOTIFY_SOCKET": str(self.directory / "notify")}
 
+    def _read_notify(self):
+        """Reads as a service manager does: the daemon waits where nobody takes what it sends."""
+        while True:
+            try:
+                message = self.notify.recv(4096)
+            except OSError:
+                return
+            if "READY=1" in message.decode(errors="replace").splitlines():
+                self.ready.set()
+
     def start(self):
-        self.notify.setblocking(False)
-        try:
-            while self.notify.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
+        self.ready.clear()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.wrapper, self.program, "--config", str(self.directory / "appstated.conf")], stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL, env=self.environment(), preexec_fn=die_with_parent)
         self.pid = self.process.pid
-        self.notify.settimeout(0.1)
         end = time.monotonic() + LIMIT
-        while True:
-            try:
-                if "READY=1" in self.notify.recv(4096).decode(errors="replace").splitlines():
-                    return
-            except TimeoutError:
-                if self.process.poll() is not None or time.monotonic() > end:
-                    raise Wrong(f"the daemon does not start: {self.last_lines()}")
+        while not self.ready.wait(0.1):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise Wrong(f"the daemon does not start: {self.last_lines()}")
 
     def kill(self):
         if self.process:
