@@ -1,4 +1,4 @@
-import AppStateContract
+public import AppStateContract
 
 /// The life cycle of every registered application: facts and requests in, effects out.
 ///
@@ -340,6 +340,9 @@ public struct Machine: Equatable, Sendable {
     public func backgroundTimeRemaining(of application: Application, at now: Microseconds) -> Microseconds {
         policySuspends(application) ? application.backgroundTimeRemaining(at: now) : .max
     }
+
+    /// The state of an application, without a copy of all that is known of it; nil: there is no such application.
+    public func state(of number: ApplicationNumber) -> LifeCycleState? { applications[number]?.state }
 
     /// Everything about windows that `Explain` shows for an application.
     public func windowSummary(of number: ApplicationNumber) -> [String] {

@@ -98,17 +98,24 @@ extension Daemon {
     func answerWithList(_ call: borrowing Call, _ connection: Connection) throws {
         try call.reply { message throws(BusFailure) in
             try message.open(.array, "(osuus)")
-            for application in visibleApplications(to: connection) {
+            for number in possiblyVisible(to: connection) {
+                guard let registered = table[number], let state = core.machine.state(of: number),
+                    connection.mayManage(user: registered.user) || isOwn(number, connection)
+                else { continue }
                 try message.open(.struct, "osuus")
-                try message.append(objectPath: BusNames.path(ofApplication: application.number.rawValue))
-                try message.append(application.id.rawValue)
-                try message.append(UInt32(application.process.pid))
-                try message.append(application.user)
-                try message.append(application.state.rawValue)
+                try message.append(objectPath: registered.path)
+                try message.append(registered.id.rawValue)
+                try message.append(registered.pid)
+                try message.append(registered.user)
+                try message.append(state.rawValue)
                 try message.close()
             }
             try message.close()
         }
+    }
+
+    private func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
+        core.application(number).map { isOwn($0, connection) } ?? false
     }
 
     /// The applications that a connection may see, in order.
