@@ -170,9 +170,7 @@ public final class Daemon {
             core.report(.disconnected($0))
         }
         announcer.session = { [unowned self] in session(of: $0) }
-        announcer.isOwn = { [unowned self] number, connection in
-            core.application(number).map { isOwn($0, connection) } ?? false
-        }
+        announcer.isOwn = { [unowned self] in isOwn($0, $1) }
         sessions.listChanged = { [unowned self] in forgetSessions() }
         core.wake = { [unowned self] in if !isStepping { step() } }
         timer = try loop.timer { core.report(.timePassed) }

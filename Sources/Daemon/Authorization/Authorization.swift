@@ -48,12 +48,15 @@ extension Daemon {
         }
     }
 
+    /// The same for an application by its number; false if it has ended.
+    func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
+        core.application(number).map { isOwn($0, connection) } ?? false
+    }
+
     /// The applications that a sandboxed connection may act for, in order; none for other connections.
     func ownApplications(of connection: Connection) -> [ApplicationNumber] {
         guard connection.isSandboxed else { return [] }
-        return possiblyVisible(to: connection).filter {
-            core.application($0).map { isOwn($0, connection) } ?? false
-        }
+        return possiblyVisible(to: connection).filter { isOwn($0, connection) }
     }
 
     /// The application on whose behalf a connection calls; nil: it belongs to none.

@@ -114,10 +114,6 @@ extension Daemon {
         }
     }
 
-    private func isOwn(_ number: ApplicationNumber, _ connection: Connection) -> Bool {
-        core.application(number).map { isOwn($0, connection) } ?? false
-    }
-
     /// The applications that a connection may see, in order.
     private func visibleApplications(to connection: Connection) -> [Application] {
         possiblyVisible(to: connection).compactMap { core.application($0) }.filter { maySee($0, connection) }
