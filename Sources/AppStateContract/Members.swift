@@ -47,10 +47,10 @@ public enum ManagerSignal: String, Sendable, CaseIterable {
         let subject: [(name: String, type: String)] = [("application", "o"), ("app_id", "s"), ("pid", "u")]
         return switch self {
         case .applicationAdded: subject
-        case .applicationRemoved: subject + [("exit_reason", "s")]
+        case .applicationRemoved: subject + [("exit_reason", "s"), ("details", "a{sv}")]
         case .stateChanged: subject + [("from", "s"), ("to", "s"), ("reason", "s")]
         case .memoryPressureChanged: [("level", "s")]
-        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t")]
+        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t"), ("details", "a{sv}")]
         case .resync: []
         }
     }
@@ -95,7 +95,7 @@ public enum ApplicationMethod: String, MethodName {
     case suspend = "Suspend"
     case resume = "Resume"
     case toggle = "Toggle"
-    case canSuspend = "CanSuspend"
+    case listObjections = "ListObjections"
     case terminate = "Terminate"
     case unregister = "Unregister"
     case explain = "Explain"
@@ -129,7 +129,9 @@ public enum ApplicationProperty: String, Sendable {
     case uid = "UID"
     case state = "State"
     case stateTimestamp = "StateTimestamp"
+    case stateTimestampMonotonic = "StateTimestampMonotonic"
     case registeredTimestamp = "RegisteredTimestamp"
+    case registeredTimestampMonotonic = "RegisteredTimestampMonotonic"
     case focused = "Focused"
     case minimized = "Minimized"
     case suspension = "Suspension"
