@@ -176,8 +176,6 @@ final class Executor {
             processes.forget(process)
         case .relaunch(let application):
             relaunch(application)
-        case .minimize(let reporter, let windows):
-            announcer.minimizeRequested(windows, of: reporter)
         case .notice(let number, let notice):
             if let application = table[number] {
                 journal.log(notice, about: application)

@@ -62,8 +62,6 @@ public enum Effect: Equatable, Sendable {
     case lowMemoryWarning(LowMemoryWarning)
     /// Facts about this process no longer matter, so its pidfd may be closed.
     case forget(ProcessID)
-    /// A reporter must minimize these of its windows.
-    case minimize(ConnectionName, [UInt64])
     /// Memory is available again, so an application that was ended for it is started again if its user's rule
     /// says so.
     case relaunch(Relaunch)

@@ -217,9 +217,8 @@ public struct Machine: Equatable, Sendable {
         case .resume(let number, let holder):
             try require(number)
             resume(number, holder)
-        case .suspendUntilFocused(let number, let holder, let minimizing):
-            let application = try requireSuspendable(number)
-            if minimizing { minimize(application) }
+        case .suspendUntilFocused(let number, let holder):
+            try requireSuspendable(number)
             update(number, .request) { $0.hold(.toggle, holder) }
         case .terminate(let number, let force):
             try require(number)
@@ -419,12 +418,10 @@ public struct Machine: Equatable, Sendable {
 
     /// An application that is being launched leaves `not-running` only when it has launched: a hold would not make it
     /// `suspended`.
-    @discardableResult
-    func requireSuspendable(_ number: ApplicationNumber) throws(Refusal) -> Application {
+    private func requireSuspendable(_ number: ApplicationNumber) throws(Refusal) {
         let application = try require(number)
         if application.isTerminating { throw .notSuspendable(number, "it is being terminated") }
         if application.isLaunching { throw .notSuspendable(number, "it is being launched") }
-        return application
     }
 
     @discardableResult

@@ -88,6 +88,16 @@ struct DeliveryTests {
         #expect(told["OpenURLs"] == [])
         #expect(told["MessageReceived"] == ["org.example.Sender", ""])
         #expect(told["ContinueUserActivity"] == [""])
+        // Nor do properties say it, whichever way they are read.
+        try app.application(path, "SetUserActivity s:reading {secret=s:secret}")
+        let all = try [
+            client.call(path, BusNames.properties, "GetAll") { try $0.append(BusNames.application) }
+                .readDictionary().map { "\($0.key)=\($0.value)" }.joined(),
+            client.property(path, "LaunchOptions").texts?.joined() ?? "",
+        ]
+        #expect(all[0].contains("reading"))
+        for text in all { #expect(!text.contains("secret") && !text.contains("large"), "\(text)") }
+        #expect(try app.launchOptions(path, contain: "large"))
     }
 
     @Test("a delegate is sent its own application's signals, and no other application's")

@@ -161,7 +161,7 @@ struct Simulation {
                 let holder = "uid:\(generator.pick(Self.users) ?? 0)"
                 try request(
                     generator.chance(30)
-                        ? .suspendUntilFocused(number, holder: holder, minimizing: generator.chance(50))
+                        ? .suspendUntilFocused(number, holder: holder)
                         : .suspend(number, holder: holder))
             }
         case 58..<65:

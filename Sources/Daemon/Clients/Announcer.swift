@@ -145,12 +145,6 @@ final class Announcer {
         managerChanged(.memoryPressure)
     }
 
-    /// Each reporter is sent its own windows only.
-    func minimizeRequested(_ windows: [UInt64], of reporter: ConnectionName) {
-        guard let connection = connections[reporter] else { return }
-        delivery.post(.reporter(.minimizeRequested), to: connection) { try $0.append(windows) }
-    }
-
     func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
         manager(.applicationReclaimed, about: application) { message in
             try message.append(bytes)
