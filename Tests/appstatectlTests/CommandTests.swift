@@ -553,7 +553,7 @@ struct CommandTests {
         let id = "org.example." + String(repeating: "Long", count: 30)
         let monitor = try stage.start("monitor")
         try monitor.waitForLine(containing: "listening")
-        try stage.register(id, child.pid, launchOptions: [id: id])
+        try stage.run("register", id, "\(child.pid)")
         for command in [["list"], ["show", "1"], ["explain", "1"]] {
             let output = try stage.run(command, environment: ["COLUMNS": "20"]).output
             #expect(output.contains(id) && !output.contains("…") && !output.contains("\u{1B}"), "\(output)")
