@@ -223,7 +223,7 @@ struct EndTests {
         stage.forget()
         try stage.minimize()
         #expect(
-            stage.heard(.delegate).contains { $0.until(.didEnterBackground)?.deadline == 0 })
+            stage.heard(.delegate).contains { $0.until(.didEnterBackground)?.deadline == .never })
         stage.pass(5 * Self.second)
         #expect(stage.holds.isEmpty)
     }

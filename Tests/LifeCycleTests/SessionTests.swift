@@ -140,7 +140,7 @@ struct SessionTests {
             stage.take(.session(.user(Stage.user), inFront: false, isLocked: true))
             let lock = stage.heard(.delegate).compactMap { $0.until(.protectedDataWillBecomeUnavailable) }
             let background = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
-            #expect(lock.map(\.deadline) == [0] && background.map(\.deadline) == [0], "\(kind)")
+            #expect(lock.map(\.deadline) == [.never] && background.map(\.deadline) == [.never], "\(kind)")
             #expect(lock.map(\.serial) != [0], "it can still be acknowledged")
             #expect(stage.machine.backgroundTimeRemaining(of: stage.application, at: stage.now) == .max)
             #expect(stage.machine.suspensionDeadline(of: stage.application) == nil)

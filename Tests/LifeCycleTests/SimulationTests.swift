@@ -493,7 +493,7 @@ struct Simulation {
                 && (record.state == .background || record.state == .inactive && highest == 1 && level == 1)
             for task in record.tasks where task.limit != .endless {
                 try world.require(
-                    (task.deadline != 0) == counts,
+                    (task.deadline != .never) == counts,
                     "the limit of \(number)'s task is \(task.limit) in \(record.state)")
             }
             if case .open = record.stop.drain {
