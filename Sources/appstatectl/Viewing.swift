@@ -76,7 +76,8 @@ struct Show: ParsableCommand {
 
     /// A background task: its number, its name and when its time is over.
     private static func words(ofTask task: Variant) -> String {
-        guard case .structure(let parts) = task, parts.count == 3, case .uint64(let deadline) = parts[2] else {
+        guard case .structure(let parts) = task, parts.count == 3, case .uint64(let deadline) = parts[2]
+        else {
             return task.words
         }
         let end = deadline == .never ? "no deadline" : "deadline in \(duration(until: deadline))"

@@ -8,7 +8,8 @@ import Testing
 @Suite("Introspection", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct IntrospectionTests {
     private static let all = [
-        BusNames.application, BusNames.manager, BusNames.reporter, BusNames.launcher, BusNames.presenter, BusNames.shell,
+        BusNames.application, BusNames.manager, BusNames.reporter, BusNames.launcher, BusNames.presenter,
+        BusNames.shell,
         BusNames.windows,
     ]
 

@@ -152,7 +152,8 @@ struct SandboxTests {
         let app = try App(daemon.bus, isSandboxed: true)
         let own = try app.register()
         for words in [
-            "Subscribe", "ReloadConfig", "RegisterLauncher s:none", "RegisterPresenter s:none", "Launch s:org.example.App {}",
+            "Subscribe", "ReloadConfig", "RegisterLauncher s:none", "RegisterPresenter s:none",
+            "Launch s:org.example.App {}",
             "GetHistory s:org.example.Actor", "ForgetApplication s:org.example.Actor",
         ] {
             #expect(errorName { try app.manager(words) } == ErrorName.accessDenied.rawValue, "\(words)")
@@ -160,7 +161,8 @@ struct SandboxTests {
         for words in ["SetFocus u:0", "UpdateWindow t:1 u:\(app.pid) {}", "RemoveWindow t:1"] {
             #expect(errorName { try app.reporter(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
-        for words in ["Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "Terminate b:true"] {
+        for words in ["Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "Terminate b:true"]
+        {
             let name = errorName { try app.application(own, words) }
             #expect(name == ErrorName.accessDenied.rawValue, "\(words)")
         }

@@ -154,7 +154,9 @@ struct WorkInProgressTests {
             }
         }
         for path in paths {
-            for member in ["Explain", "ListObjections"] { try send(path, BusNames.application, member) { _ in } }
+            for member in ["Explain", "ListObjections"] {
+                try send(path, BusNames.application, member) { _ in }
+            }
         }
         _ = try client.bus.id()
         daemon.process.kill(SIGCONT)
@@ -363,7 +365,9 @@ struct WorkInProgressTests {
             return facts["state"] == .string("background") && facts["last-objection"] == .string(found)
         }
         try client.wait("the same answer to ListObjections") {
-            let reasons = try answer(paths[0], BusNames.application, "ListObjections") { try $0.readStrings() }
+            let reasons = try answer(paths[0], BusNames.application, "ListObjections") {
+                try $0.readStrings()
+            }
             return reasons.contains(found)
         }
         logind.inhibitors = []

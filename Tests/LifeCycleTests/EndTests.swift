@@ -177,7 +177,9 @@ struct EndTests {
         settings.terminateGrace = nil
         var stage = try Stage.launched(settings)
         try stage.perform(.terminate(stage.number, force: false))
-        #expect(stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: .never)])
+        #expect(
+            stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: .never)]
+        )
         stage.pass(3_600 * Self.second)
         #expect(!stage.effects.contains(.requestExit(stage.number)))
         try stage.perform(
@@ -188,7 +190,9 @@ struct EndTests {
         // It has asked its user, who wants to go on. Another request asks it again.
         stage.forget()
         try stage.perform(.terminate(stage.number, force: false))
-        #expect(stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: .never)])
+        #expect(
+            stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: .never)]
+        )
         try stage.perform(
             .acknowledge(stage.number, serial: stage.application.lastSerial, by: Stage.delegate))
         #expect(stage.effects.contains(.requestExit(stage.number)))

@@ -308,13 +308,15 @@ struct CommandTests {
     @Test("the effects of memory pressure are printed in readable units")
     func pressure() {
         let reclaimed = Watcher.words(
-            "ApplicationReclaimed", [
+            "ApplicationReclaimed",
+            [
                 ("bytes", .unsigned(47_185_920)), ("usec", .unsigned(12_345)),
                 ("details", .object([("relaunch", .bool(true))])),
             ])
         #expect(reclaimed.text == "ApplicationReclaimed 45 MiB in 12 ms  relaunch=yes")
         let small = Watcher.words(
-            "ApplicationReclaimed", [("bytes", .unsigned(9 << 20)), ("usec", .unsigned(999)), ("details", .object([]))])
+            "ApplicationReclaimed",
+            [("bytes", .unsigned(9 << 20)), ("usec", .unsigned(999)), ("details", .object([]))])
         #expect(small.text == "ApplicationReclaimed 9216 KiB in 0 ms")
         let changed = Watcher.words("MemoryPressureChanged", [("level", .string("critical"))])
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")

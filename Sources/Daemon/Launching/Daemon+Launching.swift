@@ -300,14 +300,16 @@ extension Daemon {
                 }
             }
             guard request.launchMode == .foreground else { return done() }
-            raise(application, request, noWindow: { [unowned self] in
-                guard let launcher else { return done() }
-                do throws(MethodError) {
-                    try open(application, request, [], by: launcher) { _ in done() }
-                } catch {
-                    done()
-                }
-            }, done)
+            raise(
+                application, request,
+                noWindow: { [unowned self] in
+                    guard let launcher else { return done() }
+                    do throws(MethodError) {
+                        try open(application, request, [], by: launcher) { _ in done() }
+                    } catch {
+                        done()
+                    }
+                }, done)
         } catch {
             answer(.failure(error))
         }

@@ -117,7 +117,9 @@ extension Client {
 
     /// Waits until the grace period of an application in the background is over, or there is none.
     func waitForTheGrace(of path: String) throws {
-        try wait("the end of the grace period") { try explain(path)["suspension-deadline"] == .uint64(.never) }
+        try wait("the end of the grace period") {
+            try explain(path)["suspension-deadline"] == .uint64(.never)
+        }
     }
 
     /// Waits for a signal of the application's interface.

@@ -224,9 +224,13 @@ final class LaunchScene {
             isHeld: try reply.readBool(), unit: try reply.readString())
     }
 
-    func proceed(_ launch: Started) throws { _ = try call(LauncherMethod.proceed) { try $0.append(launch.number) } }
+    func proceed(_ launch: Started) throws {
+        _ = try call(LauncherMethod.proceed) { try $0.append(launch.number) }
+    }
 
-    func cancel(_ launch: Started) throws { _ = try call(LauncherMethod.cancel) { try $0.append(launch.number) } }
+    func cancel(_ launch: Started) throws {
+        _ = try call(LauncherMethod.cancel) { try $0.append(launch.number) }
+    }
 
     func open(_ id: String, _ pid: Int32, _ options: [(String, Variant)] = []) throws {
         _ = try call(LauncherMethod.open) { message in
