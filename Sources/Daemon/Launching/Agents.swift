@@ -117,12 +117,10 @@ final class Agents {
     }
 
     /// The same, for a message whose answer is not needed.
-    func tell<Name: MethodName>(
-        _ agent: ConnectionName, _ method: Name, _ write: (borrowing Message) throws -> Void
-    ) {
+    func tell<Name: MethodName>(_ agent: ConnectionName, _ method: Name, _ number: UInt64) {
         journal.attempt(.notice, "cannot send \(method.rawValue) to the session agent") {
             let message = try newCall(agent, method)
-            try write(message)
+            try message.append(number)
             try bus.send(message)
         }
     }

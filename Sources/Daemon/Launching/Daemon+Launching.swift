@@ -139,7 +139,7 @@ extension Daemon {
         of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
     ) {
         let failed = { [agents] (why: MethodError) in
-            agents.tell(agent.connection, LauncherMethod.cancel) { try $0.append(launch) }
+            agents.tell(agent.connection, LauncherMethod.cancel, launch)
             done(why)
         }
         do throws(MethodError) {
@@ -175,9 +175,7 @@ extension Daemon {
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
-                if isHeld {
-                    agents.tell(agent.connection, LauncherMethod.cancel) { try $0.append(launch) }
-                }
+                if isHeld { agents.tell(agent.connection, LauncherMethod.cancel, launch) }
                 throw Self.refusal(error, of: id)
             }
         } catch let error as MethodError {
@@ -364,9 +362,13 @@ extension Daemon {
     /// Minimizes the windows of an application, if the session has a presenter.
     func minimize(_ application: Application) {
         guard let presenter = agent(.presenter, of: application.user, in: application.session) else { return }
-        agents.tell(presenter.connection, PresenterMethod.minimize) {
-            try $0.append(application.id.rawValue)
-            try $0.append(UInt32(application.process.pid))
+        try? agents.call(
+            presenter.connection, of: presenter.user, PresenterMethod.minimize, within: Agents.patience
+        ) { message throws(BusFailure) in
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+        } answered: { _ in
+        } failed: { _ in
         }
     }
 
