@@ -163,7 +163,7 @@ final class LaunchService: DaemonSpeaker {
     }
 
     /// The id of an application and its main process.
-    private static func application(in message: borrowing Message) throws -> (id: String, pid: Int32) {
+    private static func application(in message: borrowing Message) throws -> (String, Int32) {
         let id = try id(try message.readString())
         let number = try message.readUInt32()
         guard let pid = Int32(exactly: number), pid > 0 else {
