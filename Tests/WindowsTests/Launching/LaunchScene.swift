@@ -232,6 +232,14 @@ final class LaunchScene {
         _ = try call(LauncherMethod.cancel) { try $0.append(launch.number) }
     }
 
+    func present(_ id: String, _ pid: Int32) throws -> Bool {
+        try call(PresenterMethod.present) { message in
+            try message.append(id)
+            try message.append(UInt32(pid))
+            try message.appendDictionary([])
+        }.readBool()
+    }
+
     func open(_ id: String, _ pid: Int32, _ options: [(String, Variant)] = []) throws {
         _ = try call(LauncherMethod.open) { message in
             try message.append(id)
