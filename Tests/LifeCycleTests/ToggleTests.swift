@@ -65,7 +65,8 @@ struct ToggleTests {
 
     @Test("an application that is being launched is not suspended: it never becomes suspended")
     func launching() throws {
-        var stage = try Stage()
+        var stage = Stage()
+        try stage.register()
         try #require(stage.application.isLaunching)
         for request: Request in [
             .suspend(stage.number, holder: "uid:0"), .suspendUntilFocused(stage.number, holder: "uid:0"),
