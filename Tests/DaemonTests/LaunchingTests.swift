@@ -612,7 +612,8 @@ struct LaunchingTests {
     /// Changes something between two daemons, and expects the agent to be remembered only if nothing has changed.
     private func restart(changing change: String) throws {
         let scene = try Scene()
-        let path = try scene.agent.launch(Self.id)
+        // In the background it counts as launched at once.
+        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
         let name = try #require(try Self.agent(in: scene.daemon, path).first)
         let stranger = change == "the user" ? try App(scene.daemon.bus, uid: App.nobody) : nil
         let other = try stranger?.ask("name")
