@@ -426,7 +426,7 @@ private final class Besieger {
         guard let path = register(0) else { exit(1) }
         begin()
         while true {
-            call(path, BusNames.application, "CanSuspend")
+            call(path, BusNames.application, "ListObjections")
             call(path, BusNames.application, "Explain")
         }
     }

@@ -19,7 +19,8 @@ static const char bus_name[] = "org.freedesktop.DBus";
 
 static sd_bus *bus;
 static char path[64];
-// The daemon's connection. Any process may send us a signal, so the signals of others do not count.
+// The daemon's connection. Any process may send us a signal, and a forged WillTerminate would end us: the signals of
+// others do not count. A match rule does not keep them out.
 static char server[256];
 static uint8_t count;
 
@@ -77,8 +78,6 @@ static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *erro
     if (!sd_bus_message_is_signal(message, interface, NULL) || !is_from(message, server) ||
         strcmp(sd_bus_message_get_path(message), path))
         return 0;
-    if (!strcmp(sd_bus_message_get_signature(message, 1), "tt"))
-        sd_bus_message_read(message, "tt", &serial, &deadline);
     printf("%s\n", member);
     if (!strcmp(member, "WillFinishLaunching")) {
         load();
@@ -91,7 +90,10 @@ static int on_signal(sd_bus_message *message, void *userdata, sd_bus_error *erro
     } else if (!strcmp(member, "WillTerminate")) {
         save();
     }
-    if (serial)
+    // Where there is nothing to acknowledge, the serial is 0, and the call does nothing.
+    if ((!strcmp(member, "DidEnterBackground") || !strcmp(member, "WillTerminate") ||
+         !strcmp(member, "ProtectedDataWillBecomeUnavailable")) &&
+        sd_bus_message_read(message, "tt", &serial, &deadline) >= 0)
         tell("Acknowledge", "t", serial);
     fflush(stdout);
     return 1;

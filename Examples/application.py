@@ -13,20 +13,27 @@ import sys
 from gi.repository import Gio, GLib
 
 NAME = "org.appstate1"
+BUS = "org.freedesktop.DBus"
 
 
 class Application:
     def __init__(self, bus, app_id):
         self.bus = bus
         self.path = None
+        self.daemon = None
         self.loop = GLib.MainLoop()
         # Add the match before registering, because the first signals follow the reply at once.
         flags = Gio.DBusSignalFlags.NONE
         bus.signal_subscribe(NAME, "org.appstate1.Application", None, None, None, flags, self.on_signal)
+        bus.signal_subscribe(BUS, BUS, "NameOwnerChanged", None, NAME, flags, self.on_owner)
         # pid 0 means this process. Its connection becomes the delegate, and suspension is automatic.
         arguments = GLib.Variant("(sua{sv})", (app_id, 0, {}))
         answer = self.call("/org/appstate1", "org.appstate1.Manager", "Register", arguments, "(o)")
         (self.path,) = answer.unpack()
+        owner = GLib.Variant("(s)", (NAME,))
+        (self.daemon,) = bus.call_sync(
+            BUS, "/org/freedesktop/DBus", BUS, "GetNameOwner", owner, None, Gio.DBusCallFlags.NONE, -1, None
+        ).unpack()
         print(f"{app_id} [{os.getpid()}] is {self.path}", flush=True)
 
     def call(self, path, interface, member, arguments=None, reply=None):
@@ -38,11 +45,16 @@ class Application:
         self.call(self.path, "org.appstate1.Application", member, arguments)
 
     def acknowledge(self, serial):
-        if serial != 0:
-            self.tell("Acknowledge", GLib.Variant("(t)", (serial,)))
+        self.tell("Acknowledge", GLib.Variant("(t)", (serial,)))
 
-    def on_signal(self, _bus, _sender, path, _interface, member, parameters):
-        if path != self.path:
+    def on_owner(self, _bus, _sender, _path, _interface, _member, parameters):
+        # The next daemon has the same application at the same path, with the same delegate.
+        (_name, _before, self.daemon) = parameters.unpack()
+
+    def on_signal(self, _bus, sender, path, _interface, member, parameters):
+        # Any process may send us a signal, and a forged WillTerminate would end us. A match rule does not keep
+        # it out, and GDBus does so only since GLib 2.80.
+        if sender != self.daemon or path != self.path:
             return
         arguments = parameters.unpack()
         print(member, *arguments, flush=True)

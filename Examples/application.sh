@@ -47,7 +47,8 @@ trap clean EXIT
 trap 'exit 1' TERM INT HUP
 mkfifo "$directory/edges" "$directory/said"
 
-# Listen before registering, so that no edge is missed.
+# Listen before registering, so that no edge is missed. appstatectl passes on the daemon's signals alone: any process
+# can send a signal that looks like one of them.
 appstatectl monitor --json >"$directory/edges" 2>"$directory/said" &
 monitor=$!
 exec 3<"$directory/edges" 4<"$directory/said"

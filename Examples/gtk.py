@@ -15,6 +15,7 @@ from gi.repository import Gio, GLib, Gtk  # noqa: E402
 
 NAME = "org.appstate1"
 INTERFACE = "org.appstate1.Application"
+BUS = "org.freedesktop.DBus"
 
 
 class Application:
@@ -23,23 +24,32 @@ class Application:
         self.loop = GLib.MainLoop()
         self.buffer = Gtk.TextBuffer()
         self.path = None
+        self.daemon = None
         # Add the match before registering, because the first signals follow the reply at once.
         none = Gio.DBusSignalFlags.NONE
         self.bus.signal_subscribe(NAME, INTERFACE, None, None, None, none, self.on_signal)
+        self.bus.signal_subscribe(BUS, BUS, "NameOwnerChanged", None, NAME, none, self.on_owner)
         arguments = GLib.Variant("(sua{sv})", (app_id, 0, {}))
         (self.path,) = self.call("/org/appstate1", "org.appstate1.Manager", "Register", arguments)
+        (self.daemon,) = self.call("/org/freedesktop/DBus", BUS, "GetNameOwner", GLib.Variant("(s)", (NAME,)), BUS)
 
-    def call(self, path, interface, member, arguments=None):
+    def call(self, path, interface, member, arguments=None, service=NAME):
         # Wait at most three seconds, so that a daemon that hangs does not hang the window.
         flags = Gio.DBusCallFlags.NONE
-        answer = self.bus.call_sync(NAME, path, interface, member, arguments, None, flags, 3000, None)
+        answer = self.bus.call_sync(service, path, interface, member, arguments, None, flags, 3000, None)
         return answer.unpack()
 
     def tell(self, member, signature=None, *arguments):
         return self.call(self.path, INTERFACE, member, signature and GLib.Variant(signature, arguments))
 
-    def on_signal(self, _bus, _sender, path, _interface, member, parameters):
-        if path != self.path:
+    def on_owner(self, _bus, _sender, _path, _interface, _member, parameters):
+        # The next daemon has the same application at the same path, with the same delegate.
+        (_name, _before, self.daemon) = parameters.unpack()
+
+    def on_signal(self, _bus, sender, path, _interface, member, parameters):
+        # Any process may send us a signal, and a forged WillTerminate would end us. A match rule does not keep
+        # it out, and GDBus does so only since GLib 2.80.
+        if sender != self.daemon or path != self.path:
             return
         arguments = parameters.unpack()
         print(member, *arguments, flush=True)
@@ -78,8 +88,7 @@ class Application:
         self.tell("SaveState", "(ay)", text.encode())
 
     def acknowledge(self, serial):
-        if serial != 0:
-            self.tell("Acknowledge", "(t)", serial)
+        self.tell("Acknowledge", "(t)", serial)
 
     def quit(self):
         try:

@@ -16,7 +16,8 @@ static const char path[] = "/org/appstate1";
 static const char manager[] = "org.appstate1.Manager";
 static const char bus_name[] = "org.freedesktop.DBus";
 
-// The daemon's connection. Any process may send us a signal, so the signals of others do not count.
+// The daemon's connection. Any process may send us a signal, so the signals of others do not count. A match rule does
+// not keep them out.
 static char server[256];
 
 static int refused(const char *what, const sd_bus_error *error, int result) {

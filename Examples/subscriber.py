@@ -20,6 +20,11 @@ def call(bus, member, reply=None):
     return bus.call_sync(NAME, PATH, MANAGER, member, None, kind, Gio.DBusCallFlags.NONE, -1, None)
 
 
+# The daemon's connection. Any process may send us a signal, so the signals of others do not count. A match rule does not
+# keep them out, and GDBus does so only since GLib 2.80.
+daemon = None
+
+
 def show(*words):
     print(*words, flush=True)
 
@@ -30,7 +35,9 @@ def list_applications(bus):
         show(f"{app_id} [{pid}] is {state}")
 
 
-def on_signal(bus, _sender, _path, _interface, member, parameters):
+def on_signal(bus, sender, _path, _interface, member, parameters):
+    if sender != daemon:
+        return
     arguments = parameters.unpack()
     if member == "StateChanged":
         _path, app_id, pid, before, after, reason = arguments
@@ -39,14 +46,16 @@ def on_signal(bus, _sender, _path, _interface, member, parameters):
         _path, app_id, pid = arguments
         show(f"{app_id} [{pid}] was registered")
     elif member == "ApplicationRemoved":
-        _path, app_id, pid, reason = arguments
+        _path, app_id, pid, reason, _details = arguments
         show(f"{app_id} [{pid}] is gone ({reason})")
     elif member == "Resync":
         # This process was suspended, or did not read, so its knowledge is out of date.
         list_applications(bus)
 
 
-def on_name_appeared(bus, _name, _owner):
+def on_name_appeared(bus, _name, owner):
+    global daemon
+    daemon = owner
     # The daemon sends signals only to subscribers, so a match alone receives nothing. Subscribe first and
     # list second, so that no change is missed in between.
     try:
@@ -57,6 +66,8 @@ def on_name_appeared(bus, _name, _owner):
 
 
 def on_name_vanished(_bus, _name):
+    global daemon
+    daemon = None
     show("appstated is not there; waiting for it")
 
 

@@ -19,6 +19,15 @@ public enum LaunchOption: String, Sendable, CaseIterable {
     case restorable
 }
 
+/// The keys of the details of `ApplicationRemoved` and `ApplicationReclaimed`.
+public enum EndDetail: String, Sendable, CaseIterable {
+    case previousState = "previous-state"
+    case exitStatus = "exit-status"
+    case session
+    case unsavedChanges = "unsaved-changes"
+    case relaunch
+}
+
 /// The keys of the options of `Launch`. All but the last are also launch options of the application.
 public enum LaunchKey: String, Sendable, CaseIterable {
     case urls

@@ -9,9 +9,10 @@ public enum BusNames {
     public static let manager = "org.appstate1.Manager"
     public static let reporter = "org.appstate1.Reporter"
     public static let application = "org.appstate1.Application"
-    /// The interface that the session agent exports for the daemon, on the system bus.
-    public static let agent = "org.appstate1.Agent"
-    /// Its object.
+    /// The interfaces that the session agent exports for the daemon, on the system bus.
+    public static let launcher = "org.appstate1.Launcher"
+    public static let presenter = "org.appstate1.Presenter"
+    /// Their object.
     public static let agentPath = "/org/appstate1/Agent"
     public static let properties = "org.freedesktop.DBus.Properties"
     public static let objectManager = "org.freedesktop.DBus.ObjectManager"

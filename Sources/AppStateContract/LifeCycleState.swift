@@ -42,12 +42,10 @@ public enum StateChangeReason: String, Hashable, Sendable, CaseIterable {
     case signal
     /// A client requested it, by `Suspend`, `Resume` or `Terminate`.
     case request
-    /// The daemon's own policy: the background grace period has passed.
+    /// The daemon's own policy: the background grace period has passed, or memory is short.
     case policy
     /// The application is needed, so a suspension by policy ends.
     case demand
-    /// Memory is short.
-    case pressure
     /// The configuration was read again.
     case configuration
     /// The process has ended.
@@ -90,7 +88,7 @@ public enum SuspensionPolicy: String, Hashable, Sendable, CaseIterable {
     case automatic
     /// Suspended only on request.
     case manual
-    /// As `manual`, and `CanSuspend` names it as an objection.
+    /// As `manual`, and `ListObjections` names it as an objection.
     case never
 }
 

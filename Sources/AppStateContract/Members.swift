@@ -18,7 +18,8 @@ public enum ManagerMethod: String, MethodName {
     case toggleFocused = "ToggleFocused"
     case getHistory = "GetHistory"
     case forgetApplication = "ForgetApplication"
-    case registerAgent = "RegisterAgent"
+    case registerLauncher = "RegisterLauncher"
+    case registerPresenter = "RegisterPresenter"
 
     public static var interface: String { BusNames.manager }
 }
@@ -47,10 +48,10 @@ public enum ManagerSignal: String, Sendable, CaseIterable {
         let subject: [(name: String, type: String)] = [("application", "o"), ("app_id", "s"), ("pid", "u")]
         return switch self {
         case .applicationAdded: subject
-        case .applicationRemoved: subject + [("exit_reason", "s")]
+        case .applicationRemoved: subject + [("exit_reason", "s"), ("details", "a{sv}")]
         case .stateChanged: subject + [("from", "s"), ("to", "s"), ("reason", "s")]
         case .memoryPressureChanged: [("level", "s")]
-        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t")]
+        case .applicationReclaimed: subject + [("bytes", "t"), ("usec", "t"), ("details", "a{sv}")]
         case .resync: []
         }
     }
@@ -70,18 +71,6 @@ public enum ReporterMethod: String, MethodName {
     public static var interface: String { BusNames.reporter }
 }
 
-/// The signals of `org.appstate1.Reporter`, each sent to one reporter.
-public enum ReporterSignal: String, Sendable, CaseIterable {
-    case minimizeRequested = "MinimizeRequested"
-
-    /// The names and types of its arguments.
-    public var arguments: [(name: String, type: String)] {
-        switch self {
-        case .minimizeRequested: [("windows", "at")]
-        }
-    }
-}
-
 /// The methods of `org.appstate1.Application`.
 public enum ApplicationMethod: String, MethodName {
     case finishLaunching = "FinishLaunching"
@@ -95,7 +84,7 @@ public enum ApplicationMethod: String, MethodName {
     case suspend = "Suspend"
     case resume = "Resume"
     case toggle = "Toggle"
-    case canSuspend = "CanSuspend"
+    case listObjections = "ListObjections"
     case terminate = "Terminate"
     case unregister = "Unregister"
     case explain = "Explain"
@@ -111,15 +100,24 @@ public enum ApplicationMethod: String, MethodName {
     public static var interface: String { BusNames.application }
 }
 
-/// The methods that the session agent exports for the daemon: `org.appstate1.Agent`.
-public enum AgentMethod: String, MethodName {
+/// The methods through which the session agent starts applications for the daemon: `org.appstate1.Launcher`.
+public enum LauncherMethod: String, MethodName {
     case start = "Start"
     case proceed = "Proceed"
     case cancel = "Cancel"
-    case present = "Present"
+    case open = "Open"
     case getExit = "GetExit"
 
-    public static var interface: String { BusNames.agent }
+    public static var interface: String { BusNames.launcher }
+}
+
+/// The methods through which the session agent, or a compositor, shows applications for the daemon:
+/// `org.appstate1.Presenter`.
+public enum PresenterMethod: String, MethodName {
+    case present = "Present"
+    case minimize = "Minimize"
+
+    public static var interface: String { BusNames.presenter }
 }
 
 /// The properties of `org.appstate1.Application`.
@@ -129,7 +127,9 @@ public enum ApplicationProperty: String, Sendable {
     case uid = "UID"
     case state = "State"
     case stateTimestamp = "StateTimestamp"
+    case stateTimestampMonotonic = "StateTimestampMonotonic"
     case registeredTimestamp = "RegisteredTimestamp"
+    case registeredTimestampMonotonic = "RegisteredTimestampMonotonic"
     case focused = "Focused"
     case minimized = "Minimized"
     case suspension = "Suspension"

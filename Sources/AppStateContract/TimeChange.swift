@@ -1,3 +1,8 @@
+extension UInt64 {
+    /// A time that never comes, or a span without an end, as the D-Bus API writes it.
+    public static let never = UInt64.max
+}
+
 /// What changed the time: the argument of `SignificantTimeChange`.
 public enum TimeChange: String, Hashable, Sendable, CaseIterable {
     /// The machine has slept.

@@ -75,7 +75,15 @@ final class Executor {
     ///   - written: called in between, so that a caller gets its answer before the signals, and only for what
     ///     is recorded.
     func carryOut(_ effects: [Effect], isLazy: Bool = false, written: () -> Void = {}) {
-        for case .stop(let number) in effects { stops.prepare(number) }
+        for effect in effects {
+            switch effect {
+            case .stop(let number): stops.prepare(number)
+            case .changed(let number, let properties) where properties.contains(.stateTimestamp):
+                table[number]?.noteStateChange()
+            case .ended(let number, let ending): table[number]?.ending = ending
+            default: break
+            }
+        }
         let failures = records.writeChanges(isLazy: isLazy && effects.isEmpty)
         // After the changes, so that a process that replaces another application is always known as one of
         // the two.
@@ -168,8 +176,6 @@ final class Executor {
             processes.forget(process)
         case .relaunch(let application):
             relaunch(application)
-        case .minimize(let reporter, let windows):
-            announcer.minimizeRequested(windows, of: reporter)
         case .notice(let number, let notice):
             if let application = table[number] {
                 journal.log(notice, about: application)

@@ -33,6 +33,13 @@ final class Registered {
     /// Restores its original resources.
     var resources: [String] = []
 
+    /// CLOCK_REALTIME, microseconds: when it was registered, and when its state last changed. The life cycle knows only
+    /// the monotonic clock, from which these cannot be computed later: the wall clock is set, and the machine sleeps.
+    private(set) var registeredAt = Clock.realMicroseconds
+    private(set) var stateSince = Clock.realMicroseconds
+    /// How it has ended, for the signals about that.
+    var ending: Ending?
+
     let path: String
     /// The id under which it is kept; nil: it is not.
     var kept: KeptID? { isKept ? toBeKept : nil }
@@ -61,6 +68,22 @@ final class Registered {
 }
 
 extension Registered {
+    /// Its state has just changed.
+    func noteStateChange() { stateSince = Clock.realMicroseconds }
+
+    /// What `ApplicationRemoved` and `ApplicationReclaimed` say about its end.
+    var endDetails: [(String, Variant)] {
+        var details: [(EndDetail, Variant)] = []
+        if !session.isEmpty { details.append((.session, .string(session))) }
+        if let ending {
+            details.append((.previousState, .string(ending.state.rawValue)))
+            if let status = ending.status { details.append((.exitStatus, .int32(status))) }
+            details.append((.unsavedChanges, .bool(ending.losesChanges)))
+            details.append((.relaunch, .bool(ending.isRelaunched)))
+        }
+        return details.map { ($0.rawValue, $1) }
+    }
+
     /// A launch, by the number that the session agent has given it.
     struct Launch: Equatable {
         /// nil: it can no longer be asked. It was on another bus, for example.
@@ -104,7 +127,10 @@ extension Registered {
     /// The data about it that the next daemon needs, besides that of the life cycle and the holds
     /// (`Holding`).
     var recorded: [Record.Line] {
-        var lines = [Record.Line("logind-session", session), Record.Line("unit", unit)]
+        var lines = [
+            Record.Line("logind-session", session), Record.Line("unit", unit),
+            Record.Line("real-times", String(registeredAt), String(stateSince)),
+        ]
         if isToBeKept { lines.append(Record.Line("kept", "1")) }
         if let launch {
             lines.append(Record.Line("session-agent", launch.agent ?? "", String(launch.number)))
@@ -139,6 +165,13 @@ extension Registered {
                 return Launch(agent: agent.isEmpty ? nil : agent, number: number)
             },
             suspender: suspender(process, user))
+        let times = try record.optional("real-times") { fields -> (UInt64, UInt64)? in
+            guard let registered: UInt64 = fields.number(), let since: UInt64 = fields.number() else {
+                return nil
+            }
+            return (registered, since)
+        }
+        if let times { (registeredAt, stateSince) = times }
         userActivity = try record.optional("user-activity") { fields in
             guard let type = fields.text(), case .dictionary(let info)? = Variant(texts: &fields.rest) else {
                 return nil

@@ -91,7 +91,7 @@ extension Application {
     /// Its grace period; `common` is the default of all applications. nil: it does not end.
     func ownGrace(_ common: Microseconds?) -> Microseconds? {
         guard let own = rule?.backgroundGrace else { return common }
-        return own == .max ? nil : own
+        return own == .never ? nil : own
     }
 
     mutating func apply(_ settings: Settings) {

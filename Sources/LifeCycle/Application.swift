@@ -97,8 +97,8 @@ public struct Application: Equatable, Sendable {
         var limit: Countdown
         var isWarned = false
 
-        /// CLOCK_MONOTONIC; 0 while the limit is paused, or if there is none.
-        public var deadline: Microseconds { limit.deadline ?? 0 }
+        /// CLOCK_MONOTONIC; `never` while the limit is paused, or if there is none.
+        public var deadline: Microseconds { limit.deadline ?? .never }
 
         /// When it is to be warned or, after the warning, ended.
         var nextDeadline: Microseconds? {
@@ -253,16 +253,16 @@ public struct Application: Equatable, Sendable {
         return nil
     }
 
-    /// The microseconds that are left before policy suspends it, if policy suspends anything at all in its session; the
-    /// greatest number if policy will not suspend it.
+    /// The microseconds that are left before policy suspends it, if policy suspends anything at all in its session;
+    /// `never` if policy will not suspend it.
     func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
         guard isResting, suspension == .automatic, !isTerminating, !isExemptForNow else {
-            return .max
+            return .never
         }
         var remaining: Microseconds = 0
-        if case .running(_, let countdown) = grace { remaining = countdown.remaining(at: now) ?? .max }
-        for task in tasks { remaining = max(remaining, task.limit.remaining(at: now) ?? .max) }
-        if let protection { remaining = max(remaining, protection.limit.remaining(at: now) ?? .max) }
+        if case .running(_, let countdown) = grace { remaining = countdown.remaining(at: now) ?? .never }
+        for task in tasks { remaining = max(remaining, task.limit.remaining(at: now) ?? .never) }
+        if let protection { remaining = max(remaining, protection.limit.remaining(at: now) ?? .never) }
         return remaining
     }
 

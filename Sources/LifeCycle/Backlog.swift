@@ -20,7 +20,7 @@ struct Backlog: Equatable, Sendable {
             return
         case (.didEnterBackground, _), (.protectedDataWillBecomeUnavailable, _):
             // The serial and the deadline of that time are no longer valid.
-            missed = Announcement(announcement.signal, .until(0, of: 0))
+            missed = Announcement(announcement.signal, .until(.never, of: 0))
         case (_, .urls(let urls, let options)):
             // No URL is dropped, because the sender waits for each to be opened.
             let before = signals.first { $0.signal == missed.signal }
@@ -98,7 +98,7 @@ extension Edge {
         switch (from, to) {
         case (.inactive, .active): Announcement(.didBecomeActive)
         case (.notRunning, .background), (.inactive, .background):
-            Announcement(.didEnterBackground, .until(0, of: 0))
+            Announcement(.didEnterBackground, .until(.never, of: 0))
         default: nil
         }
     }

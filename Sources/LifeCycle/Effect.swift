@@ -62,8 +62,6 @@ public enum Effect: Equatable, Sendable {
     case lowMemoryWarning(LowMemoryWarning)
     /// Facts about this process no longer matter, so its pidfd may be closed.
     case forget(ProcessID)
-    /// A reporter must minimize these of its windows.
-    case minimize(ConnectionName, [UInt64])
     /// Memory is available again, so an application that was ended for it is started again if its user's rule
     /// says so.
     case relaunch(Relaunch)
@@ -90,8 +88,8 @@ public struct Announcement: Hashable, Sendable {
     /// The arguments that the life cycle knows. It does not know the launch options.
     public enum Payload: Hashable, Sendable {
         case none
-        /// A serial or a background task, and when its time is over. Serial 0: nothing to acknowledge. Deadline 0:
-        /// there is none; for `didEnterBackground`, the application will not be suspended.
+        /// A serial or a background task, and when its time is over. Serial 0: nothing to acknowledge. Deadline
+        /// `never`: there is none; for `didEnterBackground`, the application will not be suspended.
         case until(Microseconds, of: UInt64)
         case level(MemoryPressure)
         /// What changed the time.

@@ -196,8 +196,8 @@ public enum Request: Equatable, Sendable {
     case configure(ApplicationNumber, Rule?)
     case suspend(ApplicationNumber, holder: String)
     case resume(ApplicationNumber, holder: String)
-    /// Suspends it until it gets the focus. With `minimizing`, its windows are minimized, too.
-    case suspendUntilFocused(ApplicationNumber, holder: String, minimizing: Bool)
+    /// Suspends it until it gets the focus.
+    case suspendUntilFocused(ApplicationNumber, holder: String)
     case terminate(ApplicationNumber, force: Bool)
     /// nil: no window has the focus.
     case setFocus(ReportedProcess?, ReporterIdentity)

@@ -58,8 +58,8 @@ extension Machine {
     /// When an application that we hold is drained next; nil: never.
     func nextDrain(of application: Application) -> Microseconds? {
         // A user's rule must not keep the daemon busy.
-        let own = application.rule?.drainEvery.map { $0 == 0 ? 0 : max($0, Application.leastRetry) }
-        guard let every = own ?? settings.drainEvery, every > 0, every < .max,
+        let own = application.rule?.drainEvery.map { max($0, Application.leastRetry) }
+        guard let every = own ?? settings.drainEvery, every > 0, every != .never,
             drainSpan(of: application) > 0
         else { return nil }
         let due = max(application.stateSince, application.drainedAt).advanced(saturatingBy: every)

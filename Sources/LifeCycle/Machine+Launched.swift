@@ -92,7 +92,7 @@ extension Application {
             }
             let serial = nextSerial()
             startGrace(settings, serial: serial, at: step.now)
-            let deadline = isSuspended ? suspensionDeadline ?? 0 : 0
+            let deadline = isSuspended ? suspensionDeadline ?? .never : .never
             tell(Announcement(.didEnterBackground, .until(deadline, of: serial)))
         }
     }

@@ -98,9 +98,9 @@ extension Machine {
                 step.effects.append(.announce(number, end, to: .subscribers))
             }
             announceEnd(of: application, .exit)
-            let ending = application.ending(reason, status: status)
+            var ending = application.ending(reason, status: status)
+            if ending.reason == .reclaimed { ending.isRelaunched = noteReclaimed(application) }
             step.effects.append(.ended(number, ending))
-            if ending.reason == .reclaimed { noteReclaimed(application) }
             discard(application, ending.reason)
         } else if keys.isEmpty {
             step.effects.append(.forget(process))
@@ -193,7 +193,9 @@ extension Machine {
         _ number: ApplicationNumber, _ serial: UInt64, _ connection: ConnectionName
     ) throws(Refusal) {
         let application = try requireDelegate(number, connection)
-        guard serial > 0, serial <= application.lastSerial else {
+        // The signal had nothing to acknowledge.
+        if serial == 0 { return }
+        guard serial <= application.lastSerial else {
             throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
         }
         // An acknowledgement that is late, or that a stop has cancelled, changes nothing and is not an error.
@@ -286,7 +288,7 @@ extension Machine {
             $0.holds.removeAll { verdict == .terminated || $0.reason.isDecision }
             $0.termination = .announced(
                 verdict, serial: serial, exit: $0.delegate == nil ? now : half, kill: killAt)
-            $0.announce(.willTerminate, with: .until(killAt ?? 0, of: serial), &$1)
+            $0.announce(.willTerminate, with: .until(killAt ?? .never, of: serial), &$1)
         }
         expire(number)
     }

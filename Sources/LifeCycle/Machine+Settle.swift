@@ -154,7 +154,7 @@ extension Machine {
         let serial = next.nextSerial()
         next.startGrace(
             settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: step.now)
-        let deadline = suspensionDeadline(of: next) ?? 0
+        let deadline = suspensionDeadline(of: next) ?? .never
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
 
@@ -272,7 +272,7 @@ extension Application {
             protection = Protection(serial: serial, limit: Countdown(span, from: step.now))
         }
         let deadline = isSuspended && !isExemptForNow ? protection?.limit.deadline : nil
-        announce(.protectedDataWillBecomeUnavailable, with: .until(deadline ?? 0, of: serial), &step)
+        announce(.protectedDataWillBecomeUnavailable, with: .until(deadline ?? .never, of: serial), &step)
     }
 
     mutating func startGrace(
@@ -350,7 +350,7 @@ extension Application {
     fileprivate func observed(since before: Application) -> Set<ApplicationProperty> {
         var changed: Set<ApplicationProperty> = []
         if state != before.state || stateSince != before.stateSince {
-            changed.formUnion([.state, .stateTimestamp])
+            changed.formUnion([.state, .stateTimestamp, .stateTimestampMonotonic])
         }
         if isFocused != before.isFocused { changed.insert(.focused) }
         if isMinimized != before.isMinimized { changed.insert(.minimized) }

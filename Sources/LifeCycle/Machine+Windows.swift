@@ -88,19 +88,6 @@ extension Machine {
         }
     }
 
-    /// Asks the reporters of its windows to minimize them.
-    mutating func minimize(_ application: Application) {
-        var shown: [ConnectionName: [UInt64]] = [:]
-        for case .reported(let connection, let number) in application.windows
-        where windows[.reported(connection, number)]?.minimized == false {
-            shown[connection, default: []].append(number)
-        }
-        for (connection, numbers) in shown.sorted(by: { $0.key < $1.key })
-        where reporters[connection] != nil {
-            step.effects.append(.minimize(connection, numbers.sorted()))
-        }
-    }
-
     mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
         let owners = remove(.reported(reporter.connection, number))
         refresh(owners, .windows)

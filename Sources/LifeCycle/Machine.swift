@@ -212,15 +212,13 @@ public struct Machine: Equatable, Sendable {
                 step.effects.append(.resources(number))
             }
         case .suspend(let number, let holder):
-            if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
+            try requireSuspendable(number)
             update(number, .request) { $0.hold(.request, holder) }
         case .resume(let number, let holder):
             try require(number)
             resume(number, holder)
-        case .suspendUntilFocused(let number, let holder, let minimizing):
-            let application = try require(number)
-            if application.isTerminating { throw .notSuspendable(number, "it is being terminated") }
-            if minimizing { minimize(application) }
+        case .suspendUntilFocused(let number, let holder):
+            try requireSuspendable(number)
             update(number, .request) { $0.hold(.toggle, holder) }
         case .terminate(let number, let force):
             try require(number)
@@ -312,7 +310,7 @@ public struct Machine: Equatable, Sendable {
         return found.sorted { $0.pid < $1.pid }
     }
 
-    /// The objections to suspending an application, in words; empty: there are none (`CanSuspend`).
+    /// The objections to suspending an application, in words; empty: there are none (`ListObjections`).
     public func objections(to number: ApplicationNumber) -> [String] {
         guard let application = applications[number] else { return [] }
         var reasons: [String] = []
@@ -336,9 +334,9 @@ public struct Machine: Equatable, Sendable {
         policySuspends(application) ? application.suspensionDeadline : nil
     }
 
-    /// The microseconds until policy suspends an application if nothing changes; the greatest number if it will not.
+    /// The microseconds until policy suspends an application if nothing changes; `never` if it will not.
     public func backgroundTimeRemaining(of application: Application, at now: Microseconds) -> Microseconds {
-        policySuspends(application) ? application.backgroundTimeRemaining(at: now) : .max
+        policySuspends(application) ? application.backgroundTimeRemaining(at: now) : .never
     }
 
     /// The state of an application, without a copy of all that is known of it; nil: there is no such application.
@@ -416,6 +414,14 @@ public struct Machine: Equatable, Sendable {
     func require(_ number: ApplicationNumber) throws(Refusal) -> Application {
         guard let application = applications[number] else { throw .noSuchApplication(number.description) }
         return application
+    }
+
+    /// An application that is being launched leaves `not-running` only when it has launched: a hold would not make it
+    /// `suspended`.
+    private func requireSuspendable(_ number: ApplicationNumber) throws(Refusal) {
+        let application = try require(number)
+        if application.isTerminating { throw .notSuspendable(number, "it is being terminated") }
+        if application.isLaunching { throw .notSuspendable(number, "it is being launched") }
     }
 
     @discardableResult

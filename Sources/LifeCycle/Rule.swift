@@ -8,12 +8,12 @@ public struct Rule: Equatable, Sendable {
     public var name = ""
     public var suspension: SuspensionPolicy?
     public var reclaimable: Bool?
-    /// Replaces `Settings.backgroundGrace`, microseconds; `.max`: infinite.
+    /// Replaces `Settings.backgroundGrace`, microseconds; `never`: infinite.
     public var backgroundGrace: Microseconds?
     /// The reasons that keep it from being suspended: reported reasons (`ExemptionReason`) and work
     /// (`ObjectionReason`); nil: all.
     public var keepWhile: [String]?
-    /// Replaces `Settings.drainEvery`; `.max` and 0: it is not drained.
+    /// Replaces `Settings.drainEvery`; `never`: it is not drained.
     public var drainEvery: Microseconds?
     /// Replaces `Settings.drainFor`.
     public var drainFor: Microseconds?

@@ -146,6 +146,10 @@ public struct Ending: Equatable, Sendable {
     public let status: Int32?
     /// Its saved state must not be given to the next launch.
     public let dropsSavedState: Bool
+    /// As far as was known, its end has lost unsaved changes.
+    public internal(set) var losesChanges = false
+    /// It will be launched again by itself (`Rule.relaunchReclaimed`).
+    public internal(set) var isRelaunched = false
 }
 
 extension Application {
@@ -158,7 +162,7 @@ extension Application {
         let isSpoilt = [.crashed, .unresponsive].contains(reason) && isLaunching && isRestored
         return Ending(
             reason: reason, state: state, status: status,
-            dropsSavedState: reason == .forceQuit || isSpoilt)
+            dropsSavedState: reason == .forceQuit || isSpoilt, losesChanges: hasUnsavedChanges)
     }
 }
 

@@ -99,10 +99,10 @@ final class Agent {
             report()
         }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
-        launching = try Launching(loop: loop, journal: journal) {
-            [unowned self] window, token throws(ObserverFailure) in
-            try raise(window, token)
-        }
+        launching = try Launching(
+            loop: loop, journal: journal,
+            raise: { [unowned self] window, token throws(ObserverFailure) in try raise(window, token) },
+            minimize: { [unowned self] in minimize(windows(of: $0).filter { !$0.minimized }) })
         if !options.launchesOnly { try watch(DisplayServer.observer()) }
         countWindows()
         isSilent = isBlind
@@ -328,33 +328,32 @@ final class Agent {
         tell(.unwatched, refusing.isEmpty || !proc.usersMayInspect ? [] : refusing)
     }
 
-    private func minimize(_ windows: [UInt64]) {
-        guard let observer else { return }
+    /// The windows of an application. Applications that were started from it have windows of their own.
+    private func windows(of pid: Int32) -> [ObservedWindow] {
+        (observer?.windows ?? []).filter { window in
+            !window.isShared
+                && window.process.flatMap { proc.application(of: $0, among: registered) } == pid
+        }
+    }
+
+    private func minimize(_ windows: [ObservedWindow]) {
         do throws(ObserverFailure) {
-            try observer.minimize(windows.compactMap(observer.system.window(numbered:)))
+            try observer?.minimize(windows.map(\.number))
         } catch {
             journal.log(.notice, "\(error)")
         }
     }
 
     /// Minimizes the windows of an application that stays suspended, because a window that is not visible
-    /// gets no pointer motion events. Applications that were started from it run, and keep their windows.
+    /// gets no pointer motion events.
     private func hide(_ pid: Int32) {
-        guard let observer else { return }
-        let windows = observer.windows.filter { window in
-            window.visible && !window.isShared
-                && window.process.flatMap { proc.application(of: $0, among: registered) } == pid
-        }
+        let windows = windows(of: pid).filter(\.visible)
         guard !windows.isEmpty else { return }
         journal.log(
             .notice,
             "the windows of process \(pid) are minimized: it is suspended and reads nothing, and the compositor would "
                 + "end its connection")
-        do throws(ObserverFailure) {
-            try observer.minimize(windows.map(\.number))
-        } catch {
-            journal.log(.notice, "\(error)")
-        }
+        minimize(windows)
     }
 
     private func raise(_ window: UInt64, _ token: String?) throws(ObserverFailure) {
@@ -432,7 +431,7 @@ final class Agent {
         if let launching {
             launches = try LaunchService(
                 bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
-                launching: launching)
+                launching: launching, presents: !options.launchesOnly)
         }
         if !isSilent { try beginReports(over: bus, deaf) }
         self.bus = bus
@@ -446,7 +445,7 @@ final class Agent {
         reportExemptions()
         reporter = try Reporter(
             bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
-            log: log.map { log in { log("\($0)") } }, minimize: { [unowned self] in minimize($0) })
+            log: log.map { log in { log("\($0)") } })
         registry = try Registry(
             bus: bus, loop: loop, deaf: deaf, journal: journal, tell: { [unowned self] in learn($0) },
             unregistered: { [unowned self] pid in

@@ -10,7 +10,6 @@ final class Reporter: DaemonSpeaker {
     private let session: String?
     private let journal: Journal
     private let log: ((Report) -> Void)?
-    private var requests: Slot?
     /// The current windows.
     private var present: [Report.Window] = []
     /// The windows that the daemon knows. Nil: it knows none of ours.
@@ -34,10 +33,9 @@ final class Reporter: DaemonSpeaker {
     ///   - deaf: called if the bus refuses a match rule for the daemon.
     ///   - session: the session for SetSession; nil: SetSession is not called.
     ///   - log: gets each report that is sent.
-    ///   - minimize: gets the numbers of windows that are to be minimized.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
-        log: ((Report) -> Void)?, minimize: @escaping ([UInt64]) -> Void
+        log: ((Report) -> Void)?
     ) throws(BusFailure) {
         self.bus = bus
         self.session = session
@@ -45,15 +43,6 @@ final class Reporter: DaemonSpeaker {
         self.log = log
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
-        requests = try bus.match(
-            "type='signal',sender='\(BusNames.service)',path='\(BusNames.root)',interface='\(BusNames.reporter)',"
-                + "member='\(ReporterSignal.minimizeRequested.rawValue)'",
-            failed: deaf
-        ) { [unowned self] message in
-            // Any connection can send us a signal.
-            guard message.sender == line.daemon, let windows = try? message.readUInt64s() else { return }
-            minimize(windows)
-        }
     }
 
     /// Sets the current windows. They are sent as soon as the daemon can be called.

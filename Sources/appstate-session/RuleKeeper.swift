@@ -167,7 +167,9 @@ extension Rule {
         if let backgroundGrace {
             entries.append((RuleKey.backgroundGrace.rawValue, .uint64(backgroundGrace)))
         }
-        if let drainEvery { entries.append((RuleKey.drainEvery.rawValue, .uint64(drainEvery))) }
+        if let drainEvery {
+            entries.append((RuleKey.drainEvery.rawValue, .uint64(drainEvery == 0 ? .never : drainEvery)))
+        }
         if let drainFor { entries.append((RuleKey.drainFor.rawValue, .uint64(drainFor))) }
         if let suspendWhen { entries.append((RuleKey.suspendWhen.rawValue, .string(suspendWhen.rawValue))) }
         if let backgroundCPUQuota {

@@ -114,7 +114,7 @@ struct Conclusion {
     private var state: LifeCycleState? { LifeCycleState(rawValue: text("state")) }
 
     private var deadline: UInt64? {
-        if case .uint64(let time)? = facts["suspension-deadline"] { time } else { nil }
+        if case .uint64(let time)? = facts["suspension-deadline"], time != .never { time } else { nil }
     }
 
     private func list(_ texts: [String]) -> String { texts.joined(separator: "; ") }

@@ -180,16 +180,16 @@ final class Watcher {
         {
             return Line(state: from) + Line(" → ") + Line(state: to) + Line("  (\(reason))")
         }
-        if member == ManagerSignal.applicationReclaimed.rawValue, arguments.count == 2,
+        if member == ManagerSignal.applicationReclaimed.rawValue, arguments.count == 3,
             case .unsigned(let bytes) = arguments[0].1, case .unsigned(let microseconds) = arguments[1].1
         {
-            return Line("\(member) \(memory(bytes)) in \(microseconds / 1_000) ms")
+            return Line("\(member) \(memory(bytes)) in \(microseconds / 1_000) ms  \(arguments[2].1.words)")
         }
         let words = arguments.map { name, value in
             guard name == "deadline", case .unsigned(let time) = value else {
                 return "\(name)=\(value.words)"
             }
-            if time == 0 { return "no deadline" }
+            if time == .never { return "no deadline" }
             return time > now ? "deadline in \(duration(of: time - now))" : "deadline now"
         }
         return Line(([member] + words).joined(separator: " "))

@@ -74,13 +74,25 @@ struct Show: ParsableCommand {
         }
     }
 
+    /// A background task: its number, its name and when its time is over.
+    private static func words(ofTask task: Variant) -> String {
+        guard case .structure(let parts) = task, parts.count == 3, case .uint64(let deadline) = parts[2]
+        else {
+            return task.words
+        }
+        let end = deadline == .never ? "no deadline" : "deadline in \(duration(until: deadline))"
+        return "\(parts[0].words) \(parts[1].words), \(end)"
+    }
+
     private func shown(_ name: ApplicationProperty, _ value: Variant) -> Line {
         switch (name, value) {
         case (.state, .string(let state)): Line(state: state)
         case (.uid, .uint32(let uid)): Line("\(uid) (\(userName(uid)))")
         case (.memoryUsage, .uint64(let bytes)): Line(memory(bytes))
         case (.stateTimestamp, .uint64(let time)), (.registeredTimestamp, .uint64(let time)):
-            Line("\(duration(since: time)) ago")
+            Line("\(duration(of: realTime > time ? realTime - time : 0)) ago")
+        case (.backgroundTasks, .array(_, let tasks)) where !tasks.isEmpty:
+            Line(tasks.map(Self.words(ofTask:)).joined(separator: "; "))
         case (.userActivity, .structure(let values)) where values.first == .string(""): Line("–")
         default: Line(value.words)
         }
@@ -118,7 +130,8 @@ struct Explain: ParsableCommand {
             case ("state", .string(let state)), ("target", .string(let state)):
                 Terminal.emit(Field.line(key, Line(state: state)))
             case (_, .uint64(let time)) where key.hasSuffix("deadline"):
-                Terminal.emit(Field.line(key, Line("in \(duration(until: time))")))
+                Terminal.emit(
+                    Field.line(key, Line(time == .never ? "never" : "in \(duration(until: time))")))
             case ("state-since", .uint64(let time)):
                 Terminal.emit(Field.line(key, Line("\(duration(since: time)) ago")))
             case ("reclaim-bytes", .uint64(let bytes)):
@@ -195,6 +208,13 @@ func memory(_ bytes: UInt64) -> String {
 var monotonic: UInt64 {
     var time = timespec()
     clock_gettime(CLOCK_MONOTONIC, &time)
+    return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
+}
+
+/// CLOCK_REALTIME, microseconds.
+private var realTime: UInt64 {
+    var time = timespec()
+    clock_gettime(CLOCK_REALTIME, &time)
     return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
 }
 

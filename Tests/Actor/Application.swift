@@ -66,6 +66,7 @@ final class Application {
         switch command {
         case "name": return [bus.uniqueName]
         case "call": return try call(words)
+        case "property": return [try property(words)]
         case "begin":
             try begin(words, number)
             return []
@@ -143,6 +144,19 @@ final class Application {
     /// `PATH INTERFACE MEMBER ARGUMENT…`, arguments as `Argument` writes them.
     private func call(_ words: [String]) throws -> [String] {
         Argument.words(of: try bus.call(try message(words), timeout: 300_000_000))
+    }
+
+    /// A property of its application, by path and name, as `Variant.texts` writes it.
+    private func property(_ words: [String]) throws -> String {
+        guard words.count == 2 else {
+            throw BusFailure(operation: "read", subject: "a property", errno: EINVAL)
+        }
+        let message = try bus.newCall(
+            destination: BusNames.service, path: words[0], interface: BusNames.properties, member: "Get")
+        try message.append(BusNames.application)
+        try message.append(words[1])
+        let value = try bus.call(message, timeout: 300_000_000).readVariant()
+        return (value.texts ?? []).joined(separator: " ")
     }
 
     /// The same, and says `answer NUMBER ok …` or `answer NUMBER error NAME` when the answer comes.

@@ -130,6 +130,21 @@ struct ExampleTests {
         #expect(!child.output.contains("org.example.Invented"))
     }
 
+    @Test("the application in C believes no other sender", .enabled(if: hasCompiler, "needs a C compiler"))
+    func forged() throws {
+        let theatre = try Theatre()
+        let child = try Child(try compiled("application", in: theatre), environment: theatre.bus.environment)
+        let path = try path(of: child, in: theatre)
+        try child.waitForLine(containing: "WillEnterForeground")
+        try pretend(path, BusNames.application, "WillTerminate", to: child, in: theatre) {
+            try $0.append(UInt64(1))
+            try $0.append(UInt64.never)
+        }
+        try theatre.setFocus(child.pid)
+        try child.waitForLine(containing: "DidBecomeActive")
+        #expect(!child.output.contains("WillTerminate"))
+    }
+
     @Test("a shell script", .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
     func shell() throws {
         let theatre = try Theatre(grace: "0")

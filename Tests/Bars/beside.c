@@ -86,8 +86,9 @@ static int get_property(sd_bus *bus, const char *path, const char *interface, co
 static const sd_bus_vtable objects[] = {
     SD_BUS_VTABLE_START(0),
     PROPERTY("ID", "s"), PROPERTY("PID", "u"), PROPERTY("UID", "u"), PROPERTY("State", "s"),
-    PROPERTY("StateTimestamp", "t"), PROPERTY("RegisteredTimestamp", "t"), PROPERTY("Focused", "b"),
-    PROPERTY("Minimized", "b"), PROPERTY("Suspension", "s"), PROPERTY("Reclaimable", "b"),
+    PROPERTY("StateTimestamp", "t"), PROPERTY("StateTimestampMonotonic", "t"), PROPERTY("RegisteredTimestamp", "t"),
+    PROPERTY("RegisteredTimestampMonotonic", "t"), PROPERTY("Focused", "b"), PROPERTY("Minimized", "b"),
+    PROPERTY("Suspension", "s"), PROPERTY("Reclaimable", "b"),
     PROPERTY("Unresponsive", "s"), PROPERTY("UnsavedChanges", "b"), PROPERTY("BackgroundModes", "as"),
     PROPERTY("SuspendHolds", "a(ss)"), PROPERTY("BackgroundTasks", "a(tst)"), PROPERTY("LaunchOptions", "a{sv}"),
     PROPERTY("UserActivity", "(sa{sv})"), PROPERTY("Session", "s"), PROPERTY("Unit", "s"),

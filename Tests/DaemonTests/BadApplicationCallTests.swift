@@ -22,7 +22,7 @@ struct BadApplicationCallTests {
             ("EndBackgroundTask", { try $0.append(UInt64(1)) }), ("BackgroundTimeRemaining", { _ in }),
             ("Configure", { try $0.appendDictionary([]) }),
             ("Suspend", { _ in }), ("Resume", { _ in }), ("Toggle", { try $0.appendDictionary([]) }),
-            ("CanSuspend", { _ in }),
+            ("ListObjections", { _ in }),
             ("Terminate", { try $0.append(true) }), ("Unregister", { _ in }), ("Explain", { _ in }),
         ]
     }
@@ -207,8 +207,8 @@ struct BadApplicationCallTests {
                 try stage.client.manager(member) { try $0.append("org/example") }
             }
         }
-        try stage.refuses(.invalidArgs, "RegisterAgent of no session") {
-            try stage.client.manager("RegisterAgent") { try $0.append("c1") }
+        try stage.refuses(.invalidArgs, "RegisterLauncher of no session") {
+            try stage.client.manager("RegisterLauncher") { try $0.append("c1") }
         }
     }
 

@@ -75,8 +75,8 @@ struct CheckTests {
     private static let property = ("Get", BusNames.properties, [BusNames.application, "State"])
 
     @Test(
-        "a property that is read after CanSuspend and Explain is answered before them",
-        arguments: ["CanSuspend", "Explain"])
+        "a property that is read after ListObjections and Explain is answered before them",
+        arguments: ["ListObjections", "Explain"])
     func order(member: String) throws {
         let scene = try Scene(files: 900, processes: 2, contests: 50)
         let replies = try scene.replies(to: [(member, BusNames.application, []), Self.property])
@@ -87,7 +87,7 @@ struct CheckTests {
     @Test("an application that ends during a check gives NoSuchApplication")
     func ended() throws {
         let scene = try Scene(files: 900, contests: 20)
-        let replies = try scene.replies(to: [("CanSuspend", BusNames.application, [])]) {
+        let replies = try scene.replies(to: [("ListObjections", BusNames.application, [])]) {
             scene.app.kill(SIGKILL)
             // On a busy machine it ends later, when the check may be over.
             var info = siginfo_t()
@@ -109,7 +109,7 @@ struct CheckTests {
         let tracer = try Child("strace", ["-p", "\(child)"])
         try tracer.waitForLine(containing: "attached")
         let why = "a debugger (pid \(tracer.pid)) is attached"
-        #expect(try client.canSuspend(path) == [why])
+        #expect(try client.listObjections(path) == [why])
         let told = try app.last("DidEnterBackground", of: path)
         app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
         try client.wait("the objection") {

@@ -469,7 +469,8 @@ private final class Churn {
             // Its limit advances in the background only, so it may end later than it was to end when it began.
             for (id, deadline) in subject.tasks {
                 let end = tasks[id] ?? 0
-                if state == "background" ? end < max(deadline, 1) : end != 0 {
+                let isMissing = end == .never || deadline != .never && end < deadline
+                if state == "background" ? isMissing : end != .never {
                     wrong.append("task \(id) ends at \(end) in \(state), not \(deadline)")
                 }
             }

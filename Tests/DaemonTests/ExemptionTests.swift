@@ -24,7 +24,7 @@ struct ExemptionTests {
         }
     }
 
-    @Test("CanSuspend and Explain name an exemption for as long as it is reported")
+    @Test("ListObjections and Explain name an exemption for as long as it is reported")
     func exempt() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -32,10 +32,10 @@ struct ExemptionTests {
         let path = try client.register(
             "org.example.Player", process.pid, [("suspension", .string("manual"))])
         try tell(client, [(UInt32(process.pid), "audio")])
-        #expect(try client.canSuspend(path) == ["reported audio"])
+        #expect(try client.listObjections(path) == ["reported audio"])
         #expect(try client.explain(path)["exemptions"] == .strings(["reported audio"]))
         try tell(client, [])
-        #expect(try client.canSuspend(path) == [])
+        #expect(try client.listObjections(path) == [])
     }
 
     @Test("reported exemptions survive when the daemon is killed")
@@ -48,7 +48,7 @@ struct ExemptionTests {
             "org.example.Player", process.pid, [("suspension", .string("automatic"))])
         try daemon.end(SIGKILL)
         try daemon.start()
-        #expect(try client.canSuspend(path) == ["reported audio"])
+        #expect(try client.listObjections(path) == ["reported audio"])
         #expect(try client.state(path) == "background")
     }
 
@@ -65,14 +65,14 @@ struct ExemptionTests {
         let path = try client.register(
             "org.example.Player", unit.main.pid, [("suspension", .string("automatic"))])
         try client.settle()
-        #expect(try client.canSuspend(path) == ["reported audio"])
+        #expect(try client.listObjections(path) == ["reported audio"])
         try tell(client, [])
         try client.wait(for: path, toBe: "suspended")
         #expect(try unit.home.cgroup.isFrozen())
         // After it.
         try tell(client, [(orphan, "clipboard")])
         try client.wait(for: path, toBe: "background")
-        #expect(try client.canSuspend(path) == ["reported clipboard"])
+        #expect(try client.listObjections(path) == ["reported clipboard"])
         try tell(client, [])
         try client.wait(for: path, toBe: "suspended")
         try client.reporter("ReportDemand") { message in
@@ -97,10 +97,10 @@ struct ExemptionTests {
         let path = try client.register(
             "org.example.Player", unit.main.pid, [("suspension", .string("automatic"))])
         try client.settle()
-        let before = try client.canSuspend(path)
+        let before = try client.listObjections(path)
         #expect(!before.contains("reported audio"))
         try tell(client, [(orphan, "clipboard")])
-        let after = try client.canSuspend(path)
+        let after = try client.listObjections(path)
         #expect(!after.contains("reported clipboard"))
     }
 
@@ -124,6 +124,6 @@ struct ExemptionTests {
         try stage.refuses(.invalidArgs, "of another type") {
             try stage.client.reporter("ReplaceExemptions") { try $0.append(0.5) }
         }
-        #expect(try stage.client.canSuspend(stage.path).contains("reported audio"))
+        #expect(try stage.client.listObjections(stage.path).contains("reported audio"))
     }
 }

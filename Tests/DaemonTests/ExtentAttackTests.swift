@@ -101,7 +101,7 @@ struct ExtentAttackTests {
     }
 
     @Test(
-        "an application that changes its user is not stopped, nor are its children, and CanSuspend says why",
+        "an application that changes its user is not stopped, nor are its children, and ListObjections says why",
         .enabled(if: TestDaemon.canBeOthers, "needs root"), arguments: [false, true])
     func changedUser(isJudged: Bool) throws {
         let scene = try Self.scene(isJudged: isJudged)
@@ -111,7 +111,7 @@ struct ExtentAttackTests {
         for pid in [scene.app.pid] + scene.others { #expect(try !isStopped(pid)) }
         #expect(try scene.client.state(scene.path) == "background")
         #expect(try scene.client.holds(scene.path) == [])
-        let objections = try scene.client.canSuspend(scene.path)
+        let objections = try scene.client.listObjections(scene.path)
         #expect(objections.contains { $0.contains("does not run with the rights") }, "\(objections)")
     }
 

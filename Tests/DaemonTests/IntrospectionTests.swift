@@ -8,7 +8,8 @@ import Testing
 @Suite("Introspection", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct IntrospectionTests {
     private static let all = [
-        BusNames.application, BusNames.manager, BusNames.reporter, BusNames.agent, BusNames.shell,
+        BusNames.application, BusNames.manager, BusNames.reporter, BusNames.launcher, BusNames.presenter,
+        BusNames.shell,
         BusNames.windows,
     ]
 
@@ -101,8 +102,8 @@ struct IntrospectionTests {
                 let comment = try #require(Self.comment(on: words[1], words[0], in: text), "\(line)")
                 if words[0] == "method" {
                     #expect(comment.contains("Errors:"), "\(line)")
-                    // These two say it once for all their methods.
-                    if name != BusNames.reporter, name != BusNames.agent {
+                    // These say it once for all their methods.
+                    if ![BusNames.reporter, BusNames.launcher, BusNames.presenter].contains(name) {
                         #expect(comment.contains("Who:"), "\(line)")
                     }
                 }

@@ -85,10 +85,8 @@ struct LaunchingTests {
         #expect(first.arguments == [path, Self.id, "\(app.pid)"])
         #expect(try scene.client.state(path) == "not-running")
         #expect(
-            try scene.options(path) == [
-                "urls": .strings(["file:///a", "https://b.example/c"]), "reason": .string("url"),
-                "first-launch": .bool(true),
-            ])
+            try scene.options(path) == ["reason": .string("url"), "first-launch": .bool(true)])
+        #expect(try app.launchOptions(path, contain: "https://b.example/c"))
         try scene.client.updateWindow(1, app.pid, [("visible", .bool(true))])
         try scene.client.wait(for: path, toBe: "inactive")
         #expect(scene.client.edges(of: path) == ["not-running→inactive"])
@@ -149,13 +147,15 @@ struct LaunchingTests {
             "reason": .string("restore"), "payload": .dictionary(["line": .uint32(7)]),
             "first-launch": .bool(true),
         ]
-        #expect(try scene.options(path) == expected)
+        #expect(try scene.apps[0].property(path, "LaunchOptions", is: .dictionary(expected)))
         try scene.client.wait("the change") {
             scene.client.received.contains { $0.path == path && $0.member == "PropertiesChanged" }
         }
         try scene.daemon.end(SIGUSR1)
         try scene.daemon.start()
-        #expect(try Client(scene.daemon.bus).property(path, "LaunchOptions") == .dictionary(expected))
+        #expect(try scene.apps[0].property(path, "LaunchOptions", is: .dictionary(expected)))
+        let others = expected.filter { $0.key != "payload" }
+        #expect(try Client(scene.daemon.bus).property(path, "LaunchOptions") == .dictionary(others))
     }
 
     @Test(
@@ -168,7 +168,7 @@ struct LaunchingTests {
         let other = try app.register("org.example.Other")
         #expect(other != path)
         try scene.client.waitForRemoval(of: path)
-        #expect(try scene.options(other)["urls"] == .strings(["note:1"]))
+        #expect(try app.launchOptions(other, contain: "note:1"))
     }
 
     @Test(
@@ -226,8 +226,9 @@ struct LaunchingTests {
         let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
         let path = try scene.agent.launch(Self.id)
         try scene.agent.open(path, ["note:1"])
-        #expect(scene.agent.presented.map(\.options) == [["urls": .strings(["note:1"])]])
-        scene.agent.presentError = MethodError(ErrorName.notSupported.rawValue, "no")
+        #expect(scene.agent.opened.map(\.options) == [["urls": .strings(["note:1"])]])
+        #expect(scene.agent.presented.map(\.options) == [[:]])
+        scene.agent.openError = MethodError(ErrorName.notSupported.rawValue, "no")
         #expect(
             errorName { try scene.agent.open(path, ["note:2"]) } == "\(ErrorName.notSupported.rawValue): no")
         let refused = errorName {
@@ -241,9 +242,9 @@ struct LaunchingTests {
 
     @Test("a program without a delegate that is suspended on request is given no URLs")
     func suspendedUnaware() throws {
-        // As in `runningUnaware`.
-        let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
-        let path = try scene.agent.launch(Self.id)
+        let scene = try Scene()
+        // In the background it counts as launched at once.
+        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
         try scene.client.application(path, "Suspend")
         for open in [
             { try scene.agent.open(path, ["note:1"]) },
@@ -251,10 +252,42 @@ struct LaunchingTests {
         ] {
             #expect(errorName(of: open)?.hasPrefix(ErrorName.failed.rawValue) == true)
         }
-        #expect(scene.agent.presented.isEmpty)
+        #expect(scene.agent.opened.isEmpty)
         try scene.client.application(path, "Resume")
         try scene.agent.open(path, ["note:1"])
-        #expect(scene.agent.presented.count == 1)
+        #expect(scene.agent.opened.count == 1)
+    }
+
+    @Test("a compositor presents and minimizes without launching; what has no window is asked to show one")
+    func presenter() throws {
+        let scene = try Scene()
+        let (app, path) = try scene.launched()
+        try app.ask("settle")
+        // The newest presenter is asked.
+        let compositor = try AgentStandIn(scene.daemon.client(), [.registerPresenter])
+        func launchAgain() throws {
+            let begun = try compositor.begin(BusNames.root, BusNames.manager, "Launch") {
+                try $0.append(Self.id)
+                try $0.appendDictionary([])
+            }
+            try compositor.client.wait("the answer to Launch") {
+                try scene.client.loop.runOnce(timeout: 0)
+                return begun.answer != nil
+            }
+            #expect(try begun.answer?.get() == path)
+        }
+        try launchAgain()
+        #expect(compositor.presented.map(\.pid) == [UInt32(app.pid)])
+        #expect(scene.agent.presented.isEmpty && scene.agent.opened.isEmpty)
+        compositor.hasWindow = false
+        try launchAgain()
+        #expect(scene.agent.opened.map(\.pid) == [UInt32(app.pid)])
+        #expect(scene.agent.opened.first?.options.isEmpty == true)
+
+        try compositor.call(path, BusNames.application, "Toggle") {
+            try $0.appendDictionary([("minimize", .bool(true))])
+        }
+        try compositor.client.wait("Minimize") { compositor.minimized == [UInt32(app.pid)] }
     }
 
     @Test("a failed launch gives the agent's error; without an agent it gives NoSessionAgent")
@@ -379,13 +412,15 @@ struct LaunchingTests {
         #expect(scene.signals(app).last == "MessageReceived org.example.Sender hi")
     }
 
-    @Test("a user activity is a property and survives the daemon")
+    @Test("a user activity is a property, whose info only the application reads, and survives the daemon")
     func activity() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched()
         try app.application(path, "SetUserActivity s:org.example.reading {page=u:3}")
         let expected = Variant.structure([.string("org.example.reading"), .dictionary(["page": .uint32(3)])])
-        #expect(try scene.client.property(path, BusNames.application, "UserActivity") == expected)
+        #expect(try app.property(path, "UserActivity", is: expected))
+        let told = Variant.structure([.string("org.example.reading"), .dictionary([:])])
+        #expect(try scene.client.property(path, BusNames.application, "UserActivity") == told)
         let stranger = try Client(scene.daemon.bus)
         let error = errorName {
             try stranger.application(path, "SetUserActivity") {
@@ -396,7 +431,8 @@ struct LaunchingTests {
         #expect(error == ErrorName.notDelegate.rawValue)
         try scene.daemon.end(SIGUSR1)
         try scene.daemon.start()
-        #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == expected)
+        #expect(try app.property(path, "UserActivity", is: expected))
+        #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == told)
         try app.application(path, "SetUserActivity s: {}")
         let none = Variant.structure([.string(""), .dictionary([:])])
         #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == none)
@@ -430,7 +466,7 @@ struct LaunchingTests {
         let sandboxed = try App(scene.daemon.bus, isSandboxed: true)
         let denied = ErrorName.accessDenied.rawValue
         #expect(errorName { try sandboxed.manager("Launch s:\(Self.id) {}") } == denied)
-        #expect(errorName { try sandboxed.manager("RegisterAgent s:") } == denied)
+        #expect(errorName { try sandboxed.manager("RegisterLauncher s:") } == denied)
         #expect(
             errorName { _ = try sandboxed.ask("call \(path) \(BusNames.application) SendMessage s:hi {}") }
                 != nil)
@@ -512,7 +548,7 @@ struct LaunchingTests {
         _ = try app.make("descend")
         let own = try app.register(Self.id)
         #expect(own != path)
-        #expect(try scene.options(own)["urls"] == .strings(["note:1"]))
+        #expect(try app.launchOptions(own, contain: "note:1"))
         try app.application(own, "FinishLaunching")
         try app.ask("settle")
         #expect(app.story(of: own).contains("OpenURLs"))
@@ -537,7 +573,7 @@ struct LaunchingTests {
         }
         let own = try app.register(Self.id)
         #expect(own != path)
-        #expect(try scene.options(own)["urls"] == (isBeingLaunched ? .strings(["note:1"]) : nil))
+        #expect(try app.launchOptions(own, contain: "note:1") == isBeingLaunched)
         try app.application(own, "FinishLaunching")
         try app.ask("settle")
         #expect(app.story(of: own).contains("OpenURLs") == isBeingLaunched)
@@ -576,7 +612,8 @@ struct LaunchingTests {
     /// Changes something between two daemons, and expects the agent to be remembered only if nothing has changed.
     private func restart(changing change: String) throws {
         let scene = try Scene()
-        let path = try scene.agent.launch(Self.id)
+        // In the background it counts as launched at once.
+        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
         let name = try #require(try Self.agent(in: scene.daemon, path).first)
         let stranger = change == "the user" ? try App(scene.daemon.bus, uid: App.nobody) : nil
         let other = try stranger?.ask("name")

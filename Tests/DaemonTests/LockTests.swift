@@ -48,12 +48,12 @@ struct LockTests {
         }
     }
 
-    @Test("an application with a contested lock is not suspended, and Explain and CanSuspend say why")
+    @Test("an application with a contested lock is not suspended, and Explain and ListObjections say why")
     func before() throws {
         let scene = try Scene()
         let waiter = try scene.waiter()
         try scene.waitForWaiter(waiter)
-        let reasons = try scene.client.canSuspend(scene.path)
+        let reasons = try scene.client.listObjections(scene.path)
         #expect(reasons.contains { $0.contains("waits for a file lock") && $0.contains("pid \(waiter.pid)") })
         try scene.acknowledge()
         try scene.client.wait("the objection") {

@@ -28,7 +28,7 @@ struct LockedSetTests {
             }
         }
         let path = try client.register("org.example.Set", owner.pid)
-        #expect(try client.canSuspend(path) == [])
+        #expect(try client.listObjections(path) == [])
         #expect(try client.state(path) == "background")
     }
 }

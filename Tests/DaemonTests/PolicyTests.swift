@@ -103,7 +103,7 @@ struct PolicyTests {
         try client.waitForTheGrace(of: path)
         #expect(try client.state(path) == "background")
         #expect(try client.holds(path) == [])
-        #expect(try client.canSuspend(path) == ["the window reporter of its session is gone"])
+        #expect(try client.listObjections(path) == ["the window reporter of its session is gone"])
         try client.reporter("ReplaceWindows") { try $0.withContainer(.array, "(tua{sv})") {} }
         try client.wait(for: path, toBe: "suspended")
     }

@@ -67,7 +67,9 @@ struct ProxyTests {
 
     // MARK: GLib
 
-    private static let followed = ["State", "StateTimestamp", "Focused", "Minimized", "SuspendHolds"]
+    private static let followed = [
+        "State", "StateTimestamp", "StateTimestampMonotonic", "Focused", "Minimized", "SuspendHolds",
+    ]
 
     /// The line that a script prints when its cache matches the service.
     private func truth(_ client: Client, _ path: String, of object: String? = nil) throws -> String {

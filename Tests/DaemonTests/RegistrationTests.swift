@@ -60,6 +60,35 @@ struct RegistrationTests {
         }
     }
 
+    @Test("the times of the registration and of the last edge are on both clocks")
+    func times() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        func time(_ path: String, _ name: String) throws -> UInt64 {
+            guard case .uint64(let time) = try client.property(path, name) else { return 0 }
+            return time
+        }
+        func isBetween(
+            _ path: String, _ name: String, _ begin: (real: UInt64, monotonic: UInt64)
+        ) throws -> Bool {
+            let real = try time(path, name + "Timestamp")
+            let monotonic = try time(path, name + "TimestampMonotonic")
+            return (begin.real...Clock.realMicroseconds).contains(real)
+                && (begin.monotonic...Clock.monotonicMicroseconds).contains(monotonic)
+        }
+        func now() -> (UInt64, UInt64) { (Clock.realMicroseconds, Clock.monotonicMicroseconds) }
+        let begin = now()
+        let path = try client.register("org.example.App", child.pid)
+        #expect(try isBetween(path, "Registered", begin) && isBetween(path, "State", begin))
+        let registered = try time(path, "RegisteredTimestamp")
+        let edge = now()
+        try client.setFocus(child.pid)
+        try client.wait(for: path, toBe: "active")
+        #expect(try isBetween(path, "State", edge))
+        #expect(try time(path, "RegisteredTimestamp") == registered)
+    }
+
     @Test("registration options override the defaults", arguments: ["automatic", "manual", "never"])
     func options(_ suspension: String) throws {
         let daemon = try TestDaemon(
@@ -81,7 +110,8 @@ struct RegistrationTests {
         #expect(try client.property(path, "Reclaimable") == .bool(false))
         // A requested mode is not granted by that: only the configuration grants modes.
         #expect(try client.property(path, "BackgroundModes") == .strings(["audio"]))
-        #expect(try client.property(path, "LaunchOptions") == .dictionary(options))
+        // They are for the application alone.
+        #expect(try client.property(path, "LaunchOptions") == .dictionary([:]))
     }
 
     @Test("a process that registers itself without being a delegate is launched at once")

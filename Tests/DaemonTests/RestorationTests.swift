@@ -16,7 +16,8 @@ struct RestorationTests {
         try client.list().flatMap { row -> [String] in
             let path = String(row.prefix { $0 != " " })
             let names = [
-                "State", "StateTimestamp", "RegisteredTimestamp", "Focused", "Minimized", "Suspension",
+                "State", "StateTimestamp", "StateTimestampMonotonic", "RegisteredTimestamp",
+                "RegisteredTimestampMonotonic", "Focused", "Minimized", "Suspension",
                 "Reclaimable", "BackgroundModes", "SuspendHolds", "BackgroundTasks", "LaunchOptions",
             ]
             return try [row] + names.map { "\(row) \($0)=\(try client.property(path, $0).texts ?? [])" }
@@ -232,7 +233,7 @@ struct RestorationTests {
             }
         }
         let before = try deadlines()
-        #expect(before.compactMap { $0 }.count == 4)
+        #expect(before.compactMap { $0 }.count == 6)
         try daemon.end(SIGKILL)
         try daemon.start()
         #expect(try deadlines() == before)

@@ -20,7 +20,7 @@ struct SandboxTests {
         "\(BusNames.application) Explain", "\(BusNames.properties) GetAll s:",
         "\(BusNames.properties) Get s:\(BusNames.application) s:State", "\(BusNames.application) Suspend",
         "\(BusNames.application) Resume", "\(BusNames.application) Terminate b:true",
-        "\(BusNames.application) CanSuspend", "\(BusNames.application) Unregister",
+        "\(BusNames.application) ListObjections", "\(BusNames.application) Unregister",
         "org.freedesktop.DBus.Introspectable Introspect",
     ]
 
@@ -152,7 +152,8 @@ struct SandboxTests {
         let app = try App(daemon.bus, isSandboxed: true)
         let own = try app.register()
         for words in [
-            "Subscribe", "ReloadConfig", "RegisterAgent s:none", "Launch s:org.example.App {}",
+            "Subscribe", "ReloadConfig", "RegisterLauncher s:none", "RegisterPresenter s:none",
+            "Launch s:org.example.App {}",
             "GetHistory s:org.example.Actor", "ForgetApplication s:org.example.Actor",
         ] {
             #expect(errorName { try app.manager(words) } == ErrorName.accessDenied.rawValue, "\(words)")
@@ -160,7 +161,8 @@ struct SandboxTests {
         for words in ["SetFocus u:0", "UpdateWindow t:1 u:\(app.pid) {}", "RemoveWindow t:1"] {
             #expect(errorName { try app.reporter(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
-        for words in ["Suspend", "Resume", "Toggle {}", "CanSuspend", "Configure {}", "Terminate b:true"] {
+        for words in ["Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "Terminate b:true"]
+        {
             let name = errorName { try app.application(own, words) }
             #expect(name == ErrorName.accessDenied.rawValue, "\(words)")
         }

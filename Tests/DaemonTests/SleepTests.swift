@@ -30,7 +30,7 @@ struct SleepTests {
         #expect(try client.state(paths[1]) == "suspended" && isStopped(children[1].pid))
         let late = try client.register(
             "org.example.Late", children[2].pid, [("suspension", .string("automatic"))])
-        #expect(try client.canSuspend(late).contains("the machine is shutting down"))
+        #expect(try client.listObjections(late).contains("the machine is shutting down"))
         #expect(try client.state(late) == "background")
 
         try logind.prepareForShutdown(false)

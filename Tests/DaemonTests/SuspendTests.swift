@@ -6,7 +6,7 @@ import Linux
 import TestSupport
 import Testing
 
-/// Suspend, Resume and CanSuspend, as a user calls them.
+/// Suspend, Resume and ListObjections, as a user calls them.
 @Suite("Suspension on request", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct SuspendTests {
     @Test("Suspend answers when the application is suspended, Resume when it runs again")
@@ -116,24 +116,24 @@ struct SuspendTests {
         #expect(stage.client.reasons(of: stage.path).last == "request")
     }
 
-    @Test("CanSuspend names the objections, and none for an application that rests in the background")
-    func canSuspend() throws {
+    @Test("ListObjections names the objections, and none for an application that rests in the background")
+    func listObjections() throws {
         let daemon = try TestDaemon()
         let client = try daemon.client()
         let app = try App(daemon.bus)
         let path = try app.register("org.example.Actor", "suspension=s:manual")
-        #expect(try client.canSuspend(path) == ["has a visible window", "is launching"])
+        #expect(try client.listObjections(path) == ["has a visible window", "is launching"])
         try app.application(path, "FinishLaunching")
-        #expect(try client.canSuspend(path) == ["has a visible window"])
+        #expect(try client.listObjections(path) == ["has a visible window"])
         try client.setMinimized(app.pid, true)
-        #expect(try client.canSuspend(path) == [])
+        #expect(try client.listObjections(path) == [])
         let task = try app.application(path, "BeginBackgroundTask s:upload")
-        #expect(try client.canSuspend(path) == ["background task upload"])
+        #expect(try client.listObjections(path) == ["background task upload"])
         try app.application(path, "EndBackgroundTask t:\(task)")
-        #expect(try client.canSuspend(path) == [])
+        #expect(try client.listObjections(path) == [])
         let child = try Child("sleep", ["1000"])
         let never = try client.register("org.example.Server", child.pid, [("suspension", .string("never"))])
-        #expect(try client.canSuspend(never) == ["suspension is never"])
+        #expect(try client.listObjections(never) == ["suspension is never"])
         // `never` binds policy only; a user's request is obeyed.
         try client.application(never, "Suspend")
         #expect(try client.state(never) == "suspended")

@@ -41,6 +41,41 @@ struct TerminationTests {
         #expect(client.reasons(of: path) == ["exit"])
     }
 
+    @Test("ApplicationRemoved says in a dictionary how the application ended")
+    func details() throws {
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        var details: [[String: Variant]] = []
+        let filter = try client.bus.addFilter { message in
+            guard message.isSignal, message.member == "ApplicationRemoved" else { return false }
+            do {
+                try message.skip("osus")
+                details.append(Dictionary(try message.readDictionary().map { ($0.key, $0.value) }) { $1 })
+                try message.rewind()
+            } catch {
+                Issue.record("\(error)")
+            }
+            return false
+        }
+        let (app, path) = try launched(daemon, client)
+        try app.application(path, "SetUnsavedChanges b:true")
+        try client.application(path, "Suspend")
+        try client.terminate(path, force: true)
+        #expect(try client.waitForRemoval(of: path) == "force-quit")
+        let child = try Child("sleep", ["1000"])
+        let other = try client.register("org.example.Other", child.pid)
+        try client.application(other, "Unregister")
+        try client.settle()
+        filter.cancel()
+        #expect(
+            details.map { $0.filter { $0.key != "session" } } == [
+                [
+                    "previous-state": .string("suspended"), "exit-status": .int32(SIGKILL),
+                    "unsaved-changes": .bool(true), "relaunch": .bool(false),
+                ], [:],
+            ])
+    }
+
     @Test("without a delegate SIGTERM is sent at once, and WillTerminate goes to subscribers")
     func withoutDelegate() throws {
         let stage = try Stage(configuration: Self.patient)

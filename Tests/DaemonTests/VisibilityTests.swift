@@ -98,7 +98,7 @@ struct VisibilityTests {
         "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:upload",
         "EndBackgroundTask t:1", "BackgroundTimeRemaining", "SetUnsavedChanges b:true", "Configure {}",
         "Suspend", "Resume", "Toggle {}",
-        "CanSuspend",
+        "ListObjections",
         "Terminate b:false", "Terminate b:true", "SaveState ay:x", "LoadState", "SaveStateFile h:PID",
         "LoadStateFile", "Open as:https://example.org {}", "SendMessage s:hello {}",
         "SetUserActivity s:org.example.editing {}", "ContinueActivity s:org.example.editing {}", "Unregister",

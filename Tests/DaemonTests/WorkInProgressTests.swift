@@ -95,7 +95,7 @@ struct WorkInProgressTests {
             Int32(terminal.waitForLine(containing: "pid ").drop { !$0.isNumber }.prefix { $0.isNumber }))
         let path = try register(terminal)
         try wait(for: .terminalJob, at: path)
-        #expect(try client.canSuspend(path).contains("terminal-job: pid \(pid) works in a terminal"))
+        #expect(try client.listObjections(path).contains("terminal-job: pid \(pid) works in a terminal"))
         try count([.network, .inhibitor], at: path)
         try client.wait(for: path, toBe: "suspended")
         try count([.terminalJob], at: path)
@@ -154,7 +154,9 @@ struct WorkInProgressTests {
             }
         }
         for path in paths {
-            for member in ["Explain", "CanSuspend"] { try send(path, BusNames.application, member) { _ in } }
+            for member in ["Explain", "ListObjections"] {
+                try send(path, BusNames.application, member) { _ in }
+            }
         }
         _ = try client.bus.id()
         daemon.process.kill(SIGCONT)
@@ -362,8 +364,10 @@ struct WorkInProgressTests {
             }
             return facts["state"] == .string("background") && facts["last-objection"] == .string(found)
         }
-        try client.wait("the same answer to CanSuspend") {
-            let reasons = try answer(paths[0], BusNames.application, "CanSuspend") { try $0.readStrings() }
+        try client.wait("the same answer to ListObjections") {
+            let reasons = try answer(paths[0], BusNames.application, "ListObjections") {
+                try $0.readStrings()
+            }
             return reasons.contains(found)
         }
         logind.inhibitors = []

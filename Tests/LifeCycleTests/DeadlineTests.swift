@@ -30,11 +30,11 @@ struct DeadlineTests {
         stage.forget()
         try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
         stage.pass(3_600 * Self.second)
-        #expect(stage.application.tasks.map(\.deadline) == [0])
+        #expect(stage.application.tasks.map(\.deadline) == [.never])
         try stage.unfocus()
         #expect(stage.state == .inactive)
         stage.pass(3_600 * Self.second)
-        #expect(stage.application.tasks.map(\.deadline) == [0])
+        #expect(stage.application.tasks.map(\.deadline) == [.never])
         #expect(!stage.words(.all).contains("BackgroundTaskWillExpire"))
 
         stage.forget()
@@ -52,7 +52,7 @@ struct DeadlineTests {
 
         stage.pass(10 * Self.second)
         try stage.focus()
-        #expect(stage.application.tasks.map(\.deadline) == [0])
+        #expect(stage.application.tasks.map(\.deadline) == [.never])
         stage.pass(3_600 * Self.second)
         try stage.minimize()
         #expect(deadline(stage) == stage.now + 20 * Self.second)
@@ -76,7 +76,7 @@ struct DeadlineTests {
         try ruled.perform(.configure(ruled.number, rule))
         try ruled.focus()
         try ruled.perform(.beginBackgroundTask(ruled.number, name: "a", by: Stage.delegate))
-        #expect(ruled.application.tasks.map(\.deadline) == [0])
+        #expect(ruled.application.tasks.map(\.deadline) == [.never])
         try ruled.unfocus()
         #expect(ruled.state == .inactive)
         #expect(ruled.application.tasks.map(\.deadline) == [ruled.now + 30 * Self.second])
@@ -111,12 +111,12 @@ struct DeadlineTests {
         _ = stage.machine.reassert(stage.number, at: stage.now)
         #expect(stage.machine.record(of: stage.number)?.lines(of: "task") == record.lines(of: "task"))
         stage.pass(100 * Self.second)
-        #expect(stage.application.tasks.map(\.deadline) == [0])
+        #expect(stage.application.tasks.map(\.deadline) == [.never])
         try stage.minimize()
         #expect(stage.application.tasks.map(\.deadline) == [stage.now + 20 * Self.second])
     }
 
-    @Test("an endless task, an endless grace period and a granted mode each give deadline 0")
+    @Test("an endless task, an endless grace period and a granted mode each mean never")
     func endless() throws {
         for kind in 0..<3 {
             var settings = Settings()
@@ -130,7 +130,7 @@ struct DeadlineTests {
             try stage.focus()
             try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
             try stage.minimize()
-            #expect(deadline(stage) == 0)
+            #expect(deadline(stage) == .never)
             stage.pass(3_600 * Self.second)
             #expect(stage.holds.isEmpty)
         }
@@ -156,7 +156,7 @@ struct DeadlineTests {
         stage.stopBySomebody()
         try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
         stage.pass(100 * Self.second)
-        #expect(stage.application.tasks.map(\.deadline) == [0])
+        #expect(stage.application.tasks.map(\.deadline) == [.never])
         stage.take(.continued(stage.number))
         #expect(stage.application.tasks.map(\.deadline) == [stage.now + 30 * Self.second])
     }

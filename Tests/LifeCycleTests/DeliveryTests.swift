@@ -135,15 +135,21 @@ struct DeliveryTests {
         rule.relaunchReclaimed = true
         _ = try machine.perform(.configure(number, rule), at: 1)
         machine.pressure.level = .critical
-        machine.update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
+        machine.update(number, .policy) { $0.termination = .atOnce(.reclaimed) }
         let gone = machine.handle(.exited(first.process, .killed), at: 2)
         func relaunches(_ effects: [Effect]) -> Int {
             effects.count { if case .relaunch = $0 { true } else { false } }
         }
         #expect(relaunches(gone) == 0)
+        #expect(isRelaunched(gone) == [true])
         machine.pressure.level = .normal
         #expect(relaunches(machine.handle(.timePassed, at: 3)) == 1)
         #expect(relaunches(machine.handle(.timePassed, at: 4)) == 0)
+    }
+
+    /// What the endings among these effects say.
+    private func isRelaunched(_ effects: [Effect]) -> [Bool] {
+        effects.compactMap { if case .ended(_, let ending) = $0 { ending.isRelaunched } else { nil } }
     }
 
     @Test("an application that is not started again is reported with the true reason")
@@ -157,8 +163,9 @@ struct DeliveryTests {
         var rule = Rule()
         rule.relaunchReclaimed = true
         _ = try machine.perform(.configure(number, rule), at: 1)
-        machine.update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
+        machine.update(number, .policy) { $0.termination = .atOnce(.reclaimed) }
         let gone = machine.handle(.exited(ProcessID(pid: 1, startTime: 1), .killed), at: 2)
         #expect(gone.contains(.notice(number, .notRelaunched(.othersWait(Relaunches.mostWaiting)))))
+        #expect(isRelaunched(gone) == [false])
     }
 }

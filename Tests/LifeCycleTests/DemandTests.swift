@@ -223,7 +223,7 @@ struct DemandTests {
         for stranger in [false, true] {
             var stage = try Stage.launched(suspension: .automatic)
             try stage.perform(.suspend(stage.number, holder: "uid:0"))
-            try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000", minimizing: false))
+            try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000"))
             stage.settle()
             if stranger { stage.stopBySomebody() }
             stage.forget()

@@ -23,7 +23,7 @@ struct EndTests {
         var stage = try Stage.launched(delegate: delegate, settings)
         try stage.perform(.suspend(stage.number, holder: "uid:0"))
         try stage.perform(
-            .suspendUntilFocused(stage.number, holder: "uid:\(Stage.user)", minimizing: false))
+            .suspendUntilFocused(stage.number, holder: "uid:\(Stage.user)"))
         stage.settle()
         #expect(stage.state == .suspended && stage.holds == [.request, .toggle])
         stage.forget()
@@ -177,7 +177,9 @@ struct EndTests {
         settings.terminateGrace = nil
         var stage = try Stage.launched(settings)
         try stage.perform(.terminate(stage.number, force: false))
-        #expect(stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: 0)])
+        #expect(
+            stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: .never)]
+        )
         stage.pass(3_600 * Self.second)
         #expect(!stage.effects.contains(.requestExit(stage.number)))
         try stage.perform(
@@ -188,7 +190,9 @@ struct EndTests {
         // It has asked its user, who wants to go on. Another request asks it again.
         stage.forget()
         try stage.perform(.terminate(stage.number, force: false))
-        #expect(stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: 0)])
+        #expect(
+            stage.heard(.delegate) == [.willTerminate(serial: stage.application.lastSerial, deadline: .never)]
+        )
         try stage.perform(
             .acknowledge(stage.number, serial: stage.application.lastSerial, by: Stage.delegate))
         #expect(stage.effects.contains(.requestExit(stage.number)))
@@ -223,7 +227,7 @@ struct EndTests {
         stage.forget()
         try stage.minimize()
         #expect(
-            stage.heard(.delegate).contains { $0.until(.didEnterBackground)?.deadline == 0 })
+            stage.heard(.delegate).contains { $0.until(.didEnterBackground)?.deadline == .never })
         stage.pass(5 * Self.second)
         #expect(stage.holds.isEmpty)
     }

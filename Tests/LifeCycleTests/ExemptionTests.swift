@@ -25,7 +25,7 @@ struct ExemptionTests {
         desk.settle()
     }
 
-    @Test("an exempt application is not suspended, and CanSuspend names each reason once")
+    @Test("an exempt application is not suspended, and ListObjections names each reason once")
     func exempt() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)

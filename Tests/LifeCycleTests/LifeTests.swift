@@ -88,7 +88,7 @@ struct LifeTests {
                 "WillResignActive", "active→inactive", "inactive→background", "DidEnterBackground",
                 "WillEnterForeground", "background→inactive", "inactive→active", "DidBecomeActive",
             ])
-        #expect(stage.heard(.delegate).contains(.didEnterBackground(serial: 0, deadline: 0)))
+        #expect(stage.heard(.delegate).contains(.didEnterBackground(serial: 0, deadline: .never)))
         #expect(
             stage.words(.subscribers) == [
                 "suspended→background", "WillEnterForeground", "background→inactive", "inactive→active",

@@ -107,7 +107,7 @@ struct SessionTests {
         }
         stage.take(Self.locked)
         #expect(
-            stage.heard(.subscribers) == [.protectedDataWillBecomeUnavailable(serial: 0, deadline: 0)])
+            stage.heard(.subscribers) == [.protectedDataWillBecomeUnavailable(serial: 0, deadline: .never)])
         #expect(stage.application.protection == nil)
     }
 
@@ -140,7 +140,7 @@ struct SessionTests {
             stage.take(.session(.user(Stage.user), inFront: false, isLocked: true))
             let lock = stage.heard(.delegate).compactMap { $0.until(.protectedDataWillBecomeUnavailable) }
             let background = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
-            #expect(lock.map(\.deadline) == [0] && background.map(\.deadline) == [0], "\(kind)")
+            #expect(lock.map(\.deadline) == [.never] && background.map(\.deadline) == [.never], "\(kind)")
             #expect(lock.map(\.serial) != [0], "it can still be acknowledged")
             #expect(stage.machine.backgroundTimeRemaining(of: stage.application, at: stage.now) == .max)
             #expect(stage.machine.suspensionDeadline(of: stage.application) == nil)
@@ -223,7 +223,7 @@ struct SessionTests {
         stage.forget()
         stage.take(.continued(stage.number))
         #expect(
-            stage.heard(.delegate).contains(.protectedDataWillBecomeUnavailable(serial: 0, deadline: 0)))
+            stage.heard(.delegate).contains(.protectedDataWillBecomeUnavailable(serial: 0, deadline: .never)))
         #expect(stage.application.protection == nil)
     }
 
@@ -285,7 +285,7 @@ struct SessionTests {
         try desk.update(2, process, minimized: true, by: Desk.reporter(":1.10", in: Self.home))
         #expect(desk.state(a) == .inactive)
         #expect(
-            desk.announced(to: a).last == .protectedDataWillBecomeUnavailable(serial: 0, deadline: 0))
+            desk.announced(to: a).last == .protectedDataWillBecomeUnavailable(serial: 0, deadline: .never))
     }
 
     @Test("an ended session shows nothing, and is forgotten with its last application")

@@ -161,7 +161,7 @@ struct Simulation {
                 let holder = "uid:\(generator.pick(Self.users) ?? 0)"
                 try request(
                     generator.chance(30)
-                        ? .suspendUntilFocused(number, holder: holder, minimizing: generator.chance(50))
+                        ? .suspendUntilFocused(number, holder: holder)
                         : .suspend(number, holder: holder))
             }
         case 58..<65:
@@ -493,7 +493,7 @@ struct Simulation {
                 && (record.state == .background || record.state == .inactive && highest == 1 && level == 1)
             for task in record.tasks where task.limit != .endless {
                 try world.require(
-                    (task.deadline != 0) == counts,
+                    (task.deadline != .never) == counts,
                     "the limit of \(number)'s task is \(task.limit) in \(record.state)")
             }
             if case .open = record.stop.drain {

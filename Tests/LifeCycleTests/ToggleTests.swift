@@ -6,11 +6,10 @@ import Testing
 /// An application that is suspended until it gets the focus.
 @Suite("Toggle")
 struct ToggleTests {
-    private func toggled(minimizing: Bool = false) throws -> Stage {
+    private func toggled() throws -> Stage {
         var stage = try Stage.launched()
         try stage.focus()
-        try stage.perform(
-            .suspendUntilFocused(stage.number, holder: "uid:1000", minimizing: minimizing))
+        try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000"))
         stage.settle()
         try #require(stage.state == .suspended)
         #expect(stage.holds == [.toggle])
@@ -55,30 +54,31 @@ struct ToggleTests {
         #expect(stage.state == .active && stage.holds.isEmpty)
     }
 
-    @Test("each reporter is asked to minimize its own windows that are not minimized")
-    func minimizing() throws {
-        var stage = try Stage.launched()
-        let other = ReporterIdentity(
-            connection: ":1.10", user: Stage.user, session: .user(Stage.user))
-        for number in UInt64(1)...3 {
-            var report = WindowReport(number: number, process: stage.reported)
-            report.minimized = number == 2
-            try stage.perform(.updateWindow(report, stage.reporter))
-        }
-        try stage.perform(.updateWindow(WindowReport(number: 9, process: stage.reported), other))
-        stage.forget()
-        try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000", minimizing: true))
-        let asked = stage.effects.filter { if case .minimize = $0 { true } else { false } }
-        #expect(asked.count == 2)
-        #expect(asked.contains(.minimize(":1.9", [1, 3])) && asked.contains(.minimize(":1.10", [9])))
-    }
-
     @Test("an application that is being terminated cannot be toggled")
     func terminating() throws {
         var stage = try Stage.launched()
         try stage.perform(.terminate(stage.number, force: false))
         #expect(throws: Refusal.self) {
-            try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000", minimizing: false))
+            try stage.perform(.suspendUntilFocused(stage.number, holder: "uid:1000"))
         }
+    }
+
+    @Test("an application that is being launched is not suspended: it never becomes suspended")
+    func launching() throws {
+        var stage = Stage()
+        try stage.register()
+        try #require(stage.application.isLaunching)
+        for request: Request in [
+            .suspend(stage.number, holder: "uid:0"), .suspendUntilFocused(stage.number, holder: "uid:0"),
+        ] {
+            #expect(
+                throws: Refusal.notSuspendable(stage.number, "it is being launched")
+            ) { try stage.perform(request) }
+        }
+        #expect(stage.holds.isEmpty)
+        try stage.perform(.finishLaunching(stage.number, by: Stage.delegate))
+        try stage.perform(.suspend(stage.number, holder: "uid:0"))
+        stage.settle()
+        #expect(stage.state == .suspended)
     }
 }

@@ -233,7 +233,7 @@ struct World {
             try require(announcement.edge?.to == .notRunning, "\(number) ends with \(announcement)")
         case .changed, .focusChanged, .notice, .ended, .memoryPressureChanged, .lowMemoryWarning,
             .alarmMemory,
-            .minimize, .resources:
+            .resources:
             break
         case .relaunch(let relaunch):
             try require(

@@ -163,7 +163,7 @@ private final class NarrowDaemon {
     func reporter() throws -> Reporter {
         try Reporter(
             bus: client, loop: loop, deaf: { Issue.record("the bus refused a match: \($0)") }, session: nil,
-            journal: Journal(identifier: "test"), log: nil, minimize: { _ in })
+            journal: Journal(identifier: "test"), log: nil)
     }
 
     func run(until done: () -> Bool) throws {

@@ -72,39 +72,4 @@ struct ToggleTests {
             try station.wait(for: path, toBe: "active")
         }
     }
-
-    @Test("only the daemon can make the agent minimize windows")
-    func forged() throws {
-        let front = try Front(#require(WindowManager.present.first))
-        let (display, station, window, path) = (front.display, front.station, front.window, front.path)
-        let app = try display.app()
-        let other = try station.register("org.example.Beta", app.pid)
-        let itsWindow = try app.open("Beta")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(itsWindow)"])
-        try station.wait(for: other, toBe: "active")
-        let forger = try Bus.open(address: station.bus.address)
-        let names = try forger.call(
-            forger.newCall(
-                destination: "org.freedesktop.DBus", path: "/org/freedesktop/DBus",
-                interface: "org.freedesktop.DBus", member: "ListNames")
-        ).readStrings()
-        for name in names where name.hasPrefix(":") {
-            let signal = try forger.newSignal(
-                path: BusNames.root, interface: BusNames.reporter,
-                member: ReporterSignal.minimizeRequested.rawValue, to: name)
-            try signal.append([1 << 48 | UInt64(window)])
-            try forger.send(signal)
-        }
-        _ = try forger.owner(of: BusNames.service)
-        // The daemon's next request to the agent comes after that.
-        #expect(
-            try toggle(station, ["--minimize"]).output == "\(other) is suspended until it gets the focus\n")
-        try station.wait("the other application is minimized") {
-            try station.property("Minimized", of: other) == .bool(true)
-        }
-        try station.wait(for: other, toBe: "suspended")
-        #expect(try station.property("Minimized", of: path) == .bool(false))
-        #expect(!station.walk(of: path).contains("inactive→background"))
-        withExtendedLifetime((front, app)) {}
-    }
 }

@@ -308,10 +308,15 @@ struct CommandTests {
     @Test("the effects of memory pressure are printed in readable units")
     func pressure() {
         let reclaimed = Watcher.words(
-            "ApplicationReclaimed", [("bytes", .unsigned(47_185_920)), ("usec", .unsigned(12_345))])
-        #expect(reclaimed.text == "ApplicationReclaimed 45 MiB in 12 ms")
+            "ApplicationReclaimed",
+            [
+                ("bytes", .unsigned(47_185_920)), ("usec", .unsigned(12_345)),
+                ("details", .object([("relaunch", .bool(true))])),
+            ])
+        #expect(reclaimed.text == "ApplicationReclaimed 45 MiB in 12 ms  relaunch=yes")
         let small = Watcher.words(
-            "ApplicationReclaimed", [("bytes", .unsigned(9 << 20)), ("usec", .unsigned(999))])
+            "ApplicationReclaimed",
+            [("bytes", .unsigned(9 << 20)), ("usec", .unsigned(999)), ("details", .object([]))])
         #expect(small.text == "ApplicationReclaimed 9216 KiB in 0 ms")
         let changed = Watcher.words("MemoryPressureChanged", [("level", .string("critical"))])
         #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
@@ -430,18 +435,25 @@ struct CommandTests {
         "control characters in texts from others are shown escaped, in a pipe and on a terminal")
     func strangers() throws {
         let stage = try Stage()
-        let child = try Child("sleep", ["1000"])
-        try stage.register("org.example.Editor", child.pid, launchOptions: [Self.strange: Self.strange])
+        let bus = try Bus.open(address: stage.bus.address)
+        try bus.tell("/org/appstate1", "Manager", "Register") {
+            try $0.append("org.example.Editor")
+            try $0.append(UInt32(0))
+            try $0.appendDictionary([])
+        }
+        try bus.tell("/org/appstate1/application/1", "Application", "BeginBackgroundTask") {
+            try $0.append(Self.strange)
+        }
         let shown = try stage.run("show", "1").output
-        #expect(shown.contains("\(Self.tamed)=\(Self.tamed)") && !shown.isStrange, "\(shown)")
+        #expect(shown.contains("1 \(Self.tamed), no deadline") && !shown.isStrange, "\(shown)")
         #expect(try !stage.run("explain", "1").output.isStrange)
         let onTerminal = try stage.onTerminal(["show", "1"], columns: 1_000)
         #expect(onTerminal.contains(Self.tamed) && !onTerminal.isStrange)
         let refused = try stage.run("show", Self.strange)
         #expect(refused.errors.contains(Self.tamed) && !refused.errors.isStrange)
         // Programs get the original text.
-        let options = (try stage.json("show", "--json", "1") as? [String: Any])?["LaunchOptions"]
-        #expect((options as? [String: String])?[Self.strange] == Self.strange)
+        let tasks = (try stage.json("show", "--json", "1") as? [String: Any])?["BackgroundTasks"]
+        #expect((tasks as? [[Any]])?.first?.dropFirst().first as? String == Self.strange)
     }
 
     @Test("a line of output contains no control or bidi character, and nothing else is changed")
@@ -543,7 +555,7 @@ struct CommandTests {
         let id = "org.example." + String(repeating: "Long", count: 30)
         let monitor = try stage.start("monitor")
         try monitor.waitForLine(containing: "listening")
-        try stage.register(id, child.pid, launchOptions: [id: id])
+        try stage.run("register", id, "\(child.pid)")
         for command in [["list"], ["show", "1"], ["explain", "1"]] {
             let output = try stage.run(command, environment: ["COLUMNS": "20"]).output
             #expect(output.contains(id) && !output.contains("…") && !output.contains("\u{1B}"), "\(output)")
@@ -721,27 +733,6 @@ private final class Stage {
         return (child.errors, status)
     }
 
-    /// Registers with launch options, which the command line cannot pass.
-    func register(_ id: String, _ pid: Int32, launchOptions: [String: String]) throws {
-        func quoted(_ text: String) -> String {
-            "'"
-                + text.unicodeScalars.map {
-                    let digits = String($0.value, radix: 16)
-                    return "\\U" + String(repeating: "0", count: 8 - digits.count) + digits
-                }.joined() + "'"
-        }
-        let options = launchOptions.map { "\(quoted($0.key)): <\(quoted($0.value))>" }.joined(separator: ", ")
-        let child = try Child(
-            "gdbus",
-            [
-                "call", "--address", bus.address, "--dest", "org.appstate1", "--object-path",
-                "/org/appstate1",
-                "--method", "org.appstate1.Manager.Register", id, "\(pid)",
-                "{'launch-options': <@a{sv} {\(options)}>}",
-            ])
-        guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
-    }
-
     /// What bash offers for the last of these words.
     func complete(_ script: String, _ words: [String], dataDirectory: String) throws -> String {
         let program = Programs.built("appstatectl") ?? "appstatectl"
@@ -779,5 +770,17 @@ extension String {
             ($0 != "\n" && $0.properties.generalCategory == .control) || $0.properties.isBidiControl
                 || $0 == "\u{2028}" || $0 == "\u{2029}"
         }
+    }
+}
+
+extension Bus {
+    /// Calls the daemon.
+    fileprivate func tell(
+        _ path: String, _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void
+    ) throws {
+        let message = try newCall(
+            destination: "org.appstate1", path: path, interface: "org.appstate1." + interface, member: member)
+        try body(message)
+        _ = try call(message, timeout: 300_000_000)
     }
 }

@@ -88,7 +88,7 @@ extension Daemon {
         call.reply { message in
             try message.withContainer(.array, "{oa{sa{sv}}}") {
                 for application in applications {
-                    try announcer.append(object: application.number, to: message)
+                    try announcer.append(object: application.number, to: message, for: connection)
                 }
             }
         }

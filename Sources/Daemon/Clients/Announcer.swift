@@ -43,17 +43,20 @@ final class Announcer {
             connection.listedOwn.insert(application.number)
         }
         guard let interface = applicationInterface else { return }
-        delivery.send(.objects("InterfacesAdded"), to: followers(of: application)) {
-            try append(object: application.path, of: interface, to: $0)
+        delivery.sendEach(.objects("InterfacesAdded"), to: followers(of: application)) {
+            message, connection in
+            try read(by: connection) { try append(object: application.path, of: interface, to: message) }
         }
     }
 
     /// An entry of `a{oa{sa{sv}}}`.
-    func append(object number: ApplicationNumber, to message: borrowing Message) throws {
+    func append(
+        object number: ApplicationNumber, to message: borrowing Message, for connection: Connection
+    ) throws {
         guard let interface = applicationInterface else { return }
         let path = BusNames.path(ofApplication: number.rawValue)
         try message.withContainer(.dictEntry, "oa{sa{sv}}") {
-            try append(object: path, of: interface, to: message)
+            try read(by: connection) { try append(object: path, of: interface, to: message) }
         }
     }
 
@@ -77,7 +80,10 @@ final class Announcer {
         journal.log(
             reason.priority, reason == .unregistered ? "unregistered" : "ended: \(reason.rawValue)",
             about: application, as: .applicationRemoved, [(.reason, reason.rawValue)])
-        manager(.applicationRemoved, about: application) { try $0.append(reason.rawValue) }
+        manager(.applicationRemoved, about: application) { message in
+            try message.append(reason.rawValue)
+            try message.appendDictionary(application.endDetails)
+        }
         delivery.send(.objects("InterfacesRemoved"), to: followers(of: application)) { message in
             try message.append(objectPath: application.path)
             try message.append(strings: Self.standardInterfaces + [BusNames.application])
@@ -139,16 +145,11 @@ final class Announcer {
         managerChanged(.memoryPressure)
     }
 
-    /// Each reporter is sent its own windows only.
-    func minimizeRequested(_ windows: [UInt64], of reporter: ConnectionName) {
-        guard let connection = connections[reporter] else { return }
-        delivery.post(.reporter(.minimizeRequested), to: connection) { try $0.append(windows) }
-    }
-
     func reclaimed(_ application: Registered, bytes: UInt64, microseconds: UInt64) {
         manager(.applicationReclaimed, about: application) { message in
             try message.append(bytes)
             try message.append(microseconds)
+            try message.appendDictionary(application.endDetails)
         }
     }
 
@@ -178,6 +179,12 @@ final class Announcer {
     /// The connection whose property value is being written, where a value depends on its reader.
     private(set) var reader: Connection?
 
+    private func read(by connection: Connection, _ write: () throws -> Void) throws {
+        reader = connection
+        defer { reader = nil }
+        try write()
+    }
+
     private func propertiesChanged(
         of application: Registered, _ properties: Set<ApplicationProperty>, to wants: (Connection) -> Bool
     ) {
@@ -201,10 +208,10 @@ final class Announcer {
         let names = names.filter { !invalidated.contains($0) }
         let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
         delivery.sendEach(signal, to: wants) { message, connection in
-            reader = connection
-            defer { reader = nil }
             try message.append(interface.name)
-            try interface.appendProperties(to: message, path: path, only: names)
+            try read(by: connection) {
+                try interface.appendProperties(to: message, path: path, only: names)
+            }
             try message.append(strings: invalidated)
         }
     }

@@ -13,10 +13,6 @@ struct SignalName {
         SignalName(path: BusNames.root, interface: BusNames.manager, member: signal.rawValue)
     }
 
-    static func reporter(_ signal: ReporterSignal) -> SignalName {
-        SignalName(path: BusNames.root, interface: BusNames.reporter, member: signal.rawValue)
-    }
-
     static func objects(_ member: String) -> SignalName {
         SignalName(path: BusNames.root, interface: BusNames.objectManager, member: member)
     }

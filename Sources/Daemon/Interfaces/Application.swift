@@ -102,7 +102,7 @@ extension Daemon {
                     try $0.append(isSuspended(number))
                 }
             },
-            Method(Name.canSuspend, out: [("objections", "as")]) { [unowned self] call in
+            Method(Name.listObjections, out: [("objections", "as")]) { [unowned self] call in
                 let (application, _) = try managedApplication(call)
                 answer(call.deferred(), lookingAt: application) {
                     try $0.append(strings: $2)

@@ -11,8 +11,14 @@ extension Daemon {
             property(.pid, "u", .const) { try $0.append(UInt32($1.process.pid)) },
             property(.uid, "u", .const) { try $0.append($1.user) },
             property(.state, "s", .change) { try $0.append($1.state.rawValue) },
-            property(.stateTimestamp, "t", .change) { try $0.append($1.stateSince) },
-            property(.registeredTimestamp, "t", .const) { try $0.append($1.registeredAt) },
+            property(.stateTimestamp, "t", .change) { [unowned self] in
+                try $0.append(table[$1.number]?.stateSince ?? 0)
+            },
+            property(.stateTimestampMonotonic, "t", .change) { try $0.append($1.stateSince) },
+            property(.registeredTimestamp, "t", .const) { [unowned self] in
+                try $0.append(table[$1.number]?.registeredAt ?? 0)
+            },
+            property(.registeredTimestampMonotonic, "t", .const) { try $0.append($1.registeredAt) },
             property(.focused, "b", .change) { try $0.append($1.isFocused) },
             property(.minimized, "b", .change) { try $0.append($1.isMinimized) },
             property(.suspension, "s", .change) { try $0.append($1.suspension.rawValue) },
@@ -23,13 +29,15 @@ extension Daemon {
             property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
             property(.launchOptions, "a{sv}", .change) { [unowned self] in
-                try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
+                let options = table[$1.number]?.launchOptions ?? []
+                try $0.appendDictionary(
+                    isReadByItself($1) ? options : options.filter { Self.isPublic($0.0) })
             },
             property(.userActivity, "(sa{sv})", .invalidation) { [unowned self] message, application in
                 let activity = table[application.number]?.userActivity
                 try message.withContainer(.struct, "sa{sv}") {
                     try message.append(activity?.type ?? "")
-                    let info = activity?.info ?? [:]
+                    let info = isReadByItself(application) ? activity?.info ?? [:] : [:]
                     try message.appendDictionary(info.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
                 }
             },
@@ -54,6 +62,19 @@ extension Daemon {
             else { throw MethodError(.noSuchApplication, "No application at \(path)") }
             try value(message, application)
         }
+    }
+
+    /// Whether the property is being read by one of the application's own processes. No other client reads what was sent
+    /// to the application, or what its user does in it.
+    private func isReadByItself(_ application: Application) -> Bool {
+        guard let connection = announcer.reader ?? (try? caller()) else { return false }
+        return isOwn(application, connection)
+    }
+
+    /// Whether a launch option says why and how the application was launched, not with what.
+    private static func isPublic(_ launchOption: String) -> Bool {
+        LaunchOption(rawValue: launchOption) != nil || launchOption == SenderKey.application
+            || [LaunchKey.reason, .launchMode].contains(LaunchKey(rawValue: launchOption))
     }
 
     /// The sum of the resident sizes of its processes in bytes. Memory that they share is counted for each of them.
@@ -129,8 +150,8 @@ extension Daemon {
             if let number { entries.append((key, .uint64(number))) }
         }
         add("launch-deadline", application.launchDeadline)
-        add("suspension-deadline", core.machine.suspensionDeadline(of: application))
-        add("kill-deadline", application.killDeadline)
+        add("suspension-deadline", core.machine.suspensionDeadline(of: application) ?? .never)
+        if application.isTerminating { add("kill-deadline", application.killDeadline ?? .never) }
         add("would-end", core.machine.wouldBeReclaimed(application.number))
         if !application.tasks.isEmpty { entries.append(("tasks", .tasks(application))) }
         if let rule = application.rule { entries.append(("rule", .string(rule.name))) }

@@ -32,14 +32,19 @@ extension Daemon {
                     }
                 }
             },
-            Method(ManagerMethod.registerAgent, in: [("session", "s")]) { [unowned self] call in
-                let session = try call.message.readString()
-                let connection = try caller()
-                try requireUnconfined(connection, call.member)
-                agents.register(connection, for: try agentSession(session, connection))
-                try call.reply()
-            },
+            registration(ManagerMethod.registerLauncher, .launcher),
+            registration(ManagerMethod.registerPresenter, .presenter),
         ]
+    }
+
+    private func registration(_ name: ManagerMethod, _ role: Agents.Role) -> Method {
+        Method(name, in: [("session", "s")]) { [unowned self] call in
+            let session = try call.message.readString()
+            let connection = try caller()
+            try requireUnconfined(connection, call.member)
+            agents.register(connection, as: role, for: try agentSession(session, connection))
+            try call.reply()
+        }
     }
 
     /// The methods that send something to an application.

@@ -95,7 +95,7 @@ extension Daemon {
                     try perform(.demand(process, why, isToEnd: isToEnd, reporter))
                     try call.reply()
                 },
-            ], signals: ReporterSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
+            ])
     }
 
     private func reporter(_ member: String) throws(MethodError) -> ReporterIdentity {

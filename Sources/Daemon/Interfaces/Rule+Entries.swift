@@ -24,7 +24,12 @@ extension Rule {
             case .unsavedMark: unsavedMark = try value.bool(key)
             case .relaunchReclaimed: relaunchReclaimed = try value.bool(key)
             case .backgroundGrace: backgroundGrace = try value.uint64(key)
-            case .drainEvery: drainEvery = try value.uint64(key)
+            case .drainEvery:
+                let every = try value.uint64(key)
+                guard every > 0 else {
+                    throw MethodError(.invalidArgs, "\(key) is 0; \(UInt64.never) means not at all")
+                }
+                drainEvery = every
             case .drainFor: drainFor = try value.uint64(key)
             case .suspendWhen: suspendWhen = try value.choice(key)
             case .backgroundCPUQuota:

@@ -46,8 +46,8 @@ extension Daemon {
                 .notSuspendable,
                 "Application \(number) shows the caller's terminal (pid \(client)), which would stop")
         }
-        try perform(
-            .suspendUntilFocused(number, holder: connection.holder, minimizing: options.minimize))
+        try perform(.suspendUntilFocused(number, holder: connection.holder))
+        if options.minimize { minimize(application) }
         return true
     }
 

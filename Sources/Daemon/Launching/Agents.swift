@@ -4,7 +4,8 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// The session agents, which start and show applications for the daemon (`org.appstate1.Agent`).
+/// The session agents, which start applications for the daemon (`org.appstate1.Launcher`) and show them
+/// (`org.appstate1.Presenter`). A compositor may be the presenter, and not the launcher.
 ///
 /// The bus passes on at most 128 calls of ours that are not answered: dbus-daemon(1), "max_replies_per_connection". A
 /// call that we no longer wait for counts there until the agent answers or leaves, so the agents of one user can leave
@@ -21,7 +22,13 @@ final class Agents {
     private var slots: [UInt64: Slot] = [:]
     private var lastSlot: UInt64 = 0
 
+    /// What an agent does for the daemon.
+    enum Role {
+        case launcher, presenter
+    }
+
     struct Agent: Equatable {
+        let role: Role
         let connection: ConnectionName
         let user: UInt32
         let session: SessionKey
@@ -46,9 +53,10 @@ final class Agents {
     /// The daemon uses the newest agent of a user's session, as long as it exists. A restarted agent may
     /// register before the bus has announced that the old one left, and an agent that stays only briefly does
     /// not replace the older one for good.
-    func register(_ connection: Connection, for session: SessionKey) {
-        agents.removeAll { $0.connection == connection.name }
-        agents.append(Agent(connection: connection.name, user: connection.user, session: session))
+    func register(_ connection: Connection, as role: Role, for session: SessionKey) {
+        agents.removeAll { $0.connection == connection.name && $0.role == role }
+        agents.append(
+            Agent(role: role, connection: connection.name, user: connection.user, session: session))
     }
 
     func departed(_ name: ConnectionName) {
@@ -63,8 +71,8 @@ final class Agents {
     }
 
     /// The agent that works for a user in a session.
-    func agent(of session: SessionKey, for user: UInt32) -> Agent? {
-        agents.last { $0.session == session && $0.user == user }
+    func agent(_ role: Role, of session: SessionKey, for user: UInt32) -> Agent? {
+        agents.last { $0.role == role && $0.session == session && $0.user == user }
     }
 
     /// Calls an agent of a user without waiting for the answer. One of the two closures is called, later and once.
@@ -73,8 +81,8 @@ final class Agents {
     ///   - patience: in microseconds.
     ///   - answered: gets the answer.
     ///   - failed: gets the agent's refusal, or why there is no answer.
-    func call(
-        _ agent: ConnectionName, of user: UInt32, _ method: AgentMethod, within patience: UInt64,
+    func call<Name: MethodName>(
+        _ agent: ConnectionName, of user: UInt32, _ method: Name, within patience: UInt64,
         _ write: (borrowing Message) throws(BusFailure) -> Void,
         answered: @escaping (borrowing Message) -> Void, failed: @escaping (MethodError) -> Void
     ) throws(MethodError) {
@@ -109,7 +117,7 @@ final class Agents {
     }
 
     /// The same, for a message whose answer is not needed.
-    func tell(_ agent: ConnectionName, _ method: AgentMethod, _ number: UInt64) {
+    func tell<Name: MethodName>(_ agent: ConnectionName, _ method: Name, _ number: UInt64) {
         journal.attempt(.notice, "cannot send \(method.rawValue) to the session agent") {
             let message = try newCall(agent, method)
             try message.append(number)
@@ -117,9 +125,11 @@ final class Agents {
         }
     }
 
-    private func newCall(_ agent: ConnectionName, _ method: AgentMethod) throws(BusFailure) -> Message {
+    private func newCall<Name: MethodName>(
+        _ agent: ConnectionName, _ method: Name
+    ) throws(BusFailure) -> Message {
         try bus.newCall(
-            destination: agent, path: BusNames.agentPath, interface: BusNames.agent, member: method.rawValue)
+            destination: agent, path: BusNames.agentPath, interface: Name.interface, member: method.rawValue)
     }
 
     /// An agent's error under the daemon's own error names: the agent is a client, and its errors are not the

@@ -29,7 +29,7 @@ extension Daemon {
                     launch(id, of: user, in: session, request, answer)
                 }
             }
-            guard let agent = agent(of: user, in: session) else { throw Self.noAgent(session) }
+            guard let agent = agent(.launcher, of: user, in: session) else { throw Self.noAgent(session) }
             if let former = ending(id, of: user) {
                 return wait(untilGone: former, answer) { [unowned self] in
                     launch(id, of: user, in: session, request, answer)
@@ -37,7 +37,9 @@ extension Daemon {
             }
             let begun = Self.now
             try launches.begin(key) { () throws(MethodError) in
-                try agents.call(agent.connection, of: agent.user, .start, within: Agents.patience) {
+                try agents.call(
+                    agent.connection, of: agent.user, LauncherMethod.start, within: Agents.patience
+                ) {
                     message throws(BusFailure) in
                     try message.append(id.rawValue)
                     try message.appendDictionary(request.startOptions)
@@ -89,10 +91,12 @@ extension Daemon {
         application.isTerminating || exits.contains(application.process)
     }
 
-    private func agent(of user: UInt32, in session: SessionKey) -> Agents.Agent? {
-        agents.agent(of: session, for: user)
-            ?? Login.displaySession(ofUser: user).flatMap { agents.agent(of: .login($0), for: user) }
-            ?? agents.agent(of: .user(user), for: user)
+    private func agent(
+        _ role: Agents.Role, of user: UInt32, in session: SessionKey
+    ) -> Agents.Agent? {
+        agents.agent(role, of: session, for: user)
+            ?? Login.displaySession(ofUser: user).flatMap { agents.agent(role, of: .login($0), for: user) }
+            ?? agents.agent(role, of: .user(user), for: user)
     }
 
     private static func noAgent(_ session: SessionKey) -> MethodError {
@@ -135,11 +139,13 @@ extension Daemon {
         of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
     ) {
         let failed = { [agents] (why: MethodError) in
-            agents.tell(agent.connection, .cancel, launch)
+            agents.tell(agent.connection, LauncherMethod.cancel, launch)
             done(why)
         }
         do throws(MethodError) {
-            try agents.call(agent.connection, of: agent.user, .proceed, within: Agents.patience) {
+            try agents.call(
+                agent.connection, of: agent.user, LauncherMethod.proceed, within: Agents.patience
+            ) {
                 message throws(BusFailure) in
                 try message.append(launch)
             } answered: { _ in
@@ -169,7 +175,7 @@ extension Daemon {
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
-                if isHeld { agents.tell(agent.connection, .cancel, launch) }
+                if isHeld { agents.tell(agent.connection, LauncherMethod.cancel, launch) }
                 throw Self.refusal(error, of: id)
             }
         } catch let error as MethodError {
@@ -276,28 +282,93 @@ extension Daemon {
                 }
             }
             let hasDelegate = application.delegate != nil
-            let agent = agent(of: application.user, in: application.session)
-            if !hasDelegate, !request.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
+            let launcher = agent(.launcher, of: application.user, in: application.session)
+            let isToOpen = !hasDelegate && !request.urls.isEmpty
+            if isToOpen, launcher == nil { throw Self.noAgent(application.session) }
             try perform(.bringForward(number, request.words))
             let deliveries = deliveries(of: request, to: application)
             if hasDelegate, !deliveries.isEmpty {
                 try perform(.deliver(number, deliveries, request.words))
             }
-            let isShown = request.launchMode == .foreground || !hasDelegate && !request.urls.isEmpty
-            guard isShown, let agent else { return answer(.success(number)) }
-            try agents.call(agent.connection, of: agent.user, .present, within: Agents.patience) {
-                message throws(BusFailure) in
-                try message.append(application.id.rawValue)
-                try message.append(UInt32(application.process.pid))
-                try message.appendDictionary(request.presentOptions(withURLs: !hasDelegate))
-            } answered: { _ in
-                answer(.success(number))
-            } failed: {
-                // A window that is not raised is not a failure: not every desktop lets every client do that.
-                answer(hasDelegate || request.urls.isEmpty ? .success(number) : .failure($0))
+            let done = { answer(.success(number)) }
+            if isToOpen, let launcher {
+                return try open(application, request, request.urls, by: launcher) { [unowned self] failure in
+                    if let failure { return answer(.failure(failure)) }
+                    raise(application, request, noWindow: done, done)
+                }
             }
+            guard request.launchMode == .foreground else { return done() }
+            raise(
+                application, request,
+                noWindow: { [unowned self] in
+                    guard let launcher else { return done() }
+                    do throws(MethodError) {
+                        try open(application, request, [], by: launcher) { _ in done() }
+                    } catch {
+                        done()
+                    }
+                }, done)
         } catch {
             answer(.failure(error))
+        }
+    }
+
+    /// Makes a program without a delegate open URLs, or show its window if there are none.
+    private func open(
+        _ application: Application, _ request: LaunchRequest, _ urls: [String], by launcher: Agents.Agent,
+        _ done: @escaping (MethodError?) -> Void
+    ) throws(MethodError) {
+        try agents.call(
+            launcher.connection, of: launcher.user, LauncherMethod.open, within: Agents.patience
+        ) { message throws(BusFailure) in
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+            try message.appendDictionary(request.agentOptions(urls))
+        } answered: { _ in
+            done(nil)
+        } failed: {
+            done($0)
+        }
+    }
+
+    /// Brings a window of an application to the front. A window that is not raised is not a failure: not every desktop
+    /// lets every client do that.
+    ///
+    /// - Parameter noWindow: called instead of `done` if it has none, or nobody can raise it.
+    private func raise(
+        _ application: Application, _ request: LaunchRequest, noWindow: @escaping () -> Void,
+        _ done: @escaping () -> Void
+    ) {
+        guard let presenter = agent(.presenter, of: application.user, in: application.session) else {
+            return noWindow()
+        }
+        do throws(MethodError) {
+            try agents.call(
+                presenter.connection, of: presenter.user, PresenterMethod.present, within: Agents.patience
+            ) { message throws(BusFailure) in
+                try message.append(application.id.rawValue)
+                try message.append(UInt32(application.process.pid))
+                try message.appendDictionary(request.agentOptions([]))
+            } answered: { reply in
+                if (try? reply.readBool()) == true { done() } else { noWindow() }
+            } failed: { _ in
+                done()
+            }
+        } catch {
+            done()
+        }
+    }
+
+    /// Minimizes the windows of an application, if the session has a presenter.
+    func minimize(_ application: Application) {
+        guard let presenter = agent(.presenter, of: application.user, in: application.session) else { return }
+        try? agents.call(
+            presenter.connection, of: presenter.user, PresenterMethod.minimize, within: Agents.patience
+        ) { message throws(BusFailure) in
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+        } answered: { _ in
+        } failed: { _ in
         }
     }
 
@@ -379,7 +450,7 @@ extension Daemon {
         else { return answer(.unknown) }
         do throws(MethodError) {
             try agents.call(
-                agent, of: application.user, .getExit, within: Agents.patienceWithExits
+                agent, of: application.user, LauncherMethod.getExit, within: Agents.patienceWithExits
             ) { message throws(BusFailure) in
                 try message.append(launch.number)
             } answered: { [unowned self] reply in
@@ -413,12 +484,12 @@ extension LaunchRequest {
     }
 
     fileprivate var startOptions: [(String, Variant)] {
-        presentOptions(withURLs: true) + [(LaunchKey.launchMode.rawValue, .string(launchMode.rawValue))]
+        agentOptions(urls) + [(LaunchKey.launchMode.rawValue, .string(launchMode.rawValue))]
     }
 
-    fileprivate func presentOptions(withURLs: Bool) -> [(String, Variant)] {
+    fileprivate func agentOptions(_ urls: [String]) -> [(String, Variant)] {
         var options: [(String, Variant)] = []
-        if withURLs, !urls.isEmpty { options.append((LaunchKey.urls.rawValue, .strings(urls))) }
+        if !urls.isEmpty { options.append((LaunchKey.urls.rawValue, .strings(urls))) }
         if !activationToken.isEmpty {
             options.append((LaunchKey.activationToken.rawValue, .string(activationToken)))
         }

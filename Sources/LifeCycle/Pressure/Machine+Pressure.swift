@@ -148,7 +148,7 @@ extension Machine {
     mutating func spared(_ number: ApplicationNumber, _ why: String) {
         guard [.reclaimed, .unresponsive].contains(applications[number]?.termination?.verdict) else { return }
         step.effects.append(.notice(number, .spared(why)))
-        update(number, .pressure) { $0.termination = nil }
+        update(number, .policy) { $0.termination = nil }
     }
 
     /// Memory could not be read at present.
@@ -306,7 +306,7 @@ extension Machine {
         guard let application = applications[number], application.isReachable,
             application.state != .suspended, application.state != .notRunning
         else { return }
-        updateAnnouncing(number, .pressure) {
+        updateAnnouncing(number, .policy) {
             $0.announce(.didReceiveMemoryWarning, with: .level(level), &$1)
         }
     }

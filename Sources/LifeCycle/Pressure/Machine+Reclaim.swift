@@ -135,7 +135,7 @@ extension Machine {
         case .held, .stopped:
             pressure.victim = Pressure.Victim(
                 number: number, counting: counting, deadline: step.now.advanced(saturatingBy: wait))
-            update(number, .pressure) { $0.termination = .atOnce(.reclaimed) }
+            update(number, .policy) { $0.termination = .atOnce(.reclaimed) }
             step.effects.append(.reclaim(number))
         case .background:
             let grace = settings.pressure.terminateGrace
@@ -143,7 +143,7 @@ extension Machine {
                 number: number, counting: counting,
                 deadline: step.now.advanced(saturatingBy: grace).advanced(saturatingBy: wait))
             step.effects.append(.willReclaim(number))
-            announceEnd(of: number, .reclaimed, within: grace, .pressure)
+            announceEnd(of: number, .reclaimed, within: grace, .policy)
         }
         return true
     }

@@ -105,13 +105,15 @@ struct Relaunches: Equatable, Sendable {
 }
 
 extension Machine {
-    /// An application was ended because memory was short, and will be started again.
-    mutating func noteReclaimed(_ application: Application) {
-        guard application.rule?.relaunchReclaimed == true else { return }
+    /// An application was ended because memory was short.
+    ///
+    /// - Returns: whether it will be started again.
+    mutating func noteReclaimed(_ application: Application) -> Bool {
+        guard application.rule?.relaunchReclaimed == true else { return false }
         let relaunch = Relaunch(id: application.id, user: application.user, session: application.session)
-        if let why = relaunches.add(relaunch, at: step.now) {
-            step.effects.append(.notice(application.number, .notRelaunched(why)))
-        }
+        guard let why = relaunches.add(relaunch, at: step.now) else { return true }
+        step.effects.append(.notice(application.number, .notRelaunched(why)))
+        return false
     }
 
     /// Starts one when memory is no longer short at all, because the started application must not be ended

@@ -1,6 +1,6 @@
 import AppStateBus
 
-/// The daemon's request for a launch: the options of `Start` and `Present`.
+/// The daemon's request for a launch: the options of `Start`, `Open` and `Present`.
 struct LaunchRequest: Equatable {
     var urls: [String] = []
     /// The application must not show a window.

@@ -2,31 +2,37 @@ import AppStateBus
 import AppStateContract
 import Systemd
 
-/// org.appstate1.Agent, through which the daemon starts and shows applications (dbus/org.appstate1.Agent.xml). This
-/// class registers with each daemon that appears, and obeys no other caller.
+/// org.appstate1.Launcher and org.appstate1.Presenter, through which the daemon starts and shows applications. This class
+/// registers with each daemon that appears, and obeys no other caller.
 final class LaunchService: DaemonSpeaker {
     private let line: DaemonLine
     private let session: String
     private let launcher: Launcher
     private let presenting: Presenting
     private let journal: Journal
-    private var object: Slot?
+    private var objects: [Slot] = []
+    private let registrations: [ManagerMethod]
     private var isRegistered = false
 
     /// - Parameters:
     ///   - bus: the system bus.
     ///   - deaf: called if the bus refuses a match rule for the daemon.
     ///   - session: the logind session that we serve; nil: the daemon determines it.
+    ///   - presents: whether there is a display on which to show applications.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
-        launching: Launching
+        launching: Launching, presents: Bool
     ) throws(BusFailure) {
+        registrations = presents ? [.registerLauncher, .registerPresenter] : [.registerLauncher]
         self.session = session ?? ""
         launcher = launching.launcher
         presenting = launching.presenting
         self.journal = journal
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
-        object = try bus.add(Interface(BusNames.agent, methods: methods), at: BusNames.agentPath)
+        objects = [
+            try bus.add(Interface(BusNames.launcher, methods: launcherMethods), at: BusNames.agentPath),
+            try bus.add(Interface(BusNames.presenter, methods: presenterMethods), at: BusNames.agentPath),
+        ]
         line.speaker = self
         line.proceed()
     }
@@ -36,15 +42,17 @@ final class LaunchService: DaemonSpeaker {
     func speak() throws {
         guard !isRegistered else { return }
         isRegistered = true
-        try line.call(
-            ManagerMethod.registerAgent, { try $0.append(session) },
-            refused: { [unowned self] error in
-                if line.tryAgain("does not accept a session agent", error) {
-                    isRegistered = false
-                } else {
-                    line.refused(error, "does not launch through this agent")
-                }
-            })
+        for registration in registrations {
+            try line.call(
+                registration, { try $0.append(session) },
+                refused: { [unowned self] error in
+                    if line.tryAgain("does not accept a session agent", error) {
+                        isRegistered = false
+                    } else {
+                        line.refused(error, "does not launch through this agent")
+                    }
+                })
+        }
     }
 
     /// Cancels the launches that wait, because the daemon that has asked for them is gone.
@@ -55,30 +63,42 @@ final class LaunchService: DaemonSpeaker {
 
     // MARK: Methods
 
-    private typealias Name = AgentMethod
-
-    private var methods: [Method] {
+    private var launcherMethods: [Method] {
         [
             method(
-                .start, in: [("app_id", "s"), ("options", "a{sv}")],
+                LauncherMethod.start, in: [("app_id", "s"), ("options", "a{sv}")],
                 out: [("launch", "t"), ("pidfd", "h"), ("held", "b"), ("unit", "s")]
             ) { [unowned self] in try start($0) },
-            method(.proceed, in: [("launch", "t")]) { [unowned self] in try proceed($0) },
-            method(.cancel, in: [("launch", "t")]) { [unowned self] call in
+            method(LauncherMethod.proceed, in: [("launch", "t")]) { [unowned self] in try proceed($0) },
+            method(LauncherMethod.cancel, in: [("launch", "t")]) { [unowned self] call in
                 try launcher.cancel(try call.read { try $0.readUInt64() })
                 try call.reply()
             },
             method(
-                .present, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")], out: [("raised", "b")]
-            ) { [unowned self] in try present($0) },
-            method(.getExit, in: [("launch", "t")], out: [("how", "s"), ("status", "i")]) {
+                LauncherMethod.open, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")]
+            ) { [unowned self] in try open($0) },
+            method(LauncherMethod.getExit, in: [("launch", "t")], out: [("how", "s"), ("status", "i")]) {
                 [unowned self] in try tellExit($0)
             },
         ]
     }
 
+    private var presenterMethods: [Method] {
+        [
+            method(
+                PresenterMethod.present, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")],
+                out: [("raised", "b")]
+            ) { [unowned self] in try present($0) },
+            method(PresenterMethod.minimize, in: [("app_id", "s"), ("pid", "u")]) { [unowned self] call in
+                let (_, pid) = try call.read { try Self.application(in: $0) }
+                presenting.minimize(pid)
+                try call.reply()
+            },
+        ]
+    }
+
     private func method(
-        _ name: AgentMethod, in arguments: [(String, String)], out results: [(String, String)] = [],
+        _ name: some MethodName, in arguments: [(String, String)], out results: [(String, String)] = [],
         _ handler: @escaping (borrowing Call) throws -> Void
     ) -> Method {
         Method(name.rawValue, in: arguments, out: results) { [unowned self] call in
@@ -118,23 +138,38 @@ final class LaunchService: DaemonSpeaker {
         }
     }
 
-    private func present(_ call: borrowing Call) throws {
-        let (id, pid, request) = try call.read { message in
+    private func open(_ call: borrowing Call) throws {
+        let ((id, pid), request) = try call.read { message in
             (
-                try Self.id(try message.readString()), try message.readUInt32(),
+                try Self.application(in: message),
                 try LaunchRequest(reading: try message.readDictionary())
             )
         }
-        guard let pid = Int32(exactly: pid), pid > 0 else {
-            throw MethodError.invalidArgs("pid: \(pid) is not a process")
-        }
         let pending = call.deferred()
-        presenting.present(id, pid, request) { result in
-            switch result {
-            case .success(let isRaised): pending.reply { try $0.append(isRaised) }
-            case .failure(let error): pending.fail(error)
-            }
+        presenting.open(id, pid, request) { error in
+            if let error { pending.fail(error) } else { pending.reply() }
         }
+    }
+
+    private func present(_ call: borrowing Call) throws {
+        let ((_, pid), request) = try call.read { message in
+            (
+                try Self.application(in: message),
+                try LaunchRequest(reading: try message.readDictionary())
+            )
+        }
+        let isRaised = presenting.present(pid, request.token)
+        try call.reply { try $0.append(isRaised) }
+    }
+
+    /// The id of an application and its main process.
+    private static func application(in message: borrowing Message) throws -> (String, Int32) {
+        let id = try id(try message.readString())
+        let number = try message.readUInt32()
+        guard let pid = Int32(exactly: number), pid > 0 else {
+            throw MethodError.invalidArgs("pid: \(number) is not a process")
+        }
+        return (id, pid)
     }
 
     private func tellExit(_ call: borrowing Call) throws {

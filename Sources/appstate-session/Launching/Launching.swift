@@ -7,15 +7,21 @@ final class Launching {
     let launcher: Launcher
     let presenting: Presenting
 
-    /// - Parameter raise: brings a window to the front.
-    init(loop: EventLoop, journal: Journal, raise: @escaping Presenting.Raise) throws(BusFailure) {
+    /// - Parameters:
+    ///   - raise: brings a window to the front.
+    ///   - minimize: minimizes the windows of an application.
+    init(
+        loop: EventLoop, journal: Journal, raise: @escaping Presenting.Raise,
+        minimize: @escaping Presenting.Minimize
+    ) throws(BusFailure) {
         let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
         // If each login has a bus of its own, the service manager is still on the user's bus.
         let user =
             DisplayServer.userBus == DisplayServer.sessionBus
             ? session : SessionBus(address: DisplayServer.userBus, loop: loop, journal: journal)
         launcher = try Launcher(loop: loop, journal: journal, session: session, user: user)
-        presenting = Presenting(session: session, launcher: launcher, journal: journal, raise: raise)
+        presenting = Presenting(
+            session: session, launcher: launcher, journal: journal, raise: raise, minimize: minimize)
     }
 
     /// Takes the current windows.

@@ -3,16 +3,19 @@ import Linux
 import Systemd
 import Windows
 
-/// Shows running applications, and makes them open URLs and files.
+/// Shows running applications, and makes those without a delegate open URLs and files.
 final class Presenting {
     /// Brings a window to the front, by its number among all observers.
     typealias Raise = (_ window: UInt64, _ token: String?) throws(ObserverFailure) -> Void
-    typealias Answer = (Result<Bool, MethodError>) -> Void
+    /// Minimizes the windows of an application, by its main process.
+    typealias Minimize = (_ process: Int32) -> Void
+    typealias Answer = (MethodError?) -> Void
 
     private let session: SessionBus
     private let launcher: Launcher
     private let journal: Journal
     private let raise: Raise
+    let minimize: Minimize
     private let proc = Proc()
     private var presenter = Presenter()
     /// The calls on the session bus that are in progress.
@@ -22,7 +25,11 @@ final class Presenting {
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 32
 
-    init(session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise) {
+    init(
+        session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise,
+        minimize: @escaping Minimize
+    ) {
+        self.minimize = minimize
         self.session = session
         self.launcher = launcher
         self.journal = journal
@@ -35,25 +42,11 @@ final class Presenting {
         launcher.look(at: presenter)
     }
 
-    /// Brings an application to the front.
+    /// Brings a window of an application to the front.
     ///
-    /// - Parameters:
-    ///   - process: the application's main process.
-    ///   - answered: called once, with whether the application was brought to the front, or asked to come there.
-    func present(_ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer) {
-        if request.urls.isEmpty, raiseWindow(of: process, request.token) { return answered(.success(true)) }
-        findOnBus(id, process) { [unowned self] application in
-            if let application {
-                ask(application, id, process, request, answered)
-            } else if request.urls.isEmpty {
-                answered(.success(false))
-            } else {
-                startOnceMore(id, process, request, answered)
-            }
-        }
-    }
-
-    private func raiseWindow(of process: Int32, _ token: String?) -> Bool {
+    /// - Parameter process: the application's main process.
+    /// - Returns: whether there is such a window, and it could be done.
+    func present(_ process: Int32, _ token: String?) -> Bool {
         guard let window = presenter.window(of: process) else { return false }
         do throws(ObserverFailure) {
             try raise(window, token)
@@ -65,6 +58,21 @@ final class Presenting {
     }
 
     // MARK: On the session bus
+
+    /// Makes an application open URLs, or show its window if there are none.
+    ///
+    /// - Parameters:
+    ///   - process: the application's main process.
+    ///   - answered: called once, with the reason for a failure.
+    func open(_ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer) {
+        findOnBus(id, process) { [unowned self] application in
+            if let application {
+                ask(application, id, request, answered)
+            } else {
+                openByEntry(id, request, answered)
+            }
+        }
+    }
 
     /// The application, if its main process or one of the descendants owns the application's name on the session bus.
     private func findOnBus(
@@ -83,27 +91,23 @@ final class Presenting {
     }
 
     private func ask(
-        _ application: RunningApplication, _ id: String, _ process: Int32, _ request: LaunchRequest,
+        _ application: RunningApplication, _ id: String, _ request: LaunchRequest,
         _ answered: @escaping Answer
     ) {
         let begin = Clock.monotonicMicroseconds
         let isAsked = ask { [unowned self] done throws(BusFailure) in
             try application.present(request.urls, token: request.token) { [unowned self] error in
                 done()
-                guard let error else {
-                    // The application may have opened the URLs without coming to the front.
-                    if !request.urls.isEmpty { _ = raiseWindow(of: process, request.token) }
-                    return answered(.success(true))
-                }
+                guard let error else { return answered(nil) }
                 journal.log(.info, "\(id) does not show itself by the session bus: \(error)")
                 // An application that takes too long has received the call, and will open the URLs. An application that
                 // leaves the bus will not.
                 let isLate = Clock.monotonicMicroseconds - begin >= RunningApplication.patience / 2
-                if error.isNoReply && isLate { return answered(.success(false)) }
-                openByEntry(id, process, request, answered)
+                if error.isNoReply && isLate { return answered(nil) }
+                openByEntry(id, request, answered)
             }
         }
-        if !isAsked { openByEntry(id, process, request, answered) }
+        if !isAsked { openByEntry(id, request, answered) }
     }
 
     /// - Parameter call: makes the call; it gets a function to call when that is answered.
@@ -123,22 +127,10 @@ final class Presenting {
 
     // MARK: By its entry
 
-    /// Opens the URLs through the desktop entry, if there are any.
-    private func openByEntry(
-        _ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer
-    ) {
-        if request.urls.isEmpty { return answered(.success(false)) }
-        startOnceMore(id, process, request, answered)
-    }
-
-    /// Starts the entry again, as a desktop does. The new process hands over to the running one if the program supports
-    /// that.
-    private func startOnceMore(
-        _ id: String, _ process: Int32, _ request: LaunchRequest, _ answered: @escaping Answer
-    ) {
-        launcher.open(id, request) { [unowned self] error in
-            if let error { return answered(.failure(error)) }
-            answered(.success(raiseWindow(of: process, request.token)))
-        }
+    /// If there are URLs, starts the entry again, as a desktop does. The new process hands over to the running one if the
+    /// program supports that.
+    private func openByEntry(_ id: String, _ request: LaunchRequest, _ answered: @escaping Answer) {
+        if request.urls.isEmpty { return answered(nil) }
+        launcher.open(id, request, answered)
     }
 }

@@ -13,7 +13,9 @@ final class AgentStandIn {
     }
     /// Whether the started program waits at a gate.
     var isHeld = true
-    var presentError: MethodError?
+    var openError: MethodError?
+    /// Whether the application has a window to present.
+    var hasWindow = true
     /// Its answers have a wrong type.
     var answersNonsense = false
     /// The error with which Proceed fails; the started program does not go on then.
@@ -23,23 +25,31 @@ final class AgentStandIn {
     private(set) var unanswered: [PendingCall] = []
     private(set) var started: [[String: Variant]] = []
     private(set) var presented: [(id: String, pid: UInt32, options: [String: Variant])] = []
+    private(set) var opened: [(id: String, pid: UInt32, options: [String: Variant])] = []
+    private(set) var minimized: [UInt32] = []
     private(set) var proceeded: [UInt64] = []
     private(set) var cancelled: [UInt64] = []
-    private var slot: Slot?
+    private var slots: [Slot] = []
     private var calls: [Slot] = []
 
-    init(_ client: Client) throws {
+    /// - Parameter roles: the calls with which it registers.
+    init(_ client: Client, _ roles: [ManagerMethod] = [.registerLauncher, .registerPresenter]) throws {
         self.client = client
-        slot = try client.bus.add(interface(), at: BusNames.agentPath)
-        try client.call(BusNames.root, BusNames.manager, "RegisterAgent") { try $0.append("") }
+        slots = [
+            try client.bus.add(launcher(), at: BusNames.agentPath),
+            try client.bus.add(presenter(), at: BusNames.agentPath),
+        ]
+        for role in roles {
+            try client.call(BusNames.root, BusNames.manager, role.rawValue) { try $0.append("") }
+        }
     }
 
-    private func interface() -> Interface {
+    private func launcher() -> Interface {
         Interface(
-            BusNames.agent,
+            BusNames.launcher,
             methods: [
                 Method(
-                    AgentMethod.start.rawValue, in: [("app_id", "s"), ("options", "a{sv}")],
+                    LauncherMethod.start.rawValue, in: [("app_id", "s"), ("options", "a{sv}")],
                     out: [("launch", "t"), ("pidfd", "h"), ("held", "b"), ("unit", "s")]
                 ) { [unowned self] call in
                     let id = try call.message.readString()
@@ -68,30 +78,57 @@ final class AgentStandIn {
                         try $0.append("")
                     }
                 },
-                Method(AgentMethod.proceed.rawValue, in: [("launch", "t")]) { [unowned self] call in
+                Method(LauncherMethod.proceed.rawValue, in: [("launch", "t")]) { [unowned self] call in
                     proceeded.append(try call.message.readUInt64())
                     if let proceedError { throw proceedError }
                     try call.reply()
                 },
-                Method(AgentMethod.cancel.rawValue, in: [("launch", "t")]) { [unowned self] call in
+                Method(LauncherMethod.cancel.rawValue, in: [("launch", "t")]) { [unowned self] call in
                     cancelled.append(try call.message.readUInt64())
                     try call.reply()
                 },
                 Method(
-                    AgentMethod.present.rawValue,
-                    in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")], out: [("raised", "b")]
+                    LauncherMethod.open.rawValue, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")]
                 ) { [unowned self] call in
-                    let id = try call.message.readString()
-                    let pid = try call.message.readUInt32()
                     if isSilent {
                         unanswered.append(call.deferred())
                         return
                     }
-                    presented.append((id, pid, Self.dictionary(try call.message.readDictionary())))
-                    if let presentError { throw presentError }
-                    try call.reply { try $0.append(true) }
+                    opened.append(try Self.request(call.message))
+                    if let openError { throw openError }
+                    try call.reply()
                 },
             ])
+    }
+
+    private func presenter() -> Interface {
+        Interface(
+            BusNames.presenter,
+            methods: [
+                Method(
+                    PresenterMethod.present.rawValue,
+                    in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")], out: [("raised", "b")]
+                ) { [unowned self] call in
+                    if isSilent {
+                        unanswered.append(call.deferred())
+                        return
+                    }
+                    presented.append(try Self.request(call.message))
+                    try call.reply { try $0.append(hasWindow) }
+                },
+                Method(PresenterMethod.minimize.rawValue, in: [("app_id", "s"), ("pid", "u")]) {
+                    [unowned self] call in
+                    _ = try call.message.readString()
+                    minimized.append(try call.message.readUInt32())
+                    try call.reply()
+                },
+            ])
+    }
+
+    private static func request(
+        _ message: borrowing Message
+    ) throws -> (id: String, pid: UInt32, options: [String: Variant]) {
+        (try message.readString(), try message.readUInt32(), dictionary(try message.readDictionary()))
     }
 
     private static func dictionary(_ entries: [(key: String, value: Variant)]) -> [String: Variant] {

@@ -122,6 +122,16 @@ final class App {
         try ask("call \(path) \(BusNames.application) \(words)")
     }
 
+    /// A property of its own application. Other processes read less of some.
+    func property(_ path: String, _ name: String, is expected: Variant) throws -> Bool {
+        try ask("property \(path) \(name)") == (expected.texts ?? []).joined(separator: " ")
+    }
+
+    /// Its own launch options; they need not be complete.
+    func launchOptions(_ path: String, contain text: String) throws -> Bool {
+        try ask("property \(path) LaunchOptions").contains(text)
+    }
+
     /// Makes processes: `fork`, `double-fork` or `descend`. Returns the new process's PID.
     func make(_ how: String) throws -> Int32 {
         guard let pid = Int32(try ask(how)) else { throw TestFailure("\(how) answered no pid") }

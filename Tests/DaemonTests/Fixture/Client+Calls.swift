@@ -61,8 +61,8 @@ extension Client {
 
     // MARK: Applications
 
-    func canSuspend(_ path: String) throws -> [String] {
-        try call(path, BusNames.application, "CanSuspend").readStrings()
+    func listObjections(_ path: String) throws -> [String] {
+        try call(path, BusNames.application, "ListObjections").readStrings()
     }
 
     func terminate(_ path: String, force: Bool = false) throws {
@@ -117,7 +117,9 @@ extension Client {
 
     /// Waits until the grace period of an application in the background is over, or there is none.
     func waitForTheGrace(of path: String) throws {
-        try wait("the end of the grace period") { try explain(path)["suspension-deadline"] == nil }
+        try wait("the end of the grace period") {
+            try explain(path)["suspension-deadline"] == .uint64(.never)
+        }
     }
 
     /// Waits for a signal of the application's interface.

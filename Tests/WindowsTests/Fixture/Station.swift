@@ -226,14 +226,14 @@ final class Station {
         _ = try connection.call(message, timeout: 300_000_000)
     }
 
-    /// The answer of `CanSuspend`. On a busy machine the daemon may have no time to look at the application: it is
+    /// The answer of `ListObjections`. On a busy machine the daemon may have no time to look at the application: it is
     /// asked again.
     func objections(to path: String) throws -> [String] {
         var objections: [String] = []
         try wait("a look at \(path)") {
             let message = try connection.newCall(
                 destination: BusNames.service, path: path, interface: BusNames.application,
-                member: "CanSuspend")
+                member: "ListObjections")
             objections = try connection.call(message, timeout: 300_000_000).readStrings()
             return !objections.contains { $0.contains("could not be examined in time") }
         }

@@ -81,10 +81,11 @@ struct BusLaunchTests {
         try test.scene.proceed(launch)
         #expect(try test.scene.exit(of: launch) == "running 0")
         let urls: [(String, Variant)] = [("urls", .strings(["file:///tmp/a%20b", "https://example.org/"]))]
-        #expect(try test.scene.present(Scene.id, launch.process.pid, urls))
+        try test.scene.open(Scene.id, launch.process.pid, urls)
         try test.wait(for: "open file:///tmp/a%20b https://example.org/")
         // No window, and nothing to open.
-        #expect(try test.scene.present(Scene.id, launch.process.pid))
+        #expect(try !test.scene.present(Scene.id, launch.process.pid))
+        try test.scene.open(Scene.id, launch.process.pid)
         try test.scene.wait("the second request") { test.lines.count { $0 == "activate" } == 2 }
         launch.process.kill(SIGKILL)
         try launch.process.waitForEnd()
@@ -181,6 +182,7 @@ struct BusLaunchTests {
         let launch = try test.scene.start(Scene.id, [("launch-mode", .string("background"))])
         let idle = try Child("sleep", ["1000"])
         #expect(try !test.scene.present(Scene.id, idle.pid))
+        try test.scene.open(Scene.id, idle.pid)
         #expect(!test.lines.contains("activate"))
         withExtendedLifetime(launch) {}
     }
@@ -191,13 +193,12 @@ struct BusLaunchTests {
         let (program, record) = try test.scene.program("editor")
         try test.scene.entry("org.example.Editor", "Exec=\(program) %U")
         let idle = try Child("sleep", ["1000"])
-        let raised = try test.scene.present(
+        try test.scene.open(
             "org.example.Editor", idle.pid, [("urls", .strings(["https://example.org/"]))])
-        #expect(!raised)
         #expect(try test.scene.record(record).last == "[https://example.org/]")
         var name: String?
         do {
-            _ = try test.scene.present(
+            try test.scene.open(
                 "org.example.None", idle.pid, [("urls", .strings(["https://example.org/"]))])
         } catch let failure as BusFailure {
             name = failure.name

@@ -76,11 +76,14 @@ final class LaunchScene {
                 Interface(
                     BusNames.manager,
                     methods: [
-                        Method(ManagerMethod.registerAgent.rawValue, in: [("session", "s")]) {
+                        Method(ManagerMethod.registerLauncher.rawValue, in: [("session", "s")]) {
                             [unowned self] call in
                             registration = (call.sender, try call.read { try $0.readString() })
                             try call.reply()
-                        }
+                        },
+                        Method(ManagerMethod.registerPresenter.rawValue, in: [("session", "s")]) { call in
+                            try call.reply()
+                        },
                     ]), at: BusNames.root))
         try bus.attach(to: loop)
         try bus.requestName(BusNames.service)
@@ -186,18 +189,18 @@ final class LaunchScene {
     // MARK: Calls
 
     /// Calls the agent as the daemon does and waits for the reply.
-    func call(
-        _ method: AgentMethod, _ body: (borrowing Message) throws -> Void
+    func call<Name: MethodName>(
+        _ method: Name, _ body: (borrowing Message) throws -> Void
     ) throws -> Message {
         guard let daemon, let registration else { throw TestFailure("the daemon or the agent is missing") }
         return try Self.call(daemon, registration.connection, method, body)
     }
 
-    static func call(
-        _ bus: Bus, _ agent: String, _ method: AgentMethod, _ body: (borrowing Message) throws -> Void
+    static func call<Name: MethodName>(
+        _ bus: Bus, _ agent: String, _ method: Name, _ body: (borrowing Message) throws -> Void
     ) throws -> Message {
         let message = try bus.newCall(
-            destination: agent, path: BusNames.agentPath, interface: BusNames.agent, member: method.rawValue)
+            destination: agent, path: BusNames.agentPath, interface: Name.interface, member: method.rawValue)
         try body(message)
         return try bus.call(message, timeout: 300_000_000)
     }
@@ -212,7 +215,7 @@ final class LaunchScene {
     }
 
     func start(_ id: String, _ options: [(String, Variant)] = []) throws -> Started {
-        let reply = try call(.start) { message in
+        let reply = try call(LauncherMethod.start) { message in
             try message.append(id)
             try message.appendDictionary(options)
         }
@@ -221,20 +224,32 @@ final class LaunchScene {
             isHeld: try reply.readBool(), unit: try reply.readString())
     }
 
-    func proceed(_ launch: Started) throws { _ = try call(.proceed) { try $0.append(launch.number) } }
+    func proceed(_ launch: Started) throws {
+        _ = try call(LauncherMethod.proceed) { try $0.append(launch.number) }
+    }
 
-    func cancel(_ launch: Started) throws { _ = try call(.cancel) { try $0.append(launch.number) } }
+    func cancel(_ launch: Started) throws {
+        _ = try call(LauncherMethod.cancel) { try $0.append(launch.number) }
+    }
 
-    func present(_ id: String, _ pid: Int32, _ options: [(String, Variant)] = []) throws -> Bool {
-        try call(.present) { message in
+    func present(_ id: String, _ pid: Int32) throws -> Bool {
+        try call(PresenterMethod.present) { message in
             try message.append(id)
             try message.append(UInt32(pid))
-            try message.appendDictionary(options)
+            try message.appendDictionary([])
         }.readBool()
     }
 
+    func open(_ id: String, _ pid: Int32, _ options: [(String, Variant)] = []) throws {
+        _ = try call(LauncherMethod.open) { message in
+            try message.append(id)
+            try message.append(UInt32(pid))
+            try message.appendDictionary(options)
+        }
+    }
+
     func exit(of launch: Started) throws -> String {
-        let reply = try call(.getExit) { try $0.append(launch.number) }
+        let reply = try call(LauncherMethod.getExit) { try $0.append(launch.number) }
         return "\(try reply.readString()) \(try reply.readInt32())"
     }
 

@@ -34,17 +34,19 @@ struct LaunchTests {
     func contract() throws {
         let (scene, display) = try Self.scene()
         let root = URL(fileURLWithPath: Programs.root)
-        let file = root.appendingPathComponent("dbus/\(BusNames.agent).xml")
-        let documented = Self.methods(in: try String(contentsOf: file, encoding: .utf8))
-        #expect(documented.count == 5)
-        let exported = Self.methods(in: try scene.introspection())
-        #expect(exported == documented)
+        for (name, count) in [(BusNames.launcher, 5), (BusNames.presenter, 2)] {
+            let file = root.appendingPathComponent("dbus/\(name).xml")
+            let documented = Self.methods(of: name, in: try String(contentsOf: file, encoding: .utf8))
+            #expect(documented.count == count)
+            let exported = Self.methods(of: name, in: try scene.introspection())
+            #expect(exported == documented)
+        }
         withExtendedLifetime(display) {}
     }
 
-    /// The methods of the agent's interface: of each, the words of its elements. Attributes have any order.
-    private static func methods(in text: String) -> Set<[String]> {
-        let begin = text.components(separatedBy: "<interface name=\"\(BusNames.agent)\">").last ?? ""
+    /// The methods of an interface: of each, the words of its elements. Attributes have any order.
+    private static func methods(of name: String, in text: String) -> Set<[String]> {
+        let begin = text.components(separatedBy: "<interface name=\"\(name)\">").last ?? ""
         let interface = begin.components(separatedBy: "</interface>").first ?? ""
         let methods = interface.components(separatedBy: "</method>").map { method -> [String] in
             method.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
@@ -240,33 +242,35 @@ struct LaunchTests {
         let launch = try scene.start("org.example.Editor")
         let stranger = try Bus.open(address: scene.system.address)
         let agent = try #require(scene.registration?.connection)
-        let calls: [(AgentMethod, (borrowing Message) throws -> Void)] = [
-            (
-                .start,
-                { message in
-                    try message.append("org.example.Editor")
-                    try message.appendDictionary([])
-                }
-            ),
-            (.proceed, { try $0.append(launch.number) }), (.cancel, { try $0.append(launch.number) }),
-            (
-                .present,
-                { message in
-                    try message.append("org.example.Editor")
-                    try message.append(UInt32(1))
-                    try message.appendDictionary([])
-                }
-            ), (.getExit, { try $0.append(launch.number) }),
-        ]
-        for (method, body) in calls {
+        func check<Name: MethodName>(_ method: Name, _ body: (borrowing Message) throws -> Void) throws {
             var name: String?
             do {
                 _ = try LaunchScene.call(stranger, agent, method, body)
             } catch let failure as BusFailure {
                 name = failure.name
             }
-            #expect(name == ErrorName.accessDenied.rawValue)
+            #expect(name == ErrorName.accessDenied.rawValue, "\(method.rawValue)")
         }
+        try check(LauncherMethod.start) { message in
+            try message.append("org.example.Editor")
+            try message.appendDictionary([])
+        }
+        for method: LauncherMethod in [.proceed, .cancel, .getExit] {
+            try check(method) { try $0.append(launch.number) }
+        }
+        func name(_ message: borrowing Message) throws {
+            try message.append("org.example.Editor")
+            try message.append(UInt32(1))
+        }
+        try check(LauncherMethod.open) { message in
+            try name(message)
+            try message.appendDictionary([])
+        }
+        try check(PresenterMethod.present) { message in
+            try name(message)
+            try message.appendDictionary([])
+        }
+        try check(PresenterMethod.minimize) { try name($0) }
         #expect(!launch.process.hasEnded && access(record, F_OK) != 0)
         try scene.cancel(launch)
         withExtendedLifetime(display) {}

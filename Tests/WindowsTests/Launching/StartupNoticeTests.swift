@@ -114,7 +114,7 @@ struct StartupNoticeTests {
         let (program, record) = try scene.program("editor")
         try scene.entry("org.example.Editor", "Exec=\(program) %U", "StartupNotify=true")
         let idle = try Child("sleep", ["1000"])
-        _ = try scene.present(
+        try scene.open(
             "org.example.Editor", idle.pid, [("urls", .strings(["https://example.org/"]))])
         let pid = try #require(Int32(try scene.record(record)[0]))
         // The agent waited for it and announced its end at once.
