@@ -89,13 +89,13 @@ extension Daemon {
         application.isTerminating || exits.contains(application.process)
     }
 
-    private func agent(of user: UInt32, in session: SessionKey) -> Agents.Agent? {
+    func agent(of user: UInt32, in session: SessionKey) -> Agents.Agent? {
         agents.agent(of: session, for: user)
             ?? Login.displaySession(ofUser: user).flatMap { agents.agent(of: .login($0), for: user) }
             ?? agents.agent(of: .user(user), for: user)
     }
 
-    private static func noAgent(_ session: SessionKey) -> MethodError {
+    static func noAgent(_ session: SessionKey) -> MethodError {
         let place =
             switch session {
             case .login: "\(session)"
@@ -290,15 +290,21 @@ extension Daemon {
                 try message.append(application.id.rawValue)
                 try message.append(UInt32(application.process.pid))
                 try message.appendDictionary(request.presentOptions(withURLs: !hasDelegate))
-            } answered: { _ in
-                answer(.success(number))
+            } answered: { reply in
+                let isShown = hasDelegate || (try? reply.readBool()) != false
+                answer(isShown || !request.mustShow ? .success(number) : .failure(Self.notShown(application)))
             } failed: {
                 // A window that is not raised is not a failure: not every desktop lets every client do that.
-                answer(hasDelegate || request.urls.isEmpty ? .success(number) : .failure($0))
+                let isDone = hasDelegate || request.urls.isEmpty
+                answer(isDone && !request.mustShow ? .success(number) : .failure($0))
             }
         } catch {
             answer(.failure(error))
         }
+    }
+
+    private static func notShown(_ application: Application) -> MethodError {
+        MethodError(.failed, "The desktop has not brought a window of \(application.id) to the front")
     }
 
     /// Delivers an item to an application that is being launched, once it has launched. It is not brought to the front.

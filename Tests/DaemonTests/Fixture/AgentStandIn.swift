@@ -14,6 +14,8 @@ final class AgentStandIn {
     /// Whether the started program waits at a gate.
     var isHeld = true
     var presentError: MethodError?
+    /// Whether Present brings a window to the front.
+    var raises = true
     /// Its answers have a wrong type.
     var answersNonsense = false
     /// The error with which Proceed fails; the started program does not go on then.
@@ -89,7 +91,7 @@ final class AgentStandIn {
                     }
                     presented.append((id, pid, Self.dictionary(try call.message.readDictionary())))
                     if let presentError { throw presentError }
-                    try call.reply { try $0.append(true) }
+                    try call.reply { try $0.append(raises) }
                 },
             ])
     }
