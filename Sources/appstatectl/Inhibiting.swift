@@ -27,7 +27,7 @@ struct Inhibit: ParsableCommand {
     }
 
     func run() throws {
-        let who = who ?? command.joined(separator: " ")
+        let who = who ?? String(command.joined(separator: " ").prefix(80))
         let inhibitor = try HeldInhibitor(try bus.connect(), of: app, who: who, why: why)
         throw ExitCode(try inhibitor.run(command))
     }
