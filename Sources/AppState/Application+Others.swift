@@ -29,6 +29,19 @@ extension Application {
         }
     }
 
+    /// Brings a running application to the front. If it is suspended, it is resumed first.
+    ///
+    /// - Parameters:
+    ///   - id: the application's id.
+    ///   - activationToken: the display server's token for this: XDG_ACTIVATION_TOKEN or a startup id.
+    public func activate(_ id: String, activationToken: String? = nil) async throws(ApplicationError) {
+        let path = try await path(of: id)
+        let options = activationToken.map { [("activation-token", Variant.string($0))] } ?? []
+        try await asked(path, ApplicationMethod.activate) { message throws(BusFailure) in
+            try message.appendDictionary(options)
+        }
+    }
+
     /// Asks a running application to open URLs.
     ///
     /// - Parameters:

@@ -27,6 +27,10 @@ public final class Application {
         didSet { if hasUnsavedChanges != oldValue { life?.tellUnsavedChanges() } }
     }
 
+    /// Whether the screen is unlocked, so that data that is protected while it is locked can be used. Without appstated,
+    /// it is.
+    public internal(set) var isProtectedDataAvailable = true
+
     /// Whether appstated manages the application. If not, everything works except functions that need
     /// appstated, and the state is `active`.
     public var isManaged: Bool { life?.path != nil }
@@ -34,6 +38,7 @@ public final class Application {
     var life: Life?
     var tasks: [UInt64: RunningTask] = [:]
     var lastTask: UInt64 = 0
+    var inhibitors: [RunningInhibitor] = []
     private var observers: [UInt64: AsyncStream<ApplicationNotification>.Continuation] = [:]
     private var lastObserver: UInt64 = 0
 

@@ -64,6 +64,20 @@ public enum RuleKey: String, Sendable, CaseIterable {
     case relaunchReclaimed = "relaunch-reclaimed"
 }
 
+/// The keys of a window in the answer of `ListWindows`.
+public enum ShownWindowKey: String, Sendable, CaseIterable {
+    case window
+    case state
+    case title
+    case session
+    case minimized
+}
+
+/// The key of the option of `ListHistory`.
+public enum HistoryKey {
+    public static let user = "user"
+}
+
 /// The keys of a window's state in `UpdateWindow` and `ReplaceWindows`.
 public enum WindowKeyName: String, Sendable, CaseIterable {
     case focused

@@ -70,6 +70,16 @@ public enum ExitReason: String, Hashable, Sendable, CaseIterable {
     case unregistered
 }
 
+/// How much of a window its user has: the key `state` of `ListWindows`.
+public enum SceneState: String, Hashable, Sendable, CaseIterable {
+    /// It has the focus.
+    case foregroundActive = "foreground-active"
+    /// It is visible, and does not have the focus.
+    case foregroundInactive = "foreground-inactive"
+    /// It is not visible, or its application does not run.
+    case background
+}
+
 /// Why an application is held suspended: the first part of an entry of `SuspendHolds`.
 public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case policy

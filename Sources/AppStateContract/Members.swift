@@ -17,6 +17,7 @@ public enum ManagerMethod: String, MethodName {
     case reloadConfig = "ReloadConfig"
     case toggleFocused = "ToggleFocused"
     case getHistory = "GetHistory"
+    case listHistory = "ListHistory"
     case forgetApplication = "ForgetApplication"
     case registerLauncher = "RegisterLauncher"
     case registerPresenter = "RegisterPresenter"
@@ -96,6 +97,9 @@ public enum ApplicationMethod: String, MethodName {
     case sendMessage = "SendMessage"
     case setUserActivity = "SetUserActivity"
     case continueActivity = "ContinueActivity"
+    case activate = "Activate"
+    case listWindows = "ListWindows"
+    case inhibit = "Inhibit"
 
     public static var interface: String { BusNames.application }
 }
@@ -130,14 +134,23 @@ public enum ApplicationProperty: String, Sendable {
     case stateTimestampMonotonic = "StateTimestampMonotonic"
     case registeredTimestamp = "RegisteredTimestamp"
     case registeredTimestampMonotonic = "RegisteredTimestampMonotonic"
+    case launching = "Launching"
+    case terminating = "Terminating"
+    case adopted = "Adopted"
     case focused = "Focused"
+    case visible = "Visible"
     case minimized = "Minimized"
     case suspension = "Suspension"
     case reclaimable = "Reclaimable"
     case unsavedChanges = "UnsavedChanges"
+    case reclaimRank = "ReclaimRank"
     case unresponsive = "Unresponsive"
+    case protectedDataAvailable = "ProtectedDataAvailable"
     case backgroundModes = "BackgroundModes"
     case suspendHolds = "SuspendHolds"
+    case suspensionDeadline = "SuspensionDeadline"
+    case objections = "Objections"
+    case inhibitors = "Inhibitors"
     case backgroundTasks = "BackgroundTasks"
     case launchOptions = "LaunchOptions"
     case userActivity = "UserActivity"
@@ -166,6 +179,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case backgroundTransferFinished = "BackgroundTransferFinished"
     case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
     case didBecomeUnresponsive = "DidBecomeUnresponsive"
+    case windowsChanged = "WindowsChanged"
     case stateChanged = "StateChanged"
 
     /// The names and types of its arguments.
@@ -173,7 +187,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
         switch self {
         case .willFinishLaunching, .reopen: [("options", "a{sv}")]
         case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
-            .protectedDataDidBecomeAvailable:
+            .protectedDataDidBecomeAvailable, .windowsChanged:
             []
         case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable:
             [("serial", "t"), ("deadline", "t")]

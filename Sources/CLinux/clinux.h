@@ -65,6 +65,11 @@ static inline int clinux_close_range(unsigned int first) {
     return clinux_result(clinux_syscall(__NR_close_range, first, ~0U, 0U));
 }
 
+// pipe2(2), which the C library declares only for _GNU_SOURCE.
+static inline int clinux_pipe(int ends[2], int flags) {
+    return clinux_result(clinux_syscall(__NR_pipe2, ends, flags));
+}
+
 // struct statx, defined here because <linux/stat.h> also defines the mode bits, which belong to Glibc.
 struct clinux_statx {
     __u32 mask, blksize;

@@ -29,6 +29,7 @@ public final class Daemon {
     private let lowMemory: LowMemoryMonitor
     private let logind: BusPeer
     let inhibitors: Inhibitors
+    let openInhibitors: OpenInhibitors
     let sessions: SessionSensor
     let core: Core
     let state: RuntimeState?
@@ -124,6 +125,7 @@ public final class Daemon {
             standings: standings, hierarchy: hierarchy, handed: handed,
             inhibitors: inhibitors)
         self.objections = objections
+        openInhibitors = OpenInhibitors(loop: loop) { core.report(.uninhibited($0, $1)) }
         stops = try Stops(
             loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
             core: core, table: table, records: records, standings: standings, sensor: sensor, kills: kills,
@@ -161,7 +163,7 @@ public final class Daemon {
             available: { [unowned pressure] in pressure.available }, report: core.report)
         executor = Executor(
             table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
-            stops: stops,
+            stops: stops, inhibitors: openInhibitors,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
             pressure: pressure, journal: journal,
             relaunch: { [unowned core] in core.relaunches.append($0) }, report: core.report)

@@ -17,6 +17,7 @@ final class Executor {
     private let pressure: PressureSensor
     private let records: Records
     private let stops: Stops
+    private let inhibitors: OpenInhibitors
     private let table: ApplicationTable
     private let keeper: Keeper?
     private let report: (Fact) -> Void
@@ -30,7 +31,8 @@ final class Executor {
     init(
         table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc, processes: Processes,
         sensor: StopSensor,
-        stops: Stops, announcer: Announcer, resources: Resources, reclaimer: Reclaimer,
+        stops: Stops, inhibitors: OpenInhibitors, announcer: Announcer, resources: Resources,
+        reclaimer: Reclaimer,
         lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
         relaunch: @escaping (Relaunch) -> Void, report: @escaping (Fact) -> Void
     ) {
@@ -40,6 +42,7 @@ final class Executor {
         self.records = records
         self.keeper = keeper
         self.stops = stops
+        self.inhibitors = inhibitors
         self.proc = proc
         self.processes = processes
         self.sensor = sensor
@@ -236,6 +239,7 @@ final class Executor {
         sensor.unwatch(number)
         resources.remove(application)
         stops.remove(application)
+        inhibitors.close(of: number)
         reclaimer.ended(application, reason)
         announcer.removed(application, reason)
         if let kept = application.kept { keeper?.leave(kept) }

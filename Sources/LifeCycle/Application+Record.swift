@@ -42,6 +42,9 @@ extension Application {
         for task in tasks { record.add("task", task.fields) }
         for missed in backlog.fields { record.add("missed", missed) }
         record.add("objection", ifPresent: objection.map { [$0] })
+        record.add("objected", ifPresent: isObjected ? [isObjected.digit] : nil)
+        let isInhibited = wasInhibited || !inhibitors.isEmpty
+        record.add("inhibited", ifPresent: isInhibited ? [isInhibited.digit] : nil)
         record.add("demand", ifPresent: demand.map { [$0] })
         record.add("needed", ifPresent: neededAt.map { [String($0)] })
         return record
@@ -91,6 +94,8 @@ extension Application {
         tasks = try record.all("task") { BackgroundTask(&$0) }
         backlog = try Backlog(record, "missed")
         objection = try record.optional("objection") { $0.text() }
+        isObjected = try record.optional("objected") { $0.flag() } ?? false
+        wasInhibited = try record.optional("inhibited") { $0.flag() } ?? false
         demand = try record.optional("demand") { $0.text() }
         neededAt = try record.optional("needed") { $0.number() }
         if state == .background, let neededAt {

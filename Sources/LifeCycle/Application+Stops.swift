@@ -36,6 +36,7 @@ extension Application {
     /// Something prevented a stop by policy. Policy tries again after a grace period.
     mutating func giveWay(to why: String, grace span: Microseconds?, _ step: inout Step) {
         objection = why
+        isObjected = true
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.gaveWay, &step) }
         waitAgain(for: span, &step)

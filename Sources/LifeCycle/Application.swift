@@ -46,6 +46,16 @@ public struct Application: Equatable, Sendable {
     public internal(set) var objection: String?
     /// Its user's settings for it.
     public internal(set) var rule: Rule?
+    /// That still stands: policy tries again after this grace period.
+    var isObjected = false
+    /// What clients read of policy's plans for it, as of its last change.
+    public internal(set) var outlook = Outlook()
+    /// Clients that keep policy from suspending it, in the order of their calls.
+    public internal(set) var inhibitors: [Inhibitor] = []
+    /// It had inhibitors when the previous daemon ended. They may come back.
+    var wasInhibited = false
+    /// Changes with what `ListWindows` says about its windows, as far as it depends on these.
+    var windowDigest = 0
     /// Which program needed it when it was last suspended, and why.
     public internal(set) var demand: String?
     /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
@@ -77,7 +87,7 @@ public struct Application: Equatable, Sendable {
     /// The state that its delegate knows.
     var toldState = LifeCycleState.notRunning
     /// The screen of its session is locked, as last announced to it, or as it was when the application began.
-    var isLocked = false
+    public internal(set) var isLocked = false
     var protection: Protection?
     var lastSerial: UInt64 = 0
     var lastTask: UInt64 = 0
@@ -86,6 +96,29 @@ public struct Application: Equatable, Sendable {
     public struct Hold: Hashable, Sendable {
         public let reason: HoldReason
         public let holder: String
+    }
+
+    /// A client that keeps policy from suspending it (`Inhibit`).
+    public struct Inhibitor: Equatable, Sendable {
+        let id: UInt64
+        public let who: String
+        public let why: String
+
+        public init(_ id: UInt64, who: String, why: String) {
+            self.id = id
+            self.who = who
+            self.why = why
+        }
+    }
+
+    /// What policy plans for it, and what keeps policy from it.
+    public struct Outlook: Equatable, Sendable {
+        /// What is known to speak against suspending it, without an examination of its processes.
+        public internal(set) var objections: [String] = []
+        /// CLOCK_MONOTONIC at which policy suspends it at the latest; nil: it will not.
+        public internal(set) var deadline: Microseconds?
+        /// nil: it would not be ended for its memory.
+        public internal(set) var rank: ReclaimPolicy.Rank?
     }
 
     /// A background task that is running.
@@ -184,6 +217,10 @@ public struct Application: Equatable, Sendable {
     public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
 
     public var isLaunching: Bool { launch != nil }
+    /// Whether a window of it is visible to the user, or counts as visible until a reporter reports on it.
+    public var isVisible: Bool { windowLevel > .hidden }
+    /// Whether its windows are what they appear to be: a suspended application shows a picture of them.
+    var isLive: Bool { state == .active || state == .inactive || state == .background }
     /// Its launch in the foreground is under way: it will show a window without being told to.
     public var willAppear: Bool { isLaunching && isAssumedVisible }
     /// It was launched, and it is not known yet whether it will register itself.
@@ -201,6 +238,7 @@ public struct Application: Equatable, Sendable {
     public var exemptions: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
+            + inhibitors.map { "inhibited by \($0.who): \($0.why)" }
             + (rule?.backgroundCPUQuota.map { ["BackgroundCPUQuota=\($0)%"] } ?? [])
     }
 
@@ -243,7 +281,8 @@ public struct Application: Equatable, Sendable {
 
     /// Something without a time limit keeps policy from suspending it.
     var isExemptForNow: Bool {
-        !backgroundModes.isEmpty || !countedReasons.isEmpty || rule?.backgroundCPUQuota != nil
+        !backgroundModes.isEmpty || !countedReasons.isEmpty || !inhibitors.isEmpty
+            || rule?.backgroundCPUQuota != nil
             || tasks.contains { $0.limit == .endless }
     }
 

@@ -22,6 +22,8 @@ public enum Fact: Equatable, Sendable {
     case needed(ApplicationNumber, String, isToEnd: Bool = false)
     /// Another process waits for something that an application suspended by policy holds, such as a file lock.
     case objected(ApplicationNumber, String)
+    /// The descriptor of an inhibitor is closed.
+    case uninhibited(ApplicationNumber, UInt64)
     /// A stop cannot be carried out at all, for example because the process now runs as another user.
     case stopFailed(ApplicationNumber, String)
     /// Another process continues it as fast as we stop it.
@@ -188,6 +190,8 @@ public enum Request: Equatable, Sendable {
     /// Whether ending it now would lose data, according to the application itself.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
+    /// Policy must not suspend it, for as long as a descriptor is open.
+    case inhibit(ApplicationNumber, Application.Inhibitor)
     /// URLs, a user activity or a message for its delegate; the text says who sends it.
     case deliver(ApplicationNumber, [Announcement], String)
     /// It will be brought to the front; the text says why.

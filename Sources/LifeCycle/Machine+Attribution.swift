@@ -168,6 +168,7 @@ extension Machine {
             let session = sessions[window.session]
             view.isLocked = view.isLocked || session?.isLocked == true
             view.isUnsaved = view.isUnsaved || window.isUnsaved
+            if let shown = shown(window, as: key) { view.digest ^= shown.hashValue }
             if window.minimized { continue }
             view.isMinimized = false
             let hasFocus = session?.focus == key
@@ -215,6 +216,8 @@ struct View {
     var isMinimized = false
     var isLocked = false
     var isUnsaved = false
+    /// Differs from an earlier one if a window does, in whatever order they come.
+    var digest = 0
 }
 
 extension Application {
@@ -225,5 +228,6 @@ extension Application {
         isMinimized = view.isMinimized
         isLocked = view.isLocked
         hasUnsavedMark = view.isUnsaved
+        windowDigest = view.digest
     }
 }

@@ -106,6 +106,9 @@ extension Machine {
             if isSpared { $0.termination = nil }
             // The former daemon only observed, and has told the application that it would not be suspended.
             if $0.wouldBeSuspended, settings.mode == .enforce { $0.restartGrace(settings, at: now) }
+            // Its inhibitors ended with the former daemon. Their holders have a grace period to take them again.
+            if $0.wasInhibited { $0.restartGrace(settings, at: now) }
+            $0.wasInhibited = false
             $0.show(view)
             $0.reportedReasons = reasons
             $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)

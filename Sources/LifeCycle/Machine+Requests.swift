@@ -234,6 +234,15 @@ extension Machine {
 
     // MARK: Suspension
 
+    /// Whatever follows it may begin a moment later, so there is a new grace period.
+    mutating func uninhibit(_ number: ApplicationNumber, _ inhibitor: UInt64) {
+        let settings = settings
+        updateAnnouncing(number, .policy) {
+            $0.inhibitors.removeAll { $0.id == inhibitor }
+            if $0.inhibitors.isEmpty { $0.restartGrace(settings, at: $1.now) }
+        }
+    }
+
     mutating func resume(_ number: ApplicationNumber, _ holder: String) {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }

@@ -119,12 +119,30 @@ extension Machine {
         // Nobody can answer while another program keeps it stopped.
         if next.isStopped, next.stop.enforcement != .continuing { next.termination?.void(at: step.now) }
 
-        let changed = next.observed(since: before)
+        if !next.isResting || next.isStopped { next.isObjected = false }
+        next.outlook = outlook(of: next)
+        var changed = next.observed(since: before)
+        // Nobody was told of an earlier outlook by this daemon.
+        if step.isReasserting { changed.subtract([.objections, .suspensionDeadline, .reclaimRank]) }
         if !changed.isEmpty { step.effects.append(.changed(next.number, changed)) }
         if next.state == .background, before.state == .background, next.isServing != before.isServing {
             step.effects.append(.resources(next.number))
         }
+        if next.windowDigest != before.windowDigest
+            || next.windowDigest != 0 && next.isVisible && next.isLive != before.isLive,
+            !step.isReasserting
+        {
+            step.effects.append(.announce(next.number, Announcement(.windowsChanged), to: .subscribers))
+        }
         next.remember(reason, since: before, at: step.now)
+    }
+
+    private func outlook(of application: Application) -> Application.Outlook {
+        var objections = objections(to: application)
+        if application.isObjected, let found = application.objection { objections.append(found) }
+        return Application.Outlook(
+            objections: objections, deadline: suspensionDeadline(of: application),
+            rank: lastingRank(of: application))
     }
 
     /// Moves the state to its target edge by edge, and announces every edge with its delegate signals (§ 3):
@@ -352,7 +370,15 @@ extension Application {
         if state != before.state || stateSince != before.stateSince {
             changed.formUnion([.state, .stateTimestamp, .stateTimestampMonotonic])
         }
+        if isLaunching != before.isLaunching { changed.insert(.launching) }
+        if isTerminating != before.isTerminating { changed.insert(.terminating) }
         if isFocused != before.isFocused { changed.insert(.focused) }
+        if isVisible != before.isVisible { changed.insert(.visible) }
+        if isLocked != before.isLocked { changed.insert(.protectedDataAvailable) }
+        if inhibitors != before.inhibitors { changed.insert(.inhibitors) }
+        if outlook.objections != before.outlook.objections { changed.insert(.objections) }
+        if outlook.deadline != before.outlook.deadline { changed.insert(.suspensionDeadline) }
+        if outlook.rank != before.outlook.rank { changed.insert(.reclaimRank) }
         if isMinimized != before.isMinimized { changed.insert(.minimized) }
         if suspension != before.suspension { changed.insert(.suspension) }
         if reclaimable != before.reclaimable { changed.insert(.reclaimable) }

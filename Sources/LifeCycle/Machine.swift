@@ -84,7 +84,10 @@ public struct Machine: Equatable, Sendable {
         case .checked(let number, .clear(let stands)):
             stopChanged(number, .unobjected(stands: stands))
             if stands, applications[number]?.objection != nil {
-                update(number, .policy) { $0.objection = nil }
+                update(number, .policy) {
+                    $0.objection = nil
+                    $0.isObjected = false
+                }
             }
         case .checked(let number, .objection(let why)):
             if applications[number]?.stop.isBeingChecked == true {
@@ -92,6 +95,8 @@ public struct Machine: Equatable, Sendable {
             }
         case .objected(let number, let why):
             giveWay(number, to: why)
+        case .uninhibited(let number, let inhibitor):
+            uninhibit(number, inhibitor)
         case .needed(let number, let why, let isToEnd):
             needed(number, why, isToEnd: isToEnd)
         case .stopFailed(let number, let why):
@@ -191,6 +196,9 @@ public struct Machine: Equatable, Sendable {
         case .setUnsavedChanges(let number, let unsaved):
             try require(number)
             update(number, .request) { $0.saysUnsaved = unsaved }
+        case .inhibit(let number, let inhibitor):
+            try require(number)
+            update(number, .policy) { $0.inhibitors.append(inhibitor) }
         case .deliver(let number, let announcements, let why):
             try deliver(number, announcements, why)
         case .bringForward(let number, let why):
@@ -311,8 +319,7 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// The objections to suspending an application, in words; empty: there are none (`ListObjections`).
-    public func objections(to number: ApplicationNumber) -> [String] {
-        guard let application = applications[number] else { return [] }
+    public func objections(to application: Application) -> [String] {
         var reasons: [String] = []
         switch application.windowLevel {
         case .focused: reasons.append("has the focus")
@@ -341,6 +348,17 @@ public struct Machine: Equatable, Sendable {
 
     /// The state of an application, without a copy of all that is known of it; nil: there is no such application.
     public func state(of number: ApplicationNumber) -> LifeCycleState? { applications[number]?.state }
+
+    /// The windows of an application that reporters report one by one, for `ListWindows`.
+    public func shownWindows(of number: ApplicationNumber) -> [ShownWindow] {
+        guard let application = applications[number] else { return [] }
+        return application.windows.sorted(by: WindowKey.inOrder).compactMap { key in
+            guard let window = windows[key], var shown = shown(window, as: key) else { return nil }
+            // No window of an application is ahead of the application itself.
+            if !application.isLive { shown.state = .background }
+            return shown
+        }
+    }
 
     /// Everything about windows that `Explain` shows for an application.
     public func windowSummary(of number: ApplicationNumber) -> [String] {

@@ -1,3 +1,5 @@
+public import AppStateContract
+
 /// Identifies one window in the machine.
 enum WindowKey: Hashable, Sendable {
     /// All windows of a process, as `SetFocus` and `SetMinimized` refer to them. If the process has windows that are
@@ -49,6 +51,31 @@ struct Window: Equatable, Sendable {
     var owner: ApplicationNumber?
 
     var process: ProcessID? { lineage.first }
+}
+
+/// A window as clients see it.
+public struct ShownWindow: Hashable, Sendable {
+    /// Its reporter's number.
+    public let number: UInt64
+    public let title: String
+    public internal(set) var state: SceneState
+    public let isMinimized: Bool
+    public let session: SessionKey
+}
+
+extension Machine {
+    /// nil: the entry stands for all windows of a process.
+    func shown(_ window: Window, as key: WindowKey) -> ShownWindow? {
+        guard case .reported(_, let number) = key else { return nil }
+        let session = sessions[window.session]
+        let isShown = !window.minimized && session?.inFront ?? true
+        let state: SceneState =
+            isShown && session?.focus == key
+            ? .foregroundActive : isShown && window.visible ? .foregroundInactive : .background
+        return ShownWindow(
+            number: number, title: window.title, state: state, isMinimized: window.minimized,
+            session: window.session)
+    }
 }
 
 /// One login session, or one user if there is no logind.

@@ -25,9 +25,9 @@ enum Report: Equatable {
             self.observed = observed
         }
 
-        /// Whether the change must be reported. A change of the title alone is not worth a call and the
+        /// Whether the change must be reported at once. A change of the title alone is not worth a call and the
         /// daemon's work for it, such as recording it: some titles change every second. The new title is sent
-        /// with the next change.
+        /// with the next change, or a little later.
         func differs(from other: Window) -> Bool {
             pid != other.pid || observed.focused != other.observed.focused
                 || observed.visible != other.observed.visible
@@ -55,15 +55,18 @@ enum Report: Equatable {
     /// Windows that come to the front are first: an application that replaces one window by another does not lose its
     /// state on the way. The loss of the focus is not reported if another window has got it.
     ///
-    /// - Parameter makingRoom: windows that are gone come first, because the daemon has no room for both.
+    /// - Parameters:
+    ///   - makingRoom: windows that are gone come first, because the daemon has no room for both.
+    ///   - withTitles: a window with another title has changed.
     static func changes(
-        from told: [UInt64: Window], to present: [Window], makingRoom: Bool = false
+        from told: [UInt64: Window], to present: [Window], makingRoom: Bool = false, withTitles: Bool = false
     ) -> [Report] {
         var known = told
         if let focused = present.first(where: \.observed.focused) { Self.focus(focused.number, in: &known) }
         let changed = present.filter { window in
             guard let before = told[window.number], let known = known[window.number] else { return true }
             return window.differs(from: window.observed.focused ? before : known)
+                || withTitles && window.observed.title != before.observed.title
         }
         let numbers = Set(present.map(\.number))
         let updates: [Report] =

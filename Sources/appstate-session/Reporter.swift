@@ -6,6 +6,7 @@ import Windows
 /// Reports windows to the daemon: the whole set to each daemon that appears, then the changes.
 final class Reporter: DaemonSpeaker {
     private let bus: Bus
+    private let loop: EventLoop
     private let line: DaemonLine
     private let session: String?
     private let journal: Journal
@@ -20,11 +21,18 @@ final class Reporter: DaemonSpeaker {
     private var isUntold = false
     /// The daemon had no room for a window, and does not know all changes since then.
     private var lacksRoom = false
+    /// For titles that have changed, and nothing else with them.
+    private var titleTimer: Timer?
+    private var isTitleTimerArmed = false
+    private var areTitlesDue = false
     /// How often the daemon had no room for each window that it does not know.
     private var refusals: [UInt64: Int] = [:]
 
     /// A window that was refused as often as this is left out until another window is gone.
     private static let mostRefusals = 3
+
+    /// How long a title that has changed alone may wait, in microseconds.
+    private static let titleDelay: UInt64 = 5_000_000
 
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 64
@@ -38,11 +46,17 @@ final class Reporter: DaemonSpeaker {
         log: ((Report) -> Void)?
     ) throws(BusFailure) {
         self.bus = bus
+        self.loop = loop
         self.session = session
         self.journal = journal
         self.log = log
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
+        titleTimer = try loop.timer { [unowned self] in
+            isTitleTimerArmed = false
+            areTitlesDue = true
+            line.proceed()
+        }
     }
 
     /// Sets the current windows. They are sent as soon as the daemon can be called.
@@ -78,7 +92,9 @@ final class Reporter: DaemonSpeaker {
             }
         } else if let told {
             isRenumbered = false
-            let changes = Report.changes(from: told, to: present, makingRoom: lacksRoom)
+            let changes = Report.changes(
+                from: told, to: present, makingRoom: lacksRoom, withTitles: areTitlesDue)
+            areTitlesDue = false
             if changes.isEmpty { lacksRoom = false }
             // What was refused must not keep other windows waiting.
             let others = changes.filter { !wasRefused($0) }
@@ -86,6 +102,18 @@ final class Reporter: DaemonSpeaker {
         } else {
             try sendSession()
             try send(.replace(present))
+        }
+        if !isTitleTimerArmed, isTitleOld {
+            isTitleTimerArmed = true
+            titleTimer?.arm(at: loop.now + Self.titleDelay)
+        }
+    }
+
+    /// Whether the daemon knows a window by a former title.
+    private var isTitleOld: Bool {
+        guard let told else { return false }
+        return present.contains { window in
+            told[window.number].map { $0.observed.title != window.observed.title } ?? false
         }
     }
 

@@ -5,16 +5,26 @@ import Glibc
 
 struct History: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Show how the last runs of one of your applications ended, latest first.")
+        abstract: "Show how the last runs of one of your applications ended, latest first.",
+        discussion: "Without an id, list the ids of the applications of which this is known.")
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
-    @Argument(help: "The application's id; it need not be running.", completion: .applicationIDs)
-    var id: String
+    @Option(help: ArgumentHelp("List the ids of this user's applications; for root.", valueName: "uid"))
+    var user: UInt32?
+    @Argument(
+        help: "The application's id; it need not be running.",
+        completion: .applicationIDs)
+    var id: String?
 
-    func validate() throws { try refuseNoID(id) }
+    func validate() throws {
+        guard let id else { return }
+        try refuseNoID(id)
+        if user != nil { throw ValidationError("--user lists ids; it takes none.") }
+    }
 
     func run() throws {
+        guard let id else { return try list() }
         let ends = try bus.connect().history(of: id)
         if output.json {
             Terminal.emit(JSON.array(ends.map(\.json)))
@@ -33,6 +43,14 @@ struct History: ParsableCommand {
             ])
         }
         for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+    }
+
+    private func list() throws {
+        let options = user.map { [(HistoryKey.user, Variant.uint32($0))] } ?? []
+        let ids = try bus.connect().call(ManagerMethod.listHistory) { try $0.appendDictionary(options) }
+            .readStrings()
+        if output.json { return Terminal.emit(JSON(.strings(ids))) }
+        for id in ids { Terminal.emit(Line(id)) }
     }
 }
 

@@ -154,12 +154,7 @@ extension Client {
         if order.isBackground {
             options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
         }
-        // The process that started us may have got the token from the user's click. On X11 a terminal that
-        // has used the token removes only the second variable.
-        let ownToken = Environment["WAYLAND_DISPLAY"].flatMap { _ in Environment["XDG_ACTIVATION_TOKEN"] }
-        if let token = ownToken ?? Environment["DESKTOP_STARTUP_ID"] {
-            options.append(("activation-token", .string(token)))
-        }
+        options += Self.activationToken
         do {
             let path = try call(ManagerMethod.launch) { message in
                 try message.append(order.appID)
@@ -173,6 +168,14 @@ extension Client {
             if let running { warnOfHolds(at: running, of: order.appID) }
             throw failure
         }
+    }
+
+    /// The process that started us may have got a token from the user's click. On X11 a terminal that has used the
+    /// token removes only the second variable.
+    static var activationToken: [(String, Variant)] {
+        let own = Environment["WAYLAND_DISPLAY"].flatMap { _ in Environment["XDG_ACTIVATION_TOKEN"] }
+        let token = own ?? Environment["DESKTOP_STARTUP_ID"]
+        return token.map { [(LaunchKey.activationToken.rawValue, .string($0))] } ?? []
     }
 
     /// Reports what keeps a launched application suspended. The daemon lifts only the hold of policy.

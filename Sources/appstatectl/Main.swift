@@ -19,7 +19,7 @@ struct AppStateCtl: ParsableCommand {
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
             monitor starts only if it finds all of them, except that no application need have an id yet.
 
-            On a terminal, the lines of list, show, explain, history, status and rules are cut to its width, or \
+            On a terminal, the lines of list, show, explain, windows, history, status and rules are cut to its width, or \
             to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
@@ -32,13 +32,15 @@ struct AppStateCtl: ParsableCommand {
             """,
         version: "appstatectl \(Product.version)",
         subcommands: [
-            List.self, Show.self, Explain.self, History.self, Forget.self, Monitor.self, Wait.self,
+            List.self, Show.self, Explain.self, Windows.self, History.self, Forget.self, Monitor.self,
+            Wait.self,
             Status.self,
             Launch.self,
             Open.self,
+            Activate.self,
             Register.self,
             Unregister.self,
-            Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
+            Suspend.self, Resume.self, Toggle.self, Inhibit.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,
             Rules.self, Reload.self, Complete.self,
         ],

@@ -63,9 +63,11 @@ struct Show: ParsableCommand {
             return
         }
         let order: [ApplicationProperty] = [
-            .id, .state, .stateTimestamp, .pid, .uid, .session, .unit, .focused, .minimized, .suspension,
-            .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .unsavedChanges, .unresponsive,
-            .memoryUsage, .registeredTimestamp, .userActivity, .launchOptions,
+            .id, .state, .stateTimestamp, .launching, .terminating, .pid, .uid, .session, .unit, .adopted,
+            .focused, .visible, .minimized, .suspension, .suspensionDeadline, .suspendHolds, .objections,
+            .inhibitors, .backgroundModes, .backgroundTasks, .reclaimable, .reclaimRank, .unsavedChanges,
+            .unresponsive, .protectedDataAvailable, .memoryUsage, .registeredTimestamp, .userActivity,
+            .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
         for name in order {
@@ -91,6 +93,8 @@ struct Show: ParsableCommand {
         case (.memoryUsage, .uint64(let bytes)): Line(memory(bytes))
         case (.stateTimestamp, .uint64(let time)), (.registeredTimestamp, .uint64(let time)):
             Line("\(duration(of: realTime > time ? realTime - time : 0)) ago")
+        case (.suspensionDeadline, .uint64(let time)):
+            Line(time == .max ? "–" : "in \(duration(until: time))")
         case (.backgroundTasks, .array(_, let tasks)) where !tasks.isEmpty:
             Line(tasks.map(Self.words(ofTask:)).joined(separator: "; "))
         case (.userActivity, .structure(let values)) where values.first == .string(""): Line("–")

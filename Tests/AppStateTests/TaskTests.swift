@@ -42,6 +42,32 @@ struct TaskTests {
         try theatre.wait(for: path, toBe: "suspended")
     }
 
+    @Test("an application inhibits the suspension of another, and asks the next daemon for that again")
+    func inhibits() throws {
+        let theatre = try Theatre()
+        let (player, _) = try launched(theatre)
+        let other = try Child("sleep", ["1000"])
+        let path = try theatre.call(BusNames.root, BusNames.manager, "Register") { message in
+            try message.append("org.example.Other")
+            try message.append(UInt32(other.pid))
+            try message.appendDictionary([])
+        }.readObjectPath()
+        let row = Variant.structure([.string("org.example.LibraryActor"), .string("a test")])
+        try player.ask("inhibit org.example.Other")
+        try theatre.wait("the inhibitor") {
+            try theatre.property("Inhibitors", of: path) == .array("(ss)", [row])
+        }
+        try theatre.endDaemon(SIGKILL)
+        try theatre.startDaemon()
+        try theatre.wait("the inhibitor again") {
+            try theatre.property("Inhibitors", of: path) == .array("(ss)", [row])
+        }
+        try player.ask("finish org.example.Other")
+        try theatre.wait("its end") { try theatre.property("Inhibitors", of: path) == .array("(ss)", []) }
+        #expect(try player.ask("activate org.example.Other") == ErrorName.noSessionAgent.rawValue)
+        #expect(try player.ask("protected") == "true")
+    }
+
     @Test("a task that ends at once is not left behind")
     func short() throws {
         let theatre = try Theatre()

@@ -24,6 +24,14 @@ struct BadApplicationCallTests {
             ("Suspend", { _ in }), ("Resume", { _ in }), ("Toggle", { try $0.appendDictionary([]) }),
             ("ListObjections", { _ in }),
             ("Terminate", { try $0.append(true) }), ("Unregister", { _ in }), ("Explain", { _ in }),
+            ("Activate", { try $0.appendDictionary([]) }), ("ListWindows", { _ in }),
+            (
+                "Inhibit",
+                { message in
+                    try message.append("make")
+                    try message.append("a build")
+                }
+            ),
         ]
     }
 

@@ -212,6 +212,39 @@ struct HistoryTests {
         #expect(other.output == "a(tssi) 0\n")
     }
 
+    private func ids(_ client: Client, _ options: [(String, Variant)] = []) throws -> [String] {
+        try client.manager("ListHistory") { try $0.appendDictionary(options) }.readStrings()
+    }
+
+    @Test("ListHistory returns the ids of which an end is known, and to root those of another user")
+    func list() throws {
+        let daemon = try TestDaemon(keeps: true)
+        let client = try daemon.subscriber()
+        #expect(try ids(client) == [])
+        try end(daemon, client, SIGKILL)
+        let child = try Child("sleep", ["1000"])
+        try client.register("org.example.Running", child.pid)
+        #expect(try ids(client) == [Self.id])
+        #expect(try ids(client, [("user", .uint32(getuid()))]) == [Self.id])
+        #expect(
+            errorName { _ = try ids(client, [("user", .string("root"))]) } == ErrorName.invalidArgs.rawValue)
+        #expect(errorName { _ = try ids(client, [("pid", .uint32(0))]) } == ErrorName.invalidArgs.rawValue)
+        guard App.canBeOthers else { return }
+        #expect(try ids(client, [("user", .uint32(App.nobody))]) == [])
+        let app = try App(daemon.bus, uid: App.nobody)
+        let path = try app.register("org.example.Nobody")
+        try app.ask("exit 0")
+        try client.waitForRemoval(of: path)
+        #expect(try ids(client, [("user", .uint32(App.nobody))]) == ["org.example.Nobody"])
+        let other = try daemon.busctl(
+            [
+                "call", BusNames.service, BusNames.root, BusNames.manager, "ListHistory", "a{sv}", "1",
+                "user",
+                "u", "\(getuid())",
+            ], uid: App.nobody)
+        #expect(other.output.contains("Access denied"))
+    }
+
     @Test("at most 512 ids are kept for a user, and the least recently used goes first")
     func many() throws {
         let daemon = try TestDaemon(keeps: true)

@@ -154,15 +154,17 @@ struct SandboxTests {
         for words in [
             "Subscribe", "ReloadConfig", "RegisterLauncher s:none", "RegisterPresenter s:none",
             "Launch s:org.example.App {}",
-            "GetHistory s:org.example.Actor", "ForgetApplication s:org.example.Actor",
+            "GetHistory s:org.example.Actor", "ListHistory {}", "ForgetApplication s:org.example.Actor",
         ] {
             #expect(errorName { try app.manager(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
         for words in ["SetFocus u:0", "UpdateWindow t:1 u:\(app.pid) {}", "RemoveWindow t:1"] {
             #expect(errorName { try app.reporter(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
-        for words in ["Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "Terminate b:true"]
-        {
+        for words in [
+            "Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "Terminate b:true", "Activate {}",
+            "ListWindows", "Inhibit s:make s:build",
+        ] {
             let name = errorName { try app.application(own, words) }
             #expect(name == ErrorName.accessDenied.rawValue, "\(words)")
         }

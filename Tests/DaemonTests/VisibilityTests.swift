@@ -102,7 +102,7 @@ struct VisibilityTests {
         "Terminate b:false", "Terminate b:true", "SaveState ay:x", "LoadState", "SaveStateFile h:PID",
         "LoadStateFile", "Open as:https://example.org {}", "SendMessage s:hello {}",
         "SetUserActivity s:org.example.editing {}", "ContinueActivity s:org.example.editing {}", "Unregister",
-        "Explain",
+        "Explain", "Activate {}", "ListWindows", "Inhibit s:make s:build",
     ]
 
     @Test("every method of another user's application fails with NoSuchApplication and changes nothing")

@@ -72,6 +72,12 @@ final class Commands {
             return await outcome { () async throws(ApplicationError) in
                 try await application.send("greet", ["word": "hello"], to: word)
             }
+        case "protected": return "\(application.isProtectedDataAvailable)"
+        case "inhibit": inhibit(word)
+        case "activate":
+            return await outcome { () async throws(ApplicationError) in
+                try await application.activate(word)
+            }
         case "open":
             return await outcome { () async throws(ApplicationError) in
                 try await application.open(["file:///tmp/a"], with: word)
@@ -120,6 +126,15 @@ final class Commands {
                     Task { @MainActor in self.waiting.removeValue(forKey: name)?.resume() }
                 }
                 say("task \(name) \(Task.isCancelled ? "cancelled" : "finished")")
+            }
+        }
+    }
+
+    /// Keeps an application from being suspended, until `finish`.
+    private func inhibit(_ id: String) {
+        Task {
+            await Application.shared.withSuspensionInhibited(of: id, why: "a test") {
+                await withCheckedContinuation { self.waiting[id] = $0 }
             }
         }
     }

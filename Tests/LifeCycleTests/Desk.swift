@@ -110,3 +110,11 @@ struct Desk: Scene {
         }
     }
 }
+
+extension Machine {
+    func objections(to number: ApplicationNumber) -> [String] { applications[number].map(objections) ?? [] }
+
+    func reclaimRank(of number: ApplicationNumber) -> ReclaimPolicy.Rank? {
+        applications[number].flatMap(reclaimRank)
+    }
+}

@@ -31,6 +31,7 @@ struct Simulation {
     private var world = World()
     private var reports = Reports()
     private var exemptions = ToldExemptions()
+    private var inhibitors: [(number: ApplicationNumber, id: UInt64)] = []
     private var generator: Generator
     private var connections: [ConnectionName] = []
     private var reporters: Set<ConnectionName> = []
@@ -150,7 +151,9 @@ struct Simulation {
                 world.foreignFreeze(process, isFrozen)
             }
         case 52:
-            if let number, generator.chance(50) {
+            if generator.chance(30) {
+                try inhibit(number)
+            } else if let number, generator.chance(50) {
                 try request(.deliver(number, [delivery()], "open"))
             } else if let number {
                 note("need \(number)")
@@ -342,6 +345,18 @@ struct Simulation {
         exemptions.replace(by: reporter.connection, entries)
     }
 
+    private mutating func inhibit(_ number: ApplicationNumber?) throws {
+        if generator.chance(50), let index = inhibitors.indices.randomElement(using: &generator) {
+            let (number, id) = inhibitors.remove(at: index)
+            note("the inhibitor \(id) of \(number) is closed")
+            try world.take(.uninhibited(number, id))
+        } else if let number {
+            let id = (inhibitors.map(\.id).max() ?? 0) + 1
+            inhibitors.append((number, id))
+            try request(.inhibit(number, Application.Inhibitor(id, who: "make", why: "a build")))
+        }
+    }
+
     private mutating func request(_ request: Request) throws {
         note("\(request)")
         _ = try world.perform(request)
@@ -397,6 +412,7 @@ struct Simulation {
 
     private mutating func crash() throws {
         note("crash")
+        inhibitors = []
         reports.forgetUnowned(world)
         exemptions.forgetUnowned(world)
         try world.crash(&generator)
@@ -481,6 +497,19 @@ struct Simulation {
             try world.require(
                 reasons.isEmpty || !record.holds.contains { $0.reason == .policy },
                 "\(number) is exempt for \(reasons), and policy holds it")
+            let held = inhibitors.filter { $0.number == number }.map(\.id)
+            try world.require(
+                Set(record.inhibitors.map(\.id)) == Set(held),
+                "\(number) has the inhibitors \(record.inhibitors), not \(held)")
+            try world.require(
+                held.isEmpty || !record.holds.contains { $0.reason == .policy },
+                "\(number) is inhibited, and policy holds it")
+            let known = world.machine.objections(to: record)
+            try world.require(
+                Array(record.outlook.objections.prefix(known.count)) == known
+                    && record.outlook.deadline == world.machine.suspensionDeadline(of: record)
+                    && record.outlook.rank == world.machine.lastingRank(of: record),
+                "\(number) was told of as \(record.outlook), and now has \(known)")
             let highest = record.rule?.suspendWhen == .inactive ? 1 : 0
             try world.require(
                 level <= highest || !record.holds.contains { $0.reason == .policy },

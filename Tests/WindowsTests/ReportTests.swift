@@ -74,10 +74,12 @@ struct ReportTests {
         #expect(windows.map(\.observed.focused) == [true, false])
     }
 
-    @Test("a changed title alone is not reported, but is included in the next report")
+    @Test("a changed title alone is reported only with the next report, or when titles are due")
     func title() throws {
         let before = try [window(1, title: "0:01")]
         #expect(Report.changes(from: told(before), to: try [window(1, title: "0:02")]) == [])
+        let late = try [window(1, title: "0:02")]
+        #expect(Report.changes(from: told(before), to: late, withTitles: true) == [.update(late[0])])
         let after = try [window(1, title: "0:03", focused: true)]
         #expect(Report.changes(from: told(before), to: after) == [.update(after[0])])
     }

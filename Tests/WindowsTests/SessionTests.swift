@@ -55,6 +55,37 @@ struct SessionTests {
         #expect(try station.waitForRemoval(of: b) == "killed")
     }
 
+    @Test("ListWindows follows real windows and their titles, and Activate brings one to the front")
+    func windows() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let station = try Station()
+        try station.startAgent(environment: display.environment)
+        let (alpha, beta) = (try display.app(), try display.app())
+        let a = try station.register("org.example.Alpha", alpha.pid)
+        let b = try station.register("org.example.Beta", beta.pid)
+        let first = try alpha.open("Alpha", "The first")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(first)"])
+        let second = try beta.open("Beta", "The second")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(second)"])
+        func wait(_ ofA: String, _ ofB: String) throws {
+            try station.wait("\(ofA), \(ofB)") {
+                try station.windows(of: a) == [ofA] && station.windows(of: b) == [ofB]
+            }
+        }
+        try wait("foreground-inactive The first", "foreground-active The second")
+        // Nothing else changes with the title.
+        try alpha.ask("title \(first) The third")
+        try wait("foreground-inactive The third", "foreground-active The second")
+        try station.suspend(a)
+        try wait("background The third", "foreground-active The second")
+        try station.activate(a)
+        try wait("foreground-active The third", "foreground-inactive The second")
+        try display.run("xdotool", ["windowminimize", "\(second)"])
+        try wait("foreground-active The third", "background The second")
+        try display.run("wmctrl", ["-i", "-c", "\(second)"])
+        try station.wait("no window") { try station.windows(of: b) == [] }
+    }
+
     @Test("each daemon that starts is sent all windows", arguments: WindowManager.present)
     func daemons(_ manager: WindowManager) throws {
         let display = try Display(manager)

@@ -105,6 +105,51 @@ struct CommandTests {
         #expect(try child.waitForExit() == .signalled(SIGKILL))
     }
 
+    @Test(
+        "windows lists the windows of one application or of all, with the keys that the manual page documents"
+    )
+    func windows() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        #expect(try stage.run("windows").errors == "No windows are reported.\n")
+        let reporter = try Bus.open(address: stage.bus.address)
+        for (number, title, isMinimized) in [(1, "One\u{1b}[31m", false), (2, "Two", true)] {
+            let message = try reporter.newCall(
+                destination: "org.appstate1", path: "/org/appstate1", interface: "org.appstate1.Reporter",
+                member: "UpdateWindow")
+            try message.append(UInt64(number))
+            try message.append(UInt32(child.pid))
+            try message.appendDictionary([("title", .string(title)), ("minimized", .bool(isMinimized))])
+            _ = try reporter.call(message)
+        }
+        let lines = try stage.run("windows", "org.example.Editor").output.split(separator: "\n")
+        #expect(lines.count == 3 && lines[0].hasPrefix("N  APPLICATION"))
+        #expect(lines[1].contains("foreground-inactive") && lines[1].hasSuffix("One\\x1b[31m"))
+        #expect(lines[2].contains("background (minimized)") && lines[2].hasSuffix("Two"))
+        let rows = try #require(try stage.json("windows", "--json") as? [[String: Any]])
+        #expect(rows.map { $0["title"] as? String } == ["One\u{1b}[31m", "Two"])
+        let manual = try Self.manual().components(separatedBy: .whitespacesAndNewlines)
+        for key in rows[0].keys { #expect(manual.contains(key), "\(key)") }
+        #expect(try stage.run("windows", "org.example.None").status == .exited(3))
+        #expect(try stage.run("windows", "7").status == .exited(3))
+        #expect(try stage.run("activate", "1").errors.contains("agent"))
+    }
+
+    @Test("history without an id lists the ids")
+    func historyOfAll() throws {
+        let stage = try Stage(keeps: true)
+        let child = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        #expect(try stage.run("history").output == "")
+        child.kill(SIGKILL)
+        _ = try child.waitForExit()
+        #expect(try eventually { try stage.run("history").output == "org.example.Editor\n" })
+        #expect(try stage.json("history", "--json") as? [String] == ["org.example.Editor"])
+        #expect(try stage.run("history", "--user", "\(getuid())").output == "org.example.Editor\n")
+        #expect(try stage.run("history", "--user", "0", "org.example.Editor").status == .exited(64))
+    }
+
     @Test("forget deletes what is kept about an application that has ended")
     func forget() throws {
         let stage = try Stage(keeps: true)
@@ -169,7 +214,7 @@ struct CommandTests {
         documented(shown)
         // Without --json it has the same properties.
         let text = try stage.run("show", "1").output
-        for key in shown.keys where key != "path" { #expect(text.contains(" \(key): "), "\(key)") }
+        for key in shown.keys where key != "path" { #expect(text.contains("\(key): "), "\(key)") }
         #expect(text.contains(" UserActivity: –\n"))
         let explained = try #require(try stage.json("explain", "--json", "1") as? [String: Any])
         #expect(explained["state"] as? String == "background")

@@ -41,6 +41,7 @@ extension Life {
     func protectedDataWillBecomeUnavailable(_ serial: UInt64) async {
         application.post(.protectedDataWillBecomeUnavailable)
         await delegate.applicationProtectedDataWillBecomeUnavailable(application)
+        application.isProtectedDataAvailable = false
         await Self.letBegin()
         acknowledge(serial)
     }
@@ -50,6 +51,7 @@ extension Life {
     static func letBegin() async { await Task.yield() }
 
     func protectedDataDidBecomeAvailable() {
+        application.isProtectedDataAvailable = true
         application.post(.protectedDataDidBecomeAvailable)
         delegate.applicationProtectedDataDidBecomeAvailable(application)
     }

@@ -338,6 +338,12 @@ final class Life {
         forgetFailures()
         endPatience()
         for task in application.tasks.values where task.number == nil { beginTask(task) }
+        for inhibitor in application.inhibitors { take(inhibitor) }
+        property(.protectedDataAvailable) { [weak self] value in
+            if case .bool(let isAvailable)? = value {
+                self?.application.isProtectedDataAvailable = isAvailable
+            }
+        }
         if application.hasUnsavedChanges || hasToldChanges { tellUnsavedChanges() }
         if application.userActivity != nil || hasToldActivity { tellUserActivity() }
     }

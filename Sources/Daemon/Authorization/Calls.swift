@@ -74,7 +74,9 @@ extension Daemon {
         let applications = visibleApplications(to: connection)
         // A rough size of each object's names and values. Only the values that are added here can be long.
         let bytes = applications.reduce(0) { sum, application in
-            let texts = application.backgroundModes + application.tasks.map(\.name)
+            let texts =
+                application.backgroundModes + application.tasks.map(\.name) + application.outlook.objections
+                + application.inhibitors.map { $0.who + $0.why }
             return sum + 2_048 + (table[application.number]?.contentBytes ?? 0)
                 + texts.reduce(0) { $0 + $1.utf8.count }
         }

@@ -10,7 +10,8 @@ extension Daemon {
     func applicationInterface() -> Interface {
         Interface(
             BusNames.application,
-            methods: delegateMethods() + stateMethods() + managingMethods() + sendingMethods(),
+            methods: delegateMethods() + stateMethods() + managingMethods() + sendingMethods()
+                + windowMethods() + [inhibit()],
             properties: applicationProperties(),
             signals: ApplicationSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
     }

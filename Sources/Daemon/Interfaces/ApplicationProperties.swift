@@ -19,14 +19,23 @@ extension Daemon {
                 try $0.append(table[$1.number]?.registeredAt ?? 0)
             },
             property(.registeredTimestampMonotonic, "t", .const) { try $0.append($1.registeredAt) },
+            property(.launching, "b", .change) { try $0.append($1.isLaunching) },
+            property(.terminating, "b", .change) { try $0.append($1.isTerminating) },
+            property(.adopted, "b", .const) { try $0.append($1.isAdopted) },
             property(.focused, "b", .change) { try $0.append($1.isFocused) },
+            property(.visible, "b", .change) { try $0.append($1.isVisible) },
             property(.minimized, "b", .change) { try $0.append($1.isMinimized) },
             property(.suspension, "s", .change) { try $0.append($1.suspension.rawValue) },
             property(.reclaimable, "b", .change) { try $0.append($1.reclaimable) },
+            property(.reclaimRank, "u", .change) { try $0.append($1.outlook.rank.map(\.place) ?? 0) },
+            property(.protectedDataAvailable, "b", .change) { try $0.append(!$1.isLocked) },
             property(.unresponsive, "s", .change) { try $0.append($1.unresponsive?.rawValue ?? "") },
             property(.unsavedChanges, "b", .change) { try $0.append($1.hasUnsavedChanges) },
             property(.backgroundModes, "as", .change) { try $0.append(strings: $1.backgroundModes) },
             property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
+            property(.suspensionDeadline, "t", .change) { try $0.append($1.outlook.deadline ?? .max) },
+            property(.objections, "as", .change) { try $0.append(strings: $1.outlook.objections) },
+            property(.inhibitors, "a(ss)", .change) { try $0.append(rows: .inhibitors($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
             property(.launchOptions, "a{sv}", .change) { [unowned self] in
                 let options = table[$1.number]?.launchOptions ?? []
@@ -109,7 +118,7 @@ extension Daemon {
         objections.look(at: registered) { [unowned self] found in
             guard let application = core.machine.applications[number] else { return failGone() }
             let rights = otherRights(of: application).map { [$0] } ?? []
-            let objections = core.machine.objections(to: number) + rights + found
+            let objections = core.machine.objections(to: application) + rights + found
             call.reply { message in try append(message, application, objections) }
         }
     }
@@ -132,11 +141,12 @@ extension Daemon {
             ("away", .strings(core.machine.awaySessions(of: application.number))),
             ("suspension", .string(application.suspension.rawValue)),
             ("holds", .holds(application)),
+            ("inhibitors", .inhibitors(application)),
             ("exemptions", .strings(application.exemptions)),
             ("objections", .strings(objections)),
             ("would-suspend", .bool(application.wouldBeSuspended)),
             ("memory-pressure", .string(core.machine.memoryPressure.rawValue)),
-            ("reclaim-rank", .string(core.machine.reclaimRank(of: application.number)?.name ?? "")),
+            ("reclaim-rank", .string(core.machine.reclaimRank(of: application)?.name ?? "")),
             ("unresponsive", .string(application.unresponsive?.rawValue ?? "")),
             ("unsaved-changes", .strings(application.unsavedReasons)),
             ("reclaim-bytes", .uint64(core.machine.measuredMemory(of: application.number) ?? 0)),
@@ -183,6 +193,9 @@ extension Application {
 }
 
 extension ReclaimPolicy.Rank {
+    /// The value of `ReclaimRank`: 1 for those that are ended first.
+    fileprivate var place: UInt32 { UInt32(rawValue) + 1 }
+
     /// The name in `Explain`.
     fileprivate var name: String {
         switch self {
@@ -199,6 +212,12 @@ extension Variant {
         .array(
             "(ss)",
             application.allHolds.map { .structure([.string($0.reason.rawValue), .string($0.holder)]) })
+    }
+
+    /// `a(ss)`: who and why.
+    fileprivate static func inhibitors(_ application: Application) -> Variant {
+        .array(
+            "(ss)", application.inhibitors.map { .structure([.string($0.who), .string($0.why)]) })
     }
 
     /// `a(tst)`: id, name and deadline.

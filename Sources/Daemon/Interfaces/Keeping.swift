@@ -48,6 +48,28 @@ extension Daemon {
         }
     }
 
+    func listHistory() -> Method {
+        Method(ManagerMethod.listHistory, in: [("options", "a{sv}")], out: [("app_ids", "as")]) {
+            [unowned self] call in
+            let options = try call.message.readDictionary()
+            let connection = try caller()
+            try requireUnconfined(connection, call.member)
+            var user = connection.user
+            for (key, value) in options {
+                guard key == HistoryKey.user else {
+                    throw MethodError(.invalidArgs, "ListHistory has no option \"\(key.shortened)\"")
+                }
+                user = try value.uint32(key)
+            }
+            guard connection.mayManage(user: user) else {
+                throw MethodError(
+                    .accessDenied, "User \(connection.user) may not see the history of user \(user)")
+            }
+            let ids = try openKeeper().applicationsWithHistory(of: user).map(\.rawValue).sorted()
+            try call.reply { message throws(BusFailure) in try message.append(strings: ids) }
+        }
+    }
+
     private func history(
         of id: String, _ connection: Connection
     ) throws(MethodError) -> [KeptApplication.Exit] {

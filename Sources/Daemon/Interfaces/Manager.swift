@@ -78,7 +78,7 @@ extension Daemon {
                         try $0.append(isSuspended(number))
                     }
                 },
-                getHistory(), forgetApplication(),
+                getHistory(), listHistory(), forgetApplication(),
             ] + launchingMethods(),
             properties: [
                 property(.version, "s", .const) { try $0.append(Product.version) },
@@ -148,10 +148,14 @@ extension Daemon {
     func admitSubscriber(_ connection: Connection) throws(MethodError) {
         if connection.isSubscriber { return }
         let limit = core.machine.settings.limits.subscribersPerUser
-        let count = connections.all.count { $0.isSubscriber && $0.user == connection.user }
-        guard count < limit else {
+        guard subscriberCount(of: connection.user) < limit else {
             throw MethodError(.limitsExceeded, "More than \(limit) subscribers of user \(connection.user)")
         }
+    }
+
+    /// Inhibitors count, too: each costs the daemon about as much.
+    func subscriberCount(of user: UInt32) -> Int {
+        connections.all.count { $0.isSubscriber && $0.user == user } + openInhibitors.count(of: user)
     }
 
     /// The application that has the focus in the caller's session, if the caller may manage it.

@@ -272,6 +272,11 @@ final class Keeper {
     /// The ends of an application, the latest first.
     func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
 
+    /// The applications of a user of which an end is recorded.
+    func applicationsWithHistory(of user: UInt32) -> [ApplicationID] {
+        (users[user] ?? [:]).filter { !$0.value.exits.isEmpty }.map(\.key)
+    }
+
     /// Ensures that there is an entry for it, if necessary in place of the entry of its user that was used longest ago.
     private func makeRoom(for kept: KeptID) -> Bool {
         if self[kept] != nil { return true }

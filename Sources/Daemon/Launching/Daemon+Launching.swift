@@ -91,15 +91,13 @@ extension Daemon {
         application.isTerminating || exits.contains(application.process)
     }
 
-    private func agent(
-        _ role: Agents.Role, of user: UInt32, in session: SessionKey
-    ) -> Agents.Agent? {
+    func agent(_ role: Agents.Role, of user: UInt32, in session: SessionKey) -> Agents.Agent? {
         agents.agent(role, of: session, for: user)
             ?? Login.displaySession(ofUser: user).flatMap { agents.agent(role, of: .login($0), for: user) }
             ?? agents.agent(role, of: .user(user), for: user)
     }
 
-    private static func noAgent(_ session: SessionKey) -> MethodError {
+    static func noAgent(_ session: SessionKey) -> MethodError {
         let place =
             switch session {
             case .login: "\(session)"
@@ -301,6 +299,9 @@ extension Daemon {
             raise(
                 application, request,
                 noWindow: { [unowned self] in
+                    if request.mustShow {
+                        return hasDelegate ? done() : answer(.failure(Self.notShown(application)))
+                    }
                     guard let launcher else { return done() }
                     do throws(MethodError) {
                         try open(application, request, [], by: launcher) { _ in done() }
@@ -352,10 +353,10 @@ extension Daemon {
             } answered: { reply in
                 if (try? reply.readBool()) == true { done() } else { noWindow() }
             } failed: { _ in
-                done()
+                if request.mustShow { noWindow() } else { done() }
             }
         } catch {
-            done()
+            if request.mustShow { noWindow() } else { done() }
         }
     }
 
@@ -370,6 +371,10 @@ extension Daemon {
         } answered: { _ in
         } failed: { _ in
         }
+    }
+
+    private static func notShown(_ application: Application) -> MethodError {
+        MethodError(.failed, "The desktop has not brought a window of \(application.id) to the front")
     }
 
     /// Delivers an item to an application that is being launched, once it has launched. It is not brought to the front.

@@ -14,6 +14,8 @@ struct LaunchRequest {
     var source: ApplicationID?
     /// Whether the caller is sandboxed. Then nothing is started for it, and nothing reaches another application.
     var isConfined = false
+    /// Whether it has failed if the application does not come to the front.
+    var mustShow = false
     /// Whether it is of use only to a delegate. Without one, nothing is done.
     var needsDelegate = false
 
@@ -26,6 +28,17 @@ struct LaunchRequest {
     init(toDelegateFor reason: LaunchReason) {
         self.reason = reason
         needsDelegate = true
+    }
+
+    /// The options of `Activate`.
+    init(toShowWith options: [(key: String, value: Variant)]) throws(MethodError) {
+        mustShow = true
+        for (key, value) in options {
+            guard key == LaunchKey.activationToken.rawValue else {
+                throw MethodError(.invalidArgs, "Activate has no option \"\(key.shortened)\"")
+            }
+            activationToken = try value.string(key, limit: Self.longestToken)
+        }
     }
 
     /// The options of `Launch`, each checked: the error names an unknown key or a wrong type.

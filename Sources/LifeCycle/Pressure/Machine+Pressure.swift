@@ -31,21 +31,31 @@ extension Machine {
     }
 
     /// Whether an application could be ended for its memory at present, and how near to that it is; nil: it could not.
-    public func reclaimRank(of number: ApplicationNumber) -> ReclaimPolicy.Rank? {
-        guard let application = applications[number], application.reclaimable, !application.isTerminating,
-            !application.isLaunching
-        else { return nil }
+    public func reclaimRank(of application: Application) -> ReclaimPolicy.Rank? {
         switch application.state {
         // An application that is being continued or drained may already run.
         case .suspended
-        where application.isStopped && application.stop.enforcement != .continuing
-            && !application.stop.drain.isUnderWay
+        where application.stop.enforcement == .continuing || application.stop.drain.isUnderWay:
+            nil
+        case .background where application.stop.enforcement != .none: nil
+        case .notRunning, .inactive, .active, .background, .suspended: lastingRank(of: application)
+        }
+    }
+
+    /// The same, without regard to moments: what clients read.
+    func lastingRank(of application: Application) -> ReclaimPolicy.Rank? {
+        guard application.reclaimable, !application.isTerminating, !application.isLaunching else {
+            return nil
+        }
+        switch application.state {
+        case .suspended
+        where application.isStopped
             // A visible window of an application that policy has suspended must not disappear.
             && (application.windowLevel == .hidden || !application.isHeldByDecision):
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
-        where application.suspension == .automatic && application.stop.enforcement == .none
-            && application.exemptions.isEmpty && !hasLostReporter(application):
+        where application.suspension == .automatic && application.exemptions.isEmpty
+            && !hasLostReporter(application):
             return .background
         case .notRunning, .inactive, .active, .background, .suspended:
             return nil

@@ -83,7 +83,7 @@ extension Machine {
             usage[application.user, default: 0] += bytes
             guard isPayer(application, of: source), !pressure.excluded.contains(application.number),
                 pressure.promised[application.number] == nil,
-                let rank = reclaimRank(of: application.number)
+                let rank = reclaimRank(of: application)
             else { continue }
             candidates.append(
                 ReclaimPolicy.Candidate(

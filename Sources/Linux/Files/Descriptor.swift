@@ -42,6 +42,16 @@ extension Descriptor {
         return Descriptor(owning: number)
     }
 
+    /// A pipe, close-on-exec: the end to read from, and the end to write to. The caller closes both.
+    public static func pipe() throws(KernelFailure) -> (reading: Int32, writing: Int32) {
+        var ends: [Int32] = [-1, -1]
+        let result = clinux_pipe(&ends, O_CLOEXEC)
+        guard result == 0 else {
+            throw KernelFailure(operation: "make", subject: "a pipe", errno: -result)
+        }
+        return (ends[0], ends[1])
+    }
+
     /// Turns the result of one of our own calls into an owned descriptor, or throws its failure.
     static func taking(
         _ result: Int32, _ operation: String, _ subject: String

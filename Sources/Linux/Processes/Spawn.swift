@@ -52,6 +52,30 @@ public enum Spawn {
         return pid
     }
 
+    /// Starts a command, found through PATH, with our own standard streams, terminal and signals, except that SIGPIPE
+    /// is not ignored, and with the environment that we were started with.
+    ///
+    /// - Returns: its process ID. It is our child, and we must wait for it.
+    public static func run(_ command: [String]) throws(KernelFailure) -> Int32 {
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var signals = sigset_t()
+        sigemptyset(&signals)
+        sigaddset(&signals, SIGPIPE)
+        posix_spawnattr_setsigdefault(&attributes, &signals)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGDEF))
+        var pid: pid_t = 0
+        let environment = Environment.variables(of: "self").map { "\($0.name)=\($0.value)" }
+        let result = withStrings(command) { arguments in
+            withStrings(environment) { posix_spawnp(&pid, command[0], nil, &attributes, arguments, $0) }
+        }
+        guard result == 0 else {
+            throw KernelFailure(operation: "run", subject: command[0], errno: result)
+        }
+        return pid
+    }
+
     private static func withStrings<Result>(
         _ strings: [String], _ body: ([UnsafeMutablePointer<CChar>?]) -> Result
     ) -> Result {

@@ -240,13 +240,37 @@ final class Station {
         return objections
     }
 
-    /// What needed the application when it was suspended last, and why.
+    /// The windows of an application, each as its state and title.
+    func windows(of path: String) throws -> [String] {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.application, member: "ListWindows")
+        let reply = try connection.call(message, timeout: 300_000_000)
+        var rows: [String] = []
+        try reply.withEntered(.array, "a{sv}") {
+            while !reply.atEnd {
+                let window = Dictionary(try reply.readDictionary().map { ($0.key, $0.value) }) { $1 }
+                if case .string(let state)? = window["state"], case .string(let title)? = window["title"] {
+                    rows.append("\(state) \(title)")
+                }
+            }
+        }
+        return rows
+    }
+
+    func activate(_ path: String) throws {
+        let message = try connection.newCall(
+            destination: BusNames.service, path: path, interface: BusNames.application, member: "Activate")
+        try message.appendDictionary([])
+        _ = try connection.call(message, timeout: 300_000_000)
+    }
+
     func explain(_ path: String, _ key: String) throws -> Variant? {
         let message = try connection.newCall(
             destination: BusNames.service, path: path, interface: BusNames.application, member: "Explain")
         return try connection.call(message, timeout: 300_000_000).readDictionary().first { $0.0 == key }?.1
     }
 
+    /// What needed the application when it was suspended last, and why.
     func lastDemand(of path: String) throws -> String? {
         guard case .string(let why)? = try explain(path, "last-demand") else { return nil }
         return why

@@ -1,0 +1,103 @@
+import AppStateBus
+import AppStateContract
+import LifeCycle
+import Linux
+
+/// The inhibitors that clients hold (`Inhibit`), each by one end of a pipe. Nothing is ever written to it. When a client
+/// and all heirs of its descriptor have closed theirs, ours reports an error; when ours is closed, theirs is at the end
+/// of file.
+final class OpenInhibitors {
+    private final class Inhibitor {
+        let application: ApplicationNumber
+        /// The user of the client.
+        let user: UInt32
+        let end: Descriptor
+        var watch: Source?
+
+        init(_ application: ApplicationNumber, _ user: UInt32, _ end: consuming Descriptor) {
+            self.application = application
+            self.user = user
+            self.end = end
+        }
+
+        deinit { watch?.cancel() }
+    }
+
+    private let loop: EventLoop
+    private let closed: (ApplicationNumber, UInt64) -> Void
+    private var open: [UInt64: Inhibitor] = [:]
+    private var last: UInt64 = 0
+
+    /// - Parameter closed: called when the client has closed its end.
+    init(loop: EventLoop, closed: @escaping (ApplicationNumber, UInt64) -> Void) {
+        self.loop = loop
+        self.closed = closed
+    }
+
+    func count(of user: UInt32) -> Int { open.values.count { $0.user == user } }
+
+    /// - Returns: the number of the inhibitor, and the client's end, which the caller closes.
+    func add(to application: ApplicationNumber, of user: UInt32) throws -> (id: UInt64, end: Int32) {
+        let pipe = try Descriptor.pipe()
+        let theirs = Descriptor(owning: pipe.reading)
+        let inhibitor = Inhibitor(application, user, Descriptor(owning: pipe.writing))
+        last += 1
+        let id = last
+        inhibitor.watch = try loop.watch(inhibitor.end.rawValue, for: []) { [unowned self] _ in
+            close(id)
+            closed(application, id)
+        }
+        open[id] = inhibitor
+        return (id, theirs.release())
+    }
+
+    func close(_ id: UInt64) { open[id] = nil }
+
+    /// The application has ended.
+    func close(of application: ApplicationNumber) {
+        for (id, inhibitor) in open where inhibitor.application == application { close(id) }
+    }
+}
+
+extension Daemon {
+    func inhibit() -> Method {
+        Method(
+            ApplicationMethod.inhibit, in: [("who", "s"), ("why", "s")], out: [("inhibitor", "h")]
+        ) { [unowned self] call in
+            let who = try call.message.readString()
+            let why = try call.message.readString()
+            let (application, connection) = try managedApplication(call)
+            let end = try inhibit(application, who, why, by: connection)
+            try call.reply { message throws(BusFailure) in try message.append(descriptor: end.rawValue) }
+        }
+    }
+
+    private func inhibit(
+        _ application: Application, _ who: String, _ why: String, by connection: Connection
+    ) throws(MethodError) -> Descriptor {
+        let limits = core.machine.settings.limits
+        for (name, text) in [("who", who), ("why", why)] {
+            if text.isEmpty { throw MethodError(.invalidArgs, "\(name) is empty") }
+            guard text.utf8.count <= limits.stringBytes else {
+                throw MethodError(.limitsExceeded, "\(name) is longer than \(limits.stringBytes) bytes")
+            }
+        }
+        guard subscriberCount(of: connection.user) < limits.subscribersPerUser else {
+            throw MethodError(
+                .limitsExceeded,
+                "More than \(limits.subscribersPerUser) subscribers and inhibitors of user \(connection.user)"
+            )
+        }
+        let added: (id: UInt64, end: Int32)
+        do {
+            added = try openInhibitors.add(to: application.number, of: connection.user)
+        } catch let failure as KernelFailure where failure.isExhaustion {
+            throw .exhausted(failure)
+        } catch {
+            throw MethodError(.failed, "\(error)")
+        }
+        let end = Descriptor(owning: added.end)
+        try perform(.inhibit(application.number, Application.Inhibitor(added.id, who: who, why: why)))
+        return end
+    }
+}

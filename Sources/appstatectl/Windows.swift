@@ -1,0 +1,86 @@
+import AppStateBus
+import AppStateContract
+import ArgumentParser
+
+struct Windows: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "List the windows of an application, or of all applications.")
+
+    @OptionGroup var bus: BusOptions
+    @OptionGroup var output: OutputOptions
+    @Argument(help: "The application.", completion: .applications) var app: String?
+
+    func run() throws {
+        let client = try bus.connect()
+        var rows = try client.applications()
+        if let app {
+            let path = try client.path(of: app)
+            rows = rows.filter { $0.path == path }
+            // The daemon says why there is none.
+            if rows.isEmpty { _ = try client.windows(at: path) }
+        }
+        var found: [(row: Client.Row, window: [String: Variant])] = []
+        for row in rows {
+            do {
+                found += try client.windows(at: row.path).map { (row, $0) }
+            } catch let failure as Failure where failure.verdict == .noSuchApplication && app == nil {
+                // It has ended meanwhile.
+            }
+        }
+        if output.json {
+            return Terminal.emit(JSON.array(found.map { Self.json($0.row, $0.window) }))
+        }
+        if found.isEmpty { return Terminal.warn("No windows are reported\(app.map { " for \($0)" } ?? "").") }
+        var table = Table(["N", "APPLICATION", "STATE", "SESSION", "TITLE"], givingWay: [(4, 16), (1, 8)])
+        for (row, window) in found {
+            let isMinimized = window[ShownWindowKey.minimized.rawValue] == .bool(true)
+            func text(_ key: ShownWindowKey) -> String {
+                if case .string(let text)? = window[key.rawValue], !text.isEmpty { text } else { "–" }
+            }
+            table.add([
+                Line(String(row.number)), Line(row.id),
+                Line(text(.state) + (isMinimized ? " (minimized)" : "")), Line(text(.session)),
+                Line(text(.title)),
+            ])
+        }
+        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+    }
+
+    private static func json(_ row: Client.Row, _ window: [String: Variant]) -> JSON {
+        let own: [(String, JSON)] = [
+            ("number", .unsigned(UInt64(row.number))), ("path", .string(row.path)),
+            ("app_id", .string(row.id)),
+        ]
+        return .object(own + window.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) })
+    }
+}
+
+struct Activate: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Bring an application to the front; it is resumed first.")
+
+    @OptionGroup var bus: BusOptions
+    @Argument(help: "The application.", completion: .applications) var app: String
+
+    func run() throws {
+        let client = try bus.connect()
+        try client.call(ApplicationMethod.activate, at: try client.path(of: app)) {
+            try $0.appendDictionary(Client.activationToken)
+        }
+    }
+}
+
+extension Client {
+    /// The entries of `ListWindows`.
+    fileprivate func windows(at path: String) throws -> [[String: Variant]] {
+        let reply = try call(ApplicationMethod.listWindows, at: path)
+        var windows: [[String: Variant]] = []
+        try reply.withEntered(.array, "a{sv}") {
+            while !reply.atEnd {
+                windows.append(
+                    Dictionary(try reply.readDictionary().map { ($0.key, $0.value) }) { $1 })
+            }
+        }
+        return windows
+    }
+}
