@@ -110,7 +110,9 @@ struct Open: ParsableCommand {
 
 /// The scene that a launch asks for.
 struct SceneOption: ParsableArguments {
-    @Option(help: "Which of the application's scenes: new, or a persistent identifier.", completion: .list(["new"]))
+    @Option(
+        help: "Which of the application's scenes: new, or a persistent identifier.",
+        completion: .list(["new"]))
     var scene: String?
 }
 

@@ -251,7 +251,7 @@ struct ProjectTests {
     // MARK: Scenes
 
     @Test(
-        "two windows of Notes on X11: each is a scene with every state, in one order with the application, and both come back",
+        "two windows of Notes on X11: each is a scene, in one order with the application, and both come back",
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func twoWindows() throws {
@@ -350,7 +350,7 @@ struct ProjectTests {
     private func text(_ state: [UInt8]) -> String { String(decoding: state, as: UTF8.self) }
 }
 
-/// The life of Notes as it logs it: what is wrong with the order of its callbacks, and the states that follow from them.
+/// The life of Notes as it logs it: what is wrong with the order of its callbacks, and the states that follow.
 private struct NotesLife {
     private(set) var flaws: [String] = []
     private var application = "launching"
@@ -374,7 +374,8 @@ private struct NotesLife {
 
     /// The states between which a callback leads.
     private static let edges = [
-        "willEnterForeground": (["background", "launching"], "inactive"), "didBecomeActive": (["inactive"], "active"),
+        "willEnterForeground": (["background", "launching"], "inactive"),
+        "didBecomeActive": (["inactive"], "active"),
         "willResignActive": (["active"], "inactive"),
         "didEnterBackground": (["inactive", "launching"], "background"),
     ]
@@ -383,7 +384,9 @@ private struct NotesLife {
         guard let (from, to) = Self.edges[name] else { return }
         if !from.contains(application) { flaws.append("application \(application) \(name)") }
         application = to
-        let isWrong = states.contains { $0 == "active" ? to != "active" : $0 == "inactive" && to == "background" }
+        let isWrong = states.contains {
+            $0 == "active" ? to != "active" : $0 == "inactive" && to == "background"
+        }
         // On the way up its scenes come later, on the way down they have gone before.
         if isWrong || name == "willEnterForeground" && states.contains(where: { $0 != "background" }) {
             flaws.append("application \(name) with \(states)")

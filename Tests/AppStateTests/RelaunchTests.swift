@@ -86,7 +86,9 @@ struct RelaunchTests {
 
         /// Suspends an application, and lets memory run short until it is reclaimed. Meanwhile the killer comes.
         func reclaim(_ path: String, _ what: String, _ killer: Child) throws {
-            let pid = try RelaunchTests.steadily(theatre, "the process of \(path)") { try theatre.pid(of: path) }
+            let pid = try RelaunchTests.steadily(theatre, "the process of \(path)") {
+                try theatre.pid(of: path)
+            }
             try limit.take(pid)
             // Memory is so short that the application is ended as soon as it is suspended.
             func isSuspended() throws -> Bool? {
@@ -140,7 +142,9 @@ struct RelaunchTests {
         withExtendedLifetime(stage) {}
     }
 
-    @Test("three scenes are reclaimed and come back in order, each with its text, whenever the daemon is killed")
+    @Test(
+        "three scenes are reclaimed and come back in order, each with its text, whenever the daemon is killed"
+    )
     func scenes() throws {
         let stage = try Stage(grace: "5", available: "200M", options: "--scenes")
         let (limit, theatre, record) = (stage.limit, stage.theatre, stage.record)
@@ -178,7 +182,8 @@ struct RelaunchTests {
                 if number == 0 {
                     // As it was launched, before anything was added.
                     let told = record.lines[begin...].filter { $0.hasPrefix("told sceneRestore ") }
-                    #expect(told == texts.map { "told sceneRestore not-running \($0.id) unattached \($0.text)" })
+                    #expect(
+                        told == texts.map { "told sceneRestore not-running \($0.id) unattached \($0.text)" })
                 }
                 texts[number].text += "+" + url
             }

@@ -43,14 +43,18 @@ struct SceneStatesTests {
         #expect(stage.take() == [])
         stage.report(Self.active, "a")
         #expect(
-            stage.take() == ["a background → foreground-inactive", "a foreground-inactive → foreground-active"])
+            stage.take() == [
+                "a background → foreground-inactive", "a foreground-inactive → foreground-active",
+            ])
         stage.report(Self.visible, "a")
         #expect(stage.take() == ["a foreground-active → foreground-inactive"])
         stage.report(Self.active, "a")
         _ = stage.take()
         stage.report(Self.hidden, "a")
         #expect(
-            stage.take() == ["a foreground-active → foreground-inactive", "a foreground-inactive → background"])
+            stage.take() == [
+                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
+            ])
     }
 
     @Test("a window that is ahead of the application waits for it")
@@ -97,7 +101,9 @@ struct SceneStatesTests {
         _ = stage.take()
         stage.disconnect("a")
         #expect(
-            stage.take() == ["a foreground-active → foreground-inactive", "a foreground-inactive → background"])
+            stage.take() == [
+                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
+            ])
         stage.report(Self.active, "a")
         stage.disconnect("a")
         stage.limit(.background)
@@ -105,7 +111,9 @@ struct SceneStatesTests {
     }
 
     /// Any order of reports and of the application's states.
-    @Test("no scene is ever further in the foreground than its application or its window, and no edge is left out")
+    @Test(
+        "no scene is ever further in the foreground than its application or its window, and no edge is left out"
+    )
     func anyOrder() {
         var random = SystemRandomNumberGenerator()
         for _ in 0..<200 {
@@ -144,7 +152,9 @@ struct SceneStatesTests {
                     let isForeground = window.isVisible && [.inactive, .active].contains(states.limit)
                     let isActive = isForeground && window.isActive && states.limit == .active
                     #expect(
-                        state == (isActive ? .foregroundActive : isForeground ? .foregroundInactive : .background))
+                        state
+                            == (isActive
+                                ? .foregroundActive : isForeground ? .foregroundInactive : .background))
                 }
             }
         }

@@ -114,7 +114,9 @@ struct SceneTests {
         // One is minimized.
         try stage.player.ask("window 0 hidden")
         #expect(
-            try stage.told() == ["sceneDidEnterBackground a background", "sceneDoneInBackground a background"])
+            try stage.told() == [
+                "sceneDidEnterBackground a background", "sceneDoneInBackground a background",
+            ])
         // The daemon reports before the toolkit.
         try stage.deactivate()
         try stage.enterBackground(5)
@@ -186,7 +188,8 @@ struct SceneTests {
         #expect(try stage.scenes() == ["\(ids[1]):background:bread"])
         try stage.daemon.tell(.reopen) { try $0.appendDictionary([]) }
         _ = try stage.told()
-        #expect(try stage.scenes().map { $0.prefix { $0 != ":" } } == [ids[1], ids[0], ids[2]].map { $0[...] })
+        #expect(
+            try stage.scenes().map { $0.prefix { $0 != ":" } } == [ids[1], ids[0], ids[2]].map { $0[...] })
         // Now it has scenes, so its delegate decides.
         try stage.daemon.tell(.reopen) { try $0.appendDictionary([]) }
         #expect(try stage.told() == ["reopen"])
@@ -208,7 +211,8 @@ struct SceneTests {
         #expect(
             try stage.told() == [
                 "sceneReopen a background token", "sceneOpen a background note:own",
-                "sceneWillConnect b unattached - -", "sceneWillConnect c unattached note:new -", "reopen", "open",
+                "sceneWillConnect b unattached - -", "sceneWillConnect c unattached note:new -", "reopen",
+                "open",
             ])
         try stage.player.ask("front 1")
         #expect(try stage.told() == ["sceneReopen b background -"])
@@ -236,7 +240,8 @@ struct SceneTests {
         #expect(scenes.last?.hasSuffix(hasURLs ? ":background:note:1" : ":background:") == true)
     }
 
-    @Test("without appstated a scene is as its window; the scenes of an earlier run join when appstated comes")
+    @Test(
+        "without appstated a scene is as its window; the scenes of an earlier run join when appstated comes")
     func late() throws {
         let (bytes, ids) = try saved()
         let daemon = try StandIn()
@@ -255,7 +260,9 @@ struct SceneTests {
         #expect(scenes.dropFirst().map { $0.prefix { $0 != ":" } } == ids.map { $0[...] })
     }
 
-    @Test("the saved state of an application without scenes is its state alone, and scenes that it had are dropped")
+    @Test(
+        "the saved state of an application without scenes is its state alone, and scenes that it had are dropped"
+    )
     func without() throws {
         let (bytes, _) = try saved()
         let daemon = try StandIn()

@@ -227,7 +227,9 @@ struct LaunchingTests {
         #expect(try scene.options(path)["scene"] == .string("new"))
         func isTold(_ signal: String, _ name: String) throws {
             try app.ask("settle")
-            #expect(app.lines.contains("options \(signal) scene=\(Variant.string(name))"), "\(app.lines.suffix(3))")
+            #expect(
+                app.lines.contains("options \(signal) scene=\(Variant.string(name))"),
+                "\(app.lines.suffix(3))")
         }
         _ = try scene.agent.launch(Self.id, [("scene", .string("one"))])
         try isTold("Reopen", "one")

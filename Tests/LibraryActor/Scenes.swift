@@ -17,7 +17,8 @@ final class Part: SceneDelegate {
 
     func scene(_ scene: Scene, willConnectTo application: Application, options: SceneConnectionOptions) {
         let note = scene.userInfo["note"]?.stringValue ?? "-"
-        tell("sceneWillConnect", scene, options.urls.isEmpty ? "-" : options.urls.joined(separator: ","), note)
+        tell(
+            "sceneWillConnect", scene, options.urls.isEmpty ? "-" : options.urls.joined(separator: ","), note)
         write(options.urls, to: scene)
     }
 

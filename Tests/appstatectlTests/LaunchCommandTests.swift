@@ -131,7 +131,8 @@ struct LaunchCommandTests {
         _ = try desk.run("launch", "--scene", "new", "org.example.Editor")
         #expect(desk.orders == ["org.example.Editor reason=user scene=new"])
         #expect(
-            try desk.run("launch", "--scene", "new", "--background", "org.example.Editor").status == .exited(64))
+            try desk.run("launch", "--scene", "new", "--background", "org.example.Editor").status
+                == .exited(64))
         let missing = try desk.run("launch", "org.example.Editor", "none.txt")
         #expect(missing.status == .exited(1) && desk.orders.isEmpty)
         #expect(missing.errors.contains("none.txt: No such file or directory"))

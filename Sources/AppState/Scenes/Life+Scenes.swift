@@ -29,7 +29,8 @@ extension Life {
 
     /// - Returns: whether the application has such a scene.
     @discardableResult
-    private func connect(_ scene: Scene, _ options: SceneConnectionOptions = SceneConnectionOptions()) -> Bool {
+    private func connect(_ scene: Scene, _ options: SceneConnectionOptions = SceneConnectionOptions()) -> Bool
+    {
         scenes.waiting.removeAll { $0 === scene }
         guard
             let configuration = delegate.application(
@@ -85,7 +86,9 @@ extension Life {
     /// application.
     func isForScene(_ urls: [String], _ values: [String: Value]) -> Bool {
         let options = SceneConnectionOptions(urls: urls, values: values)
-        guard let id = values[LaunchKey.scene.rawValue]?.stringValue else { return isShown(options) && urls.isEmpty }
+        guard let id = values[LaunchKey.scene.rawValue]?.stringValue else {
+            return isShown(options) && urls.isEmpty
+        }
         if id == LaunchKey.newScene { return connect(Scene(), options) }
         if let scene = scenes.waiting.first(where: { $0.persistentIdentifier == id }) {
             return connect(scene, options)

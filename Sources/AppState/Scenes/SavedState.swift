@@ -53,7 +53,9 @@ extension SavedState.Scene {
         var state: [UInt8]?
         if case .bytes(let bytes)? = entries["state"] { state = bytes }
         var info: Value?
-        if case .bytes(let bytes)? = entries["info"] { info = (try? CodedValue.decode(bytes)).flatMap(Value.init) }
+        if case .bytes(let bytes)? = entries["info"] {
+            info = (try? CodedValue.decode(bytes)).flatMap(Value.init)
+        }
         self.init(id: id, role: role, userInfo: info?.dictionaryValue ?? [:], state: state)
     }
 

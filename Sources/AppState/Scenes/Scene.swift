@@ -81,9 +81,9 @@ public struct SceneConnectionOptions: Hashable, Sendable {
 
 /// Handles the events of a scene's life. Every callback has a default implementation that does nothing.
 ///
-/// They run one after the other with those of the application's delegate, in one order. On the way to the foreground the
-/// application's callback comes first, on the way to the background those of its scenes do: a scene is never further in
-/// the foreground than its application.
+/// They run one after the other with those of the application's delegate, in one order. On the way to the foreground
+/// the application's callback comes first, on the way to the background those of its scenes do: a scene is never
+/// further in the foreground than its application.
 @MainActor
 public protocol SceneDelegate: AnyObject {
     /// The state of the scene that is saved together with the application's, and restored when the scene is connected

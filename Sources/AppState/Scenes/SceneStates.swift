@@ -71,7 +71,9 @@ struct SceneStates: Equatable {
 
 extension SceneState: Comparable {
     /// From the background to the foreground.
-    private static let order: [SceneState] = [.unattached, .background, .foregroundInactive, .foregroundActive]
+    private static let order: [SceneState] = [
+        .unattached, .background, .foregroundInactive, .foregroundActive,
+    ]
 
     private var rank: Int { Self.order.firstIndex(of: self) ?? 0 }
 

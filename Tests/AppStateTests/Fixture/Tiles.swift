@@ -30,7 +30,8 @@ final class Tiles {
         let sign = "echo STARTED $WAYLAND_DISPLAY $SWAYSOCK"
         try "xwayland disable\nexec \(sign)\n".write(toFile: file, atomically: true, encoding: .utf8)
         let headless: [String: String?] = [
-            "XDG_RUNTIME_DIR": directory, "HOME": directory, "WLR_BACKENDS": "headless", "WLR_RENDERER": "pixman",
+            "XDG_RUNTIME_DIR": directory, "HOME": directory, "WLR_BACKENDS": "headless",
+            "WLR_RENDERER": "pixman",
             "WLR_LIBINPUT_NO_DEVICES": "1", "DISPLAY": nil, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil,
         ]
         compositor = try Child("sway", ["-c", file], environment: headless, uid: Self.uid, leadsGroup: true)
