@@ -2,10 +2,11 @@
 """Plays what users see of appstated, and says of each part whether it is right. scripts/bars describes it."""
 import json, os, pathlib, random, re, signal, string, subprocess, sys, threading, time, traceback
 import figures, stage
-from stage import (APPLICATION, HERE, LIMIT, MANAGER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing, Refused,
-                   Subject, Wrong, eventually, need, program)
+from stage import (APPLICATION, HERE, LIMIT, MANAGER, REPORTER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing,
+                   Refused, Subject, Wrong, eventually, need, program)
 
 KILLS = 30
+SCENES = 10
 APPLICATIONS = ["mousepad", "gedit", "xfce4-terminal", "evince", "galculator"]
 
 
@@ -494,8 +495,8 @@ CriticalAvailable=200M
                 return False
         eventually(what, succeeds)
 
-    expected, rounds = [], 10
-    for number in range(rounds):
+    expected = []
+    for number in range(SCENES):
         player = Player(limit)
         player.read("told didFinishLaunching")
         killer = threading.Timer(random.uniform(0, 1.5), daemon.process.kill)
@@ -531,7 +532,7 @@ CriticalAvailable=200M
             story = [line for line in player.lines if line.startswith("told willFinishLaunching")]
             require("exit:reclaimed restorable:true" in story[0], f"round {number + 1}: {story}")
     daemon.stop()
-    return f"{rounds} times, with {rounds} kills: three scenes in order, each with its text"
+    return f"{SCENES} times, with {SCENES} kills: three scenes in order, each with its text"
 
 
 # ---- figures
