@@ -249,6 +249,7 @@ struct SceneTests {
         daemon.stored = bytes
         let player = try Player(bus: daemon.bus, ["--scenes"])
         try daemon.wait("the refusal") { daemon.order == ["Register"] }
+        try player.wait(for: "sceneWillConnect")
         try player.ask("write 0 tea")
         try player.ask("window 0 active")
         try player.wait(for: "sceneDidBecomeActive")
