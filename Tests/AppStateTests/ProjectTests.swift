@@ -414,9 +414,13 @@ private struct NotesLife {
     static func wait(
         for application: String, _ scenes: [String], of notes: Child, in theatre: Theatre
     ) throws {
-        try theatre.wait("\(application) \(scenes) in\n\(notes.errors)") {
-            let life = NotesLife(notes)
-            return life.application == application && life.states == scenes
+        do {
+            try theatre.wait("\(application) \(scenes)") {
+                let life = NotesLife(notes)
+                return life.application == application && life.states == scenes
+            }
+        } catch {
+            throw TestFailure("\(error)\n\(notes.errors)")
         }
     }
 }

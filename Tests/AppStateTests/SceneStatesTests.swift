@@ -93,6 +93,31 @@ struct SceneStatesTests {
             ])
     }
 
+    @Test("only the window that became active last has the focus")
+    func focus() {
+        var stage = Stage("a", "b")
+        stage.limit(.active)
+        stage.report(Self.active, "a")
+        _ = stage.take()
+        // The one that gets the focus is reported first.
+        stage.report(Self.active, "b")
+        #expect(
+            stage.take() == [
+                "a foreground-active → foreground-inactive", "b background → foreground-inactive",
+                "b foreground-inactive → foreground-active",
+            ])
+        stage.report(Self.visible, "a")
+        #expect(stage.take() == [])
+        stage.report(Self.active, "a")
+        stage.report(Self.hidden, "a")
+        #expect(
+            stage.take() == [
+                "b foreground-active → foreground-inactive", "a foreground-inactive → foreground-active",
+                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
+                "b foreground-inactive → foreground-active",
+            ])
+    }
+
     @Test("a scene leaves through the background, and is not heard of again")
     func disconnects() {
         var stage = Stage("a", "b")
@@ -120,6 +145,8 @@ struct SceneStatesTests {
             var states = SceneStates()
             var known: [String: SceneState] = [:]
             var windows: [String: SceneStates.Window] = [:]
+            /// Those whose windows are active, the last one at the end.
+            var active: [String] = []
             for step in 0..<60 {
                 var edges: [SceneStates.Edge] = []
                 var gone: String?
@@ -134,7 +161,11 @@ struct SceneStatesTests {
                 case 2...4:
                     let window = SceneStates.Window(isVisible: .random(), isActive: .random())
                     edges = states.report(window, of: scene)
-                    if known[scene] != nil { windows[scene] = window }
+                    if known[scene] != nil {
+                        windows[scene] = window
+                        if !window.isActive { active.removeAll { $0 == scene } }
+                        if window.isActive, !active.contains(scene) { active.append(scene) }
+                    }
                 default: edges = states.limit(to: ApplicationState.allCases.randomElement() ?? .active)
                 }
                 var isUp = false
@@ -146,11 +177,13 @@ struct SceneStatesTests {
                     if edge.from < edge.to { isUp = true } else { #expect(!isUp) }
                     known[edge.scene] = edge.to
                 }
+                if let gone { active.removeAll { $0 == gone } }
                 if let gone { #expect(known.removeValue(forKey: gone) ?? .background == .background) }
+                let focus = active.last { windows[$0]?.isVisible == true }
                 for (scene, state) in known {
                     let window = windows[scene] ?? Self.hidden
                     let isForeground = window.isVisible && [.inactive, .active].contains(states.limit)
-                    let isActive = isForeground && window.isActive && states.limit == .active
+                    let isActive = isForeground && scene == focus && states.limit == .active
                     #expect(
                         state
                             == (isActive

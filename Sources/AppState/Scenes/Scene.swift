@@ -54,7 +54,7 @@ public enum SceneState: String, Hashable, Sendable, CaseIterable {
     case background
     /// Its window is visible, and does not have the focus.
     case foregroundInactive = "foreground-inactive"
-    /// Its window has the focus.
+    /// Its window has the focus. No two scenes are in this state.
     case foregroundActive = "foreground-active"
 }
 

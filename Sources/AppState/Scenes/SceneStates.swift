@@ -19,6 +19,8 @@ struct SceneStates: Equatable {
     private struct Entry: Equatable {
         let id: String
         var window = Window()
+        /// When its window became active, as a number in order.
+        var turn = 0
         var state = SceneState.background
     }
 
@@ -26,6 +28,7 @@ struct SceneStates: Equatable {
     private var entries: [Entry] = []
     /// How far the application lets its scenes go.
     private(set) var limit = ApplicationState.notRunning
+    private var turns = 0
 
     /// A scene is connected. It is in the background until its window is reported.
     mutating func connect(_ scene: String) { entries.append(Entry(id: scene)) }
@@ -39,6 +42,10 @@ struct SceneStates: Equatable {
 
     mutating func report(_ window: Window, of scene: String) -> [Edge] {
         guard let index = entries.firstIndex(where: { $0.id == scene }) else { return [] }
+        if window.isActive, !entries[index].window.isActive {
+            turns += 1
+            entries[index].turn = turns
+        }
         entries[index].window = window
         return settle()
     }
@@ -52,8 +59,10 @@ struct SceneStates: Equatable {
     private mutating func settle() -> [Edge] {
         var down: [Edge] = []
         var up: [Edge] = []
+        // A toolkit may report the window that gets the focus before the one that loses it.
+        let focus = entries.filter { $0.window.isVisible && $0.window.isActive }.map(\.turn).max()
         for index in entries.indices {
-            let target = target(of: entries[index].window)
+            let target = target(of: entries[index], focus)
             while let next = entries[index].state.next(towards: target) {
                 let edge = Edge(scene: entries[index].id, from: entries[index].state, to: next)
                 entries[index].state = next
@@ -63,9 +72,10 @@ struct SceneStates: Equatable {
         return down + up
     }
 
-    private func target(of window: Window) -> SceneState {
-        guard window.isVisible, limit == .inactive || limit == .active else { return .background }
-        return window.isActive && limit == .active ? .foregroundActive : .foregroundInactive
+    private func target(of entry: Entry, _ focus: Int?) -> SceneState {
+        guard entry.window.isVisible, limit == .inactive || limit == .active else { return .background }
+        let isActive = entry.window.isActive && entry.turn == focus && limit == .active
+        return isActive ? .foregroundActive : .foregroundInactive
     }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gdk/wayland/gdkwayland.h>
 #include <glib-unix.h>
 #include <gtk/gtk.h>
 
@@ -20,18 +21,26 @@ static inline void cgtk_present(GtkWidget *window) { gtk_window_present(GTK_WIND
 
 static inline void cgtk_destroy(GtkWidget *window) { gtk_window_destroy(GTK_WINDOW(window)); }
 
-static inline gboolean cgtk_is_active(GtkWidget *window) { return gtk_window_is_active(GTK_WINDOW(window)); }
+static inline GdkToplevelState cgtk_state(GtkWidget *window) {
+    GdkSurface *surface = gtk_native_get_surface(GTK_NATIVE(window));
+    return surface ? gdk_toplevel_get_state(GDK_TOPLEVEL(surface)) : 0;
+}
+
+// GTK's own answer is that of the keyboard, which a tablet does not have. Wayland says which window is active.
+static inline gboolean cgtk_is_active(GtkWidget *window) {
+    return gtk_window_is_active(GTK_WINDOW(window)) ||
+           (GDK_IS_WAYLAND_DISPLAY(gtk_widget_get_display(window)) &&
+            (cgtk_state(window) & GDK_TOPLEVEL_STATE_FOCUSED));
+}
 
 // Whether the window is on the screen, as far as the display server tells: X11 says when it is minimized, Wayland when
 // nobody can see it, from GTK 4.12 on.
 static inline gboolean cgtk_is_visible(GtkWidget *window) {
-    GdkSurface *surface = gtk_native_get_surface(GTK_NATIVE(window));
     int hidden = GDK_TOPLEVEL_STATE_MINIMIZED;
 #if GTK_CHECK_VERSION(4, 12, 0)
     hidden |= GDK_TOPLEVEL_STATE_SUSPENDED;
 #endif
-    return gtk_widget_get_mapped(window) && surface &&
-           !(gdk_toplevel_get_state(GDK_TOPLEVEL(surface)) & hidden);
+    return gtk_widget_get_mapped(window) && !(cgtk_state(window) & hidden);
 }
 
 static inline GtkTextBuffer *cgtk_buffer(GtkWidget *view) {
