@@ -101,11 +101,18 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func notes() throws {
-        try live(try Self.notes.get())
+        try live()
     }
 
     /// The README's Notes, which several tests run.
     private static let notes = Result { try buildNotes() }
+
+    /// A copy of it: a start of the same file by another test would resume a suspended application.
+    private static func notes(in theatre: Theatre) throws -> String {
+        let copy = theatre.bus.directory + "/Notes"
+        try Programs.copy(notes.get(), to: copy)
+        return copy
+    }
 
     private static func buildNotes() throws -> String {
         let source = Programs.root + "/Examples/Notes"
@@ -137,8 +144,9 @@ struct ProjectTests {
     }
 
     /// The life of Notes, with a window, and its next launches.
-    private func live(_ program: String) throws {
+    private func live() throws {
         let theatre = try Theatre()
+        let program = try Self.notes(in: theatre)
         let screen = try Screen(theatre)
         let server = try NotesServer(theatre.bus.directory + "/notes")
         let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
@@ -255,8 +263,8 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func twoWindows() throws {
-        let program = try Self.notes.get()
         let theatre = try Theatre()
+        let program = try Self.notes(in: theatre)
         let screen = try Screen(theatre)
         let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
         let notes = try Child(program, environment: environment)
@@ -313,8 +321,8 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Tiles.isAvailable, Tiles.whatIsMissing))
     func twoTiles() throws {
-        let program = try Self.notes.get()
         let theatre = try Theatre()
+        let program = try Self.notes.get()
         let tiles = try Tiles(theatre)
         let notes = try tiles.run(program)
         func expect(_ application: String, _ scenes: String...) throws {
