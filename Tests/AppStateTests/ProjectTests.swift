@@ -107,11 +107,14 @@ struct ProjectTests {
     /// The README's Notes, which several tests run.
     private static let notes = Result { try buildNotes() }
 
-    /// A copy of it: a start of the same file by another test would resume a suspended application.
-    private static func notes(in theatre: Theatre) throws -> String {
+    /// A theatre, and a copy of Notes: a start of the same file by another test would resume a suspended application.
+    private static func theatre() throws -> (Theatre, notes: String) {
+        // First, because a bus does not wait for a client as long as this takes.
+        let built = try notes.get()
+        let theatre = try Theatre()
         let copy = theatre.bus.directory + "/Notes"
-        try Programs.copy(notes.get(), to: copy)
-        return copy
+        try Programs.copy(built, to: copy)
+        return (theatre, copy)
     }
 
     private static func buildNotes() throws -> String {
@@ -145,8 +148,7 @@ struct ProjectTests {
 
     /// The life of Notes, with a window, and its next launches.
     private func live() throws {
-        let theatre = try Theatre()
-        let program = try Self.notes(in: theatre)
+        let (theatre, program) = try Self.theatre()
         let screen = try Screen(theatre)
         let server = try NotesServer(theatre.bus.directory + "/notes")
         let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
@@ -263,8 +265,7 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func twoWindows() throws {
-        let theatre = try Theatre()
-        let program = try Self.notes(in: theatre)
+        let (theatre, program) = try Self.theatre()
         let screen = try Screen(theatre)
         let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
         let notes = try Child(program, environment: environment)
@@ -321,8 +322,7 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Tiles.isAvailable, Tiles.whatIsMissing))
     func twoTiles() throws {
-        let theatre = try Theatre()
-        let program = try Self.notes.get()
+        let (theatre, program) = try Self.theatre()
         let tiles = try Tiles(theatre)
         let notes = try tiles.run(program)
         func expect(_ application: String, _ scenes: String...) throws {
