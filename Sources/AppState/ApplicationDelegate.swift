@@ -86,8 +86,8 @@ public protocol ApplicationDelegate: AnyObject {
 
     /// The user launches the application again while it runs. One that has no window opens one.
     ///
-    /// - Parameter options: `activation-token`, with which a Wayland compositor lets the application raise a window, and
-    ///   `source-app-id`, the application that asked for the launch. Both may be absent.
+    /// Options: `activation-token`, with which a Wayland compositor lets the application raise a window, and
+    /// `source-app-id`, the application that asked for the launch. Both may be absent.
     func application(_ application: Application, reopen options: [String: Value])
 
     /// The user wants to continue an activity here that they began elsewhere or earlier.
@@ -102,10 +102,6 @@ public protocol ApplicationDelegate: AnyObject {
     /// was saved for it is dropped.
     ///
     /// The default is nil: the application has no scenes.
-    ///
-    /// - Parameters:
-    ///   - scene: the scene, with its role and user info.
-    ///   - options: why it is connected.
     func application(
         _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
     ) -> SceneConfiguration?

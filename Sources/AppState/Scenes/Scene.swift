@@ -109,9 +109,8 @@ public protocol SceneDelegate: AnyObject {
     /// The scene is gone for good, and is not restored. It is not called when the application ends.
     func sceneDidDisconnect(_ scene: Scene)
 
-    /// Somebody asks for this scene while it is connected: bring its window to the front.
-    ///
-    /// - Parameter options: as for ``ApplicationDelegate/application(_:reopen:)``.
+    /// Somebody asks for this scene while it is connected: bring its window to the front. The options are those of
+    /// ``ApplicationDelegate/application(_:reopen:)``.
     func scene(_ scene: Scene, reopen options: [String: Value])
 
     /// Somebody asks this scene to open URLs.
