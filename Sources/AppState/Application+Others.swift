@@ -12,16 +12,18 @@ extension Application {
     ///   - reason: why it is launched, such as ``LaunchOptions/Reason/message``; nil: `user`, or `url` if there are
     ///     URLs.
     ///   - payload: data for its launch options.
+    ///   - scene: the scene that is asked for: `new`, or a persistent identifier; nil: the application decides.
     ///   - activationToken: the display server's token for this launch: XDG_ACTIVATION_TOKEN or a startup id.
     public func launch(
         _ id: String, open urls: [String] = [], mode: LaunchMode? = nil, reason: String? = nil,
-        payload: [String: Value] = [:], activationToken: String? = nil
+        payload: [String: Value] = [:], scene: String? = nil, activationToken: String? = nil
     ) async throws(ApplicationError) {
         var options: [(String, Variant)] = []
         if !urls.isEmpty { options.append(("urls", .strings(urls))) }
         if let mode { options.append(("launch-mode", .string(mode.rawValue))) }
         if let reason { options.append(("reason", .string(reason))) }
         if !payload.isEmpty { options.append(("payload", .dictionary(payload.mapValues(\.variant)))) }
+        if let scene { options.append((LaunchKey.scene.rawValue, .string(scene))) }
         if let activationToken { options.append(("activation-token", .string(activationToken))) }
         _ = try await asked(BusNames.root, ManagerMethod.launch) { message throws(BusFailure) in
             try message.append(id)
@@ -47,7 +49,7 @@ extension Application {
     /// - Parameters:
     ///   - urls: the URLs to open.
     ///   - id: the application's id.
-    ///   - options: options for its delegate.
+    ///   - options: options for its delegate; `scene` is the scene that is to open them, as for a launch.
     public func open(
         _ urls: [String], with id: String, options: [String: Value] = [:]
     ) async throws(ApplicationError) {

@@ -86,8 +86,8 @@ public protocol ApplicationDelegate: AnyObject {
 
     /// The user launches the application again while it runs. One that has no window opens one.
     ///
-    /// - Parameter options: `activation-token`, with which a Wayland compositor lets the application raise a window, and
-    ///   `source-app-id`, the application that asked for the launch. Both may be absent.
+    /// Options: `activation-token`, with which a Wayland compositor lets the application raise a window, and
+    /// `source-app-id`, the application that asked for the launch. Both may be absent.
     func application(_ application: Application, reopen options: [String: Value])
 
     /// The user wants to continue an activity here that they began elsewhere or earlier.
@@ -95,6 +95,16 @@ public protocol ApplicationDelegate: AnyObject {
 
     /// Another application has sent a message.
     func application(_ application: Application, didReceive message: ReceivedMessage)
+
+    // MARK: Scenes
+
+    /// Returns the delegate of a scene that is about to be connected; nil: the application has no such scene, and what
+    /// was saved for it is dropped.
+    ///
+    /// The default is nil: the application has no scenes.
+    func application(
+        _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
+    ) -> SceneConfiguration?
 
     // MARK: State
 
@@ -132,6 +142,9 @@ extension ApplicationDelegate {
     public func application(_ application: Application, reopen options: [String: Value]) {}
     public func application(_ application: Application, continue activity: UserActivity) {}
     public func application(_ application: Application, didReceive message: ReceivedMessage) {}
+    public func application(
+        _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
+    ) -> SceneConfiguration? { nil }
     public func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? { nil }
     public func application(_ application: Application, didDecodeRestorableState state: RestorableState) {}
 
@@ -143,7 +156,7 @@ extension ApplicationDelegate {
 
 extension ApplicationDelegate {
     /// Whether the delegate saves state at all.
-    private var hasState: Bool { RestorableState.self != Never.self }
+    var hasState: Bool { RestorableState.self != Never.self }
 
     /// The delegate's state as bytes. Empty: there is nothing to restore. nil: it has no state, and the saved
     /// state stays as it is.
@@ -158,6 +171,4 @@ extension ApplicationDelegate {
         let state = try StateDecoder.decode(RestorableState.self, from: bytes)
         self.application(application, didDecodeRestorableState: state)
     }
-
-    var wantsState: Bool { hasState }
 }

@@ -22,6 +22,8 @@ public struct LaunchOptions: Hashable, Sendable {
     }
     /// The data that came with the launch.
     public var payload: [String: Value] { values["payload"]?.dictionaryValue ?? [:] }
+    /// The scene that is asked for: `new`, or a persistent identifier. The library connects it.
+    public var scene: String? { values[LaunchKey.scene.rawValue]?.stringValue }
     /// The application that requested the launch.
     public var sourceApplication: String? { values["source-app-id"]?.stringValue }
 

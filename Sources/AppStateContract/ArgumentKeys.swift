@@ -34,8 +34,13 @@ public enum LaunchKey: String, Sendable, CaseIterable {
     case launchMode = "launch-mode"
     case reason
     case payload
+    /// The scene that is meant: `newScene`, or the persistent identifier of one.
+    case scene
     /// Identifies the user's action to the desktop: an XDG activation token or a startup notification id.
     case activationToken = "activation-token"
+
+    /// The value of `scene` that asks for another one.
+    public static let newScene = "new"
 }
 
 /// The keys that the daemon adds when it forwards something from another application.

@@ -17,17 +17,24 @@ struct Launch: ParsableCommand {
     @OptionGroup var output: OutputOptions
     @Flag(help: "Start it in the background; a program that does not support this shows its window.")
     var background = false
+    @OptionGroup var wanted: SceneOption
     @Argument(help: "The id of its desktop entry, with or without .desktop.", completion: .desktopEntries)
     var appID: String
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String] = []
 
-    func validate() throws { try refuseNoID(appID) }
+    func validate() throws {
+        try refuseNoID(appID)
+        if background, wanted.scene != nil {
+            throw ValidationError("A scene is not asked for in the background.")
+        }
+    }
 
     func run() throws {
         let urls = try targets.map(Target.url)
         var order = LaunchOrder(
-            appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background)
+            appID: appID, urls: urls, reason: urls.isEmpty ? .user : .url, isBackground: background,
+            scene: wanted.scene)
         let client = try bus.connect()
         let path: String
         do {
@@ -64,6 +71,7 @@ struct Open: ParsableCommand {
 
     @OptionGroup var bus: BusOptions
     @OptionGroup var output: OutputOptions
+    @OptionGroup var wanted: SceneOption
     @Argument(help: ArgumentHelp("A URL or file to open.", valueName: "url-or-file"), completion: .file())
     var targets: [String]
 
@@ -77,7 +85,9 @@ struct Open: ParsableCommand {
             if let index = orders.firstIndex(where: { $0.appID == handler }) {
                 orders[index].urls.append(url)
             } else {
-                orders.append(LaunchOrder(appID: handler, urls: [url], reason: .url, isBackground: false))
+                orders.append(
+                    LaunchOrder(
+                        appID: handler, urls: [url], reason: .url, isBackground: false, scene: wanted.scene))
             }
         }
         let client = try bus.connect()
@@ -98,6 +108,14 @@ struct Open: ParsableCommand {
     }
 }
 
+/// The scene that a launch asks for.
+struct SceneOption: ParsableArguments {
+    @Option(
+        help: "Which of the application's scenes: new, or a persistent identifier.",
+        completion: .list(["new"]))
+    var scene: String?
+}
+
 /// One call of `Launch`.
 struct LaunchOrder {
     /// Why an application is launched.
@@ -110,6 +128,7 @@ struct LaunchOrder {
     var urls: [String]
     let reason: Reason
     let isBackground: Bool
+    let scene: String?
 }
 
 /// What a user asks to open.
@@ -155,6 +174,7 @@ extension Client {
             options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
         }
         options += Self.activationToken
+        if let scene = order.scene { options.append((LaunchKey.scene.rawValue, .string(scene))) }
         do {
             let path = try call(ManagerMethod.launch) { message in
                 try message.append(order.appID)

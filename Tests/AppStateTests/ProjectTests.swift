@@ -101,13 +101,33 @@ struct ProjectTests {
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
     func notes() throws {
+        try live()
+    }
+
+    /// The README's Notes, which several tests run.
+    private static let notes = Result { try buildNotes() }
+
+    /// A theatre, and a copy of Notes: a start of the same file by another test would resume a suspended application.
+    private static func theatre() throws -> (Theatre, notes: String) {
+        // First, because a bus does not wait for a client as long as this takes.
+        let built = try notes.get()
+        let theatre = try Theatre()
+        let copy = theatre.bus.directory + "/Notes"
+        try Programs.copy(built, to: copy)
+        return (theatre, copy)
+    }
+
+    private static func buildNotes() throws -> String {
         let source = Programs.root + "/Examples/Notes"
         let text = try Self.readme("Write an application")
         let example = try String(contentsOfFile: source + "/Sources/Notes/Notes.swift", encoding: .utf8)
         #expect(text == example)
         let project = try Project()
+        // Until the end of the tests.
+        kept = project
+        atexit { ProjectTests.kept = nil }
         for file in ["Sources/CGTK/module.modulemap", "Sources/CGTK/shim.h"]
-            + ["Window", "Server"].map({ "Sources/Notes/\($0).swift" })
+            + ["Window", "Server", "Life"].map({ "Sources/Notes/\($0).swift" })
         {
             try project.write(try String(contentsOfFile: "\(source)/\(file)", encoding: .utf8), to: file)
         }
@@ -115,8 +135,10 @@ struct ProjectTests {
             try String(contentsOfFile: source + "/Package.swift", encoding: .utf8)
                 .replacingOccurrences(of: "\"../..\"", with: "\"\(Programs.root)\""), to: "Package.swift")
         try project.write(text, to: "Sources/Notes/Notes.swift")
-        try live(try project.build("Notes"))
+        return try project.build("Notes")
     }
+
+    private nonisolated(unsafe) static var kept: Project?
 
     /// The path of a program. Its window may be there first.
     private func registration(of program: Child, in theatre: Theatre) throws -> String {
@@ -125,8 +147,8 @@ struct ProjectTests {
     }
 
     /// The life of Notes, with a window, and its next launches.
-    private func live(_ program: String) throws {
-        let theatre = try Theatre()
+    private func live() throws {
+        let (theatre, program) = try Self.theatre()
         let screen = try Screen(theatre)
         let server = try NotesServer(theatre.bus.directory + "/notes")
         let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
@@ -232,11 +254,183 @@ struct ProjectTests {
         try daemon.launch([("restorable", .bool(true))])
         try daemon.sendToBackground(1)
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
-        #expect(daemon.saved.map(text)?.hasSuffix("butterbread\ntea") == true)
+        let saved = try #require(daemon.saved.map(text))
+        #expect(saved.contains("tea") && saved.hasSuffix("butterbread"))
+    }
+
+    // MARK: Scenes
+
+    @Test(
+        "two windows of Notes on X11: each is a scene, in one order with the application, and both come back",
+        .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
+        .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
+    func twoWindows() throws {
+        let (theatre, program) = try Self.theatre()
+        let screen = try Screen(theatre)
+        let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
+        let notes = try Child(program, environment: environment)
+        func expect(_ application: String, _ scenes: String...) throws {
+            try NotesLife.wait(for: application, scenes, of: notes, in: theatre)
+        }
+        let first = try screen.window(of: notes.pid)
+        try expect("active", "active")
+        _ = try screen.run("xdotool", ["type", "milk"])
+        _ = try screen.run("xdotool", ["key", "ctrl+n"])
+        try expect("active", "inactive", "active")
+        _ = try screen.run("xdotool", ["type", "bread"])
+        let all = try screen.windows(of: notes.pid, atLeast: 2)
+        let second = try #require(all.first { $0 != first })
+        _ = try screen.run("xdotool", ["windowactivate", first])
+        try expect("active", "active", "inactive")
+        _ = try screen.run("xdotool", ["windowminimize", second])
+        try expect("active", "active", "background")
+        let other = try screen.other()
+        try expect("inactive", "inactive", "background")
+        _ = try screen.run("xdotool", ["windowminimize", first])
+        try expect("background", "background", "background")
+        let path = try registration(of: notes, in: theatre)
+        try theatre.wait(for: path, toBe: "suspended")
+        _ = try screen.run("xdotool", ["windowactivate", second])
+        try expect("active", "background", "active")
+        _ = try screen.run("xdotool", ["windowactivate", first])
+        try expect("active", "active", "inactive")
+        // It is killed without notice, and comes back with both.
+        _ = try screen.run("xdotool", ["windowminimize", first, "windowminimize", second])
+        try theatre.wait(for: path, toBe: "suspended")
+        notes.kill(SIGKILL)
+        try notes.waitForExit()
+        #expect(NotesLife(notes).flaws == [])
+        try theatre.waitForRemoval(of: path)
+
+        let next = try Child(program, environment: environment)
+        try next.waitForLine(containing: "restored milk")
+        try next.waitForLine(containing: "restored bread")
+        let windows = try screen.windows(of: next.pid, atLeast: 2)
+        #expect(NotesLife(next).scenes == NotesLife(notes).scenes)
+        // One is closed for good, the other one with the application.
+        _ = try screen.run("wmctrl", ["-i", "-c", windows[0]])
+        try theatre.wait("the end of a scene") { NotesLife(next).states.count == 1 }
+        let left = try screen.window(of: next.pid)
+        _ = try screen.run("wmctrl", ["-i", "-c", left])
+        #expect(try next.waitForExit() == .exited(0), "\(next.errors)")
+        #expect(NotesLife(next).flaws == [])
+        withExtendedLifetime(other) {}
+    }
+
+    @Test(
+        "two windows of Notes on sway: the same, and a hidden workspace is the background of both",
+        .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
+        .enabled(if: Tiles.isAvailable, Tiles.whatIsMissing))
+    func twoTiles() throws {
+        let (theatre, program) = try Self.theatre()
+        let tiles = try Tiles(theatre)
+        let notes = try tiles.run(program)
+        func expect(_ application: String, _ scenes: String...) throws {
+            try NotesLife.wait(for: application, scenes, of: notes, in: theatre)
+        }
+        try expect("active", "active")
+        let path = try registration(of: notes, in: theatre)
+        try theatre.call(path, BusNames.application, "Open") { message in
+            try message.append(strings: ["file:///nonexistent"])
+            try message.appendDictionary([("scene", .string("new"))])
+        }
+        try expect("active", "inactive", "active")
+        _ = try tiles.command("[pid=\(notes.pid)] focus")
+        let windows = try tiles.windows(of: notes.pid)
+        _ = try tiles.command("[con_id=\(windows[0])] focus")
+        try expect("active", "active", "inactive")
+        // sway does not tell a window that its workspace is hidden. The daemon tells the application.
+        _ = try tiles.command("workspace 2")
+        try expect("background", "background", "background")
+        try theatre.wait(for: path, toBe: "suspended")
+        _ = try tiles.command("workspace 1")
+        try expect("active", "active", "inactive")
+        _ = try tiles.command("[con_id=\(windows[1])] focus")
+        try expect("active", "inactive", "active")
+        _ = try tiles.command("[con_id=\(windows[1])] kill")
+        try expect("active", "active")
+        try theatre.terminate(path, force: false)
+        #expect(try notes.waitForExit() == .signalled(SIGTERM))
+        #expect(NotesLife(notes).flaws == [])
     }
 
     /// The text in saved state: the last string.
     private func text(_ state: [UInt8]) -> String { String(decoding: state, as: UTF8.self) }
+}
+
+/// The life of Notes as it logs it: what is wrong with the order of its callbacks, and the states that follow.
+private struct NotesLife {
+    private(set) var flaws: [String] = []
+    private var application = "launching"
+    /// The ids of the scenes, in order, also of those that are gone.
+    private(set) var scenes: [String] = []
+    private var known: [String: String] = [:]
+    /// The states of the scenes that there are, in order.
+    var states: [String] { scenes.compactMap { known[$0] } }
+
+    init(_ notes: Child) {
+        _ = notes.advance()
+        for line in notes.errors.split(separator: "\n") {
+            let words = line.split(separator: " ").map(String.init)
+            switch words.first {
+            case "application" where words.count == 2: move(to: words[1])
+            case "scene" where words.count == 3: move(words[1], to: words[2])
+            default: break
+            }
+        }
+    }
+
+    /// The states between which a callback leads.
+    private static let edges = [
+        "willEnterForeground": (["background", "launching"], "inactive"),
+        "didBecomeActive": (["inactive"], "active"),
+        "willResignActive": (["active"], "inactive"),
+        "didEnterBackground": (["inactive", "launching"], "background"),
+    ]
+
+    private mutating func move(to name: String) {
+        guard let (from, to) = Self.edges[name] else { return }
+        if !from.contains(application) { flaws.append("application \(application) \(name)") }
+        application = to
+        let isWrong = states.contains {
+            $0 == "active" ? to != "active" : $0 == "inactive" && to == "background"
+        }
+        // On the way up its scenes come later, on the way down they have gone before.
+        if isWrong || name == "willEnterForeground" && states.contains(where: { $0 != "background" }) {
+            flaws.append("application \(name) with \(states)")
+        }
+    }
+
+    private mutating func move(_ id: String, to name: String) {
+        if name == "willConnect" {
+            scenes.append(id)
+            known[id] = "background"
+        } else if name == "didDisconnect" {
+            if known[id] != "background" { flaws.append("scene \(known[id] ?? "gone") \(name)") }
+            known[id] = nil
+        } else if let (from, to) = Self.edges[name] {
+            if !from.contains(known[id] ?? "gone") { flaws.append("scene \(known[id] ?? "gone") \(name)") }
+            known[id] = to
+            if to == "active" && application != "active"
+                || name == "willEnterForeground" && !["inactive", "active"].contains(application)
+            {
+                flaws.append("scene \(name) in an application that is \(application)")
+            }
+        }
+    }
+
+    static func wait(
+        for application: String, _ scenes: [String], of notes: Child, in theatre: Theatre
+    ) throws {
+        do {
+            try theatre.wait("\(application) \(scenes)") {
+                let life = NotesLife(notes)
+                return life.application == application && life.states == scenes
+            }
+        } catch {
+            throw TestFailure("\(error)\n\(notes.errors)")
+        }
+    }
 }
 
 /// The server that Notes uploads to: one upload at a time, answered when the test says so.

@@ -43,7 +43,8 @@ struct RelaunchTests {
         ///   - grace: BackgroundGraceSec.
         ///   - available: CriticalAvailable.
         ///   - rules: the user's session.conf.
-        init(grace: String, available: String, rules: String = "") throws {
+        ///   - options: those of the application.
+        init(grace: String, available: String, rules: String = "", options: String = "") throws {
             limit = try MemoryLimit(bytes: 200 << 20)
             theatre = try Theatre(
                 grace: grace,
@@ -55,7 +56,7 @@ struct RelaunchTests {
                     """)
             record = Record(file: theatre.bus.directory + "/record")
             let data = theatre.bus.directory + "/data"
-            try RelaunchTests.writeEntry(in: data, record)
+            try RelaunchTests.writeEntry(in: data, record, options)
             try FileManager.default.createDirectory(
                 atPath: data + "/appstated", withIntermediateDirectories: true)
             try rules.write(toFile: data + "/appstated/session.conf", atomically: true, encoding: .utf8)
@@ -69,11 +70,43 @@ struct RelaunchTests {
         }
 
         /// Runs `appstatectl open`; returns the application's object, or nil if it has failed.
-        func open(_ url: String) throws -> String? {
+        func open(_ url: String, _ options: String...) throws -> String? {
             let command = try Child(
-                Programs.built("appstatectl") ?? "appstatectl", ["open", url], environment: environment)
+                Programs.built("appstatectl") ?? "appstatectl", ["open"] + options + [url],
+                environment: environment)
             guard try command.waitForExit() == .exited(0) else { return nil }
             return command.output.split(separator: "\n").last.map(String.init)
+        }
+
+        /// Kills the daemon within the next 1.5 s.
+        func killer() throws -> Child {
+            let pause = Double.random(in: 0...1.5)
+            return try Child("sh", ["-c", "sleep \(pause); kill -KILL \(theatre.daemon.pid)"])
+        }
+
+        /// Suspends an application, and lets memory run short until it is reclaimed. Meanwhile the killer comes.
+        func reclaim(_ path: String, _ what: String, _ killer: Child) throws {
+            let pid = try RelaunchTests.steadily(theatre, "the process of \(path)") {
+                try theatre.pid(of: path)
+            }
+            try limit.take(pid)
+            // Memory is so short that the application is ended as soon as it is suspended.
+            func isSuspended() throws -> Bool? {
+                do {
+                    try theatre.setMinimized(pid, true)
+                    return try theatre.state(of: path) == "suspended" ? true : nil
+                } catch let failure as BusFailure where RelaunchTests.gone.contains(failure.name ?? "") {
+                    return false
+                }
+            }
+            try RelaunchTests.steadily(theatre, "\(what): \(path) to be suspended", isSuspended)
+            _ = try killer.waitForExit()
+            // The daemon must know the application as suspended before it can reclaim it.
+            guard try RelaunchTests.steadily(theatre, "the next daemon", isSuspended) else { return }
+            let reader = try RelaunchTests.started("while cat \(file) >/dev/null; do :; done", in: limit)
+            try theatre.waitForRemoval(of: path)
+            reader.kill(SIGKILL)
+            _ = try reader.waitForExit()
         }
     }
 
@@ -86,15 +119,9 @@ struct RelaunchTests {
         // The program keeps what it reads until the end of its input.
         let hog = try Self.started("(head -c 110M /dev/zero; exec sleep infinity) | tail -c 110M", in: limit)
         defer { hog.kill(SIGKILL) }
-        var generator = SystemRandomNumberGenerator()
         var expected = ""
         for round in 1...Self.rounds {
-            let killer = try Child(
-                "sh",
-                [
-                    "-c",
-                    "sleep \(Double.random(in: 0...1.5, using: &generator)); kill -KILL \(theatre.daemon.pid)",
-                ])
+            let killer = try stage.killer()
             let url = "note:\(round)"
             let path = try Self.steadily(theatre, "round \(round): appstatectl open") { try stage.open(url) }
             let before = expected
@@ -106,30 +133,67 @@ struct RelaunchTests {
             if round > 1 {
                 #expect(record.lines.last { $0.hasPrefix("told didDecode") }?.contains(" \(before) ") == true)
             }
-            let pid = try Self.steadily(theatre, "the process of \(path)") { try theatre.pid(of: path) }
-            try limit.take(pid)
-            // Memory is so short that the application is ended as soon as it is suspended.
-            func isSuspended() throws -> Bool? {
-                do {
-                    try theatre.setMinimized(pid, true)
-                    return try theatre.state(of: path) == "suspended" ? true : nil
-                } catch let failure as BusFailure where Self.gone.contains(failure.name ?? "") {
-                    return false
-                }
-            }
-            try Self.steadily(theatre, "round \(round): \(path) to be suspended", isSuspended)
-            _ = try killer.waitForExit()
-            // The daemon must know the application as suspended before it can reclaim it.
-            guard try Self.steadily(theatre, "the next daemon", isSuspended) else { continue }
-            let reader = try Self.started("while cat \(stage.file) >/dev/null; do :; done", in: limit)
-            try theatre.waitForRemoval(of: path)
-            reader.kill(SIGKILL)
-            _ = try reader.waitForExit()
+            try stage.reclaim(path, "round \(round)", killer)
         }
         let launches = record.lines.filter { $0.hasPrefix("told willFinishLaunching") }
         #expect(launches.count == Self.rounds)
         let others = launches.dropFirst().filter { !$0.contains("exit:reclaimed restorable:true") }
         #expect(others == [])
+        withExtendedLifetime(stage) {}
+    }
+
+    @Test(
+        "three scenes are reclaimed and come back in order, each with its text, whenever the daemon is killed"
+    )
+    func scenes() throws {
+        let stage = try Stage(grace: "5", available: "200M", options: "--scenes")
+        let (limit, theatre, record) = (stage.limit, stage.theatre, stage.record)
+        let hog = try Self.started("(head -c 110M /dev/zero; exec sleep infinity) | tail -c 110M", in: limit)
+        defer { hog.kill(SIGKILL) }
+        /// Opens a URL in a scene, and waits until it has it.
+        func write(_ url: String, in scene: String) throws -> String {
+            let path = try Self.steadily(theatre, "\(url) to be opened") {
+                // A call that was not answered may have been carried out.
+                if record.lines.contains(where: { $0.hasPrefix("text ") && $0.hasSuffix(url) }) {
+                    return try theatre.path(ofID: "org.example.LibraryActor")
+                }
+                return try stage.open(url, "--scene", scene)
+            }
+            try Self.steadily(theatre, "\(url) in \(record.lines.suffix(8))") { () throws -> Bool? in
+                record.lines.contains { $0.hasPrefix("text ") && $0.hasSuffix(url) } ? true : nil
+            }
+            return path
+        }
+        let rounds = Self.rounds == 3 ? 3 : 50
+        var texts: [(id: String, text: String)] = []
+        for round in 1...rounds {
+            // A call for a new scene must not be repeated, so the first kill comes after these.
+            var killer = round == 1 ? nil : try stage.killer()
+            var path = ""
+            let begin = record.lines.count
+            for number in 0..<3 {
+                let url = "note:\(round).\(number)"
+                path = try write(url, in: round == 1 ? LaunchKey.newScene : texts[number].id)
+                guard round > 1 else {
+                    let line = try #require(record.lines.last { $0.hasPrefix("text ") && $0.hasSuffix(url) })
+                    texts.append((String(line.split(separator: " ")[1]), url))
+                    continue
+                }
+                if number == 0 {
+                    // As it was launched, before anything was added.
+                    let told = record.lines[begin...].filter { $0.hasPrefix("told sceneRestore ") }
+                    #expect(
+                        told == texts.map { "told sceneRestore not-running \($0.id) unattached \($0.text)" })
+                }
+                texts[number].text += "+" + url
+            }
+            killer = try killer ?? stage.killer()
+            try stage.reclaim(path, "round \(round)", try #require(killer))
+        }
+        let launches = record.lines.filter { $0.hasPrefix("told willFinishLaunching") }
+        #expect(launches.count == rounds)
+        #expect(launches.dropFirst().filter { !$0.contains("exit:reclaimed restorable:true") } == [])
+        #expect(record.lines.count { $0.hasPrefix("told sceneWillConnect") } == 3 * rounds)
         withExtendedLifetime(stage) {}
     }
 
@@ -178,10 +242,10 @@ struct RelaunchTests {
         withExtendedLifetime(stage) {}
     }
 
-    private static let gone = [ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue]
+    fileprivate static let gone = [ErrorName.noSuchApplication.rawValue, ErrorName.noSuchProcess.rawValue]
 
     /// A shell that is in the cgroup before its first command.
-    private static func started(_ command: String, in limit: MemoryLimit) throws -> Child {
+    fileprivate static func started(_ command: String, in limit: MemoryLimit) throws -> Child {
         let shell = try Child("sh", ["-c", "kill -STOP $$; \(command)"])
         var info = siginfo_t()
         while waitid(P_PID, id_t(shell.pid), &info, WSTOPPED | WNOWAIT) < 0, errno == EINTR {}
@@ -192,7 +256,7 @@ struct RelaunchTests {
 
     /// Tries until it succeeds. Where the daemon was killed, it starts another one first.
     @discardableResult
-    private static func steadily<Value>(
+    fileprivate static func steadily<Value>(
         _ theatre: Theatre, _ what: @autoclosure () -> String, _ body: () throws -> Value?
     ) throws -> Value {
         var value: Value?
@@ -211,14 +275,14 @@ struct RelaunchTests {
         return value
     }
 
-    private static func writeEntry(in data: String, _ record: Record) throws {
+    private static func writeEntry(in data: String, _ record: Record, _ options: String) throws {
         try FileManager.default.createDirectory(
             atPath: data + "/applications", withIntermediateDirectories: true)
         try """
         [Desktop Entry]
         Type=Application
         Name=Library Actor
-        Exec="\(Programs.built("LibraryActor") ?? "LibraryActor")" --record "\(record.file)" %U
+        Exec="\(Programs.built("LibraryActor") ?? "LibraryActor")" --record "\(record.file)" \(options) %U
         MimeType=x-scheme-handler/note;
 
         """.write(

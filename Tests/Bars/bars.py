@@ -2,10 +2,11 @@
 """Plays what users see of appstated, and says of each part whether it is right. scripts/bars describes it."""
 import json, os, pathlib, random, re, signal, string, subprocess, sys, threading, time, traceback
 import figures, stage
-from stage import (APPLICATION, HERE, LIMIT, MANAGER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing, Refused,
-                   Subject, Wrong, eventually, need, program)
+from stage import (APPLICATION, HERE, LIMIT, MANAGER, REPORTER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing,
+                   Refused, Subject, Wrong, eventually, need, program)
 
 KILLS = 30
+SCENES = 10
 APPLICATIONS = ["mousepad", "gedit", "xfce4-terminal", "evince", "galculator"]
 
 
@@ -430,6 +431,110 @@ CriticalAvailable={line}M
     return f"{len(reclaimed())} of 4 ended while the front grew by {grown} of {most} MiB; state and history read back"
 
 
+# ---- scenes
+
+class Player:
+    """LibraryActor with scenes, by its commands."""
+
+    def __init__(self, limit):
+        self.process = stage.start([program("LibraryActor"), "--scenes"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        self.pid, self.lines = self.process.pid, []
+        limit.take(self.pid)
+
+    def read(self, beginning):
+        """Reads up to a line that begins like this."""
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith(beginning):
+                return self.lines[-1][len(beginning):]
+        raise Wrong(f"the application has ended, after {self.lines[-3:]}")
+
+    def ask(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.read("answer ")
+
+    def scenes(self):
+        """The id and the text of each."""
+        return [(scene.split(":")[0], scene.split(":")[2]) for scene in self.ask("scenes").split()]
+
+
+def scenes():
+    """an application of three scenes, reclaimed and started again, while the daemon is killed at any moment"""
+    if not os.access("/proc/pressure/memory", os.W_OK):
+        raise Missing("the kernel has no PSI")
+    limit = MemoryLimit(200 << 20)
+    daemon = Daemon(f"""[LifeCycle]
+BackgroundGraceSec=5
+[Pressure]
+Source={limit.own.directory}/memory.pressure
+Warning=some 2ms 2s
+Critical=full 2s 2s
+CriticalAvailable=200M
+""")
+    watcher, hog = Client(), Client()
+    limit.take(hog.pid)
+    hog.ask("allocate", "110")
+    file = stage.scratch("/var/tmp") / "large"
+    with open(file, "wb") as large:
+        for _ in range(200):
+            large.write(b"7" * (1 << 20))
+        large.flush()
+        os.fsync(large.fileno())
+        os.posix_fadvise(large.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def steadily(what, action):
+        """Tries until it succeeds, and starts the next daemon where one was killed."""
+        def succeeds():
+            if daemon.process.poll() is not None:
+                daemon.start()
+            try:
+                return action()
+            except Refused:
+                return False
+        eventually(what, succeeds)
+
+    expected = []
+    for number in range(SCENES):
+        player = Player(limit)
+        player.read("told didFinishLaunching")
+        killer = threading.Timer(random.uniform(0, 1.5), daemon.process.kill)
+        killer.start()
+        if number == 0:
+            for _ in range(2):
+                player.ask("scene")
+        found = player.scenes()
+        require(len(found) == 3 and (number == 0 or found == expected),
+                f"round {number + 1}: {found} instead of {expected}")
+        for scene in range(3):
+            player.ask(f"window {scene} visible")
+            player.ask(f"write {scene} text{number}.{scene}")
+        expected = player.scenes()
+
+        def suspended():
+            watcher.call(ROOT, REPORTER, "SetMinimized", f"u:{player.pid}", "b:true")
+            path = watcher.call(ROOT, MANAGER, "GetApplicationByPID", f"u:{player.pid}")
+            return watcher.state(path) == "suspended"
+
+        def gone():
+            return player.process.poll() is not None
+        steadily(f"round {number + 1}: suspended", lambda: gone() or suspended())
+        killer.join()
+        steadily(f"round {number + 1}: suspended again", lambda: gone() or suspended())
+        reader = Client()
+        limit.take(reader.pid)
+        reader.begin("read", str(file))
+        steadily(f"round {number + 1}: reclaimed", gone)
+        os.kill(reader.pid, signal.SIGKILL)
+        eventually("the end in the list", lambda: not watcher.list())
+        if number:
+            story = [line for line in player.lines if line.startswith("told willFinishLaunching")]
+            require("exit:reclaimed restorable:true" in story[0], f"round {number + 1}: {story}")
+    daemon.stop()
+    return f"{SCENES} times, with {SCENES} kills: three scenes in order, each with its text"
+
+
 # ---- figures
 
 def beside():
@@ -447,7 +552,7 @@ def idle():
     return "wake-ups in 60 s: " + figures.told(found)
 
 
-BARS = [edges, foreign, freeze, kills, state, reclaim, apps, beside, idle]
+BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, apps, beside, idle]
 # These run programs that have buses of their own.
 ALONE = [edges, apps, beside, idle]
 

@@ -220,6 +220,67 @@ struct LaunchingTests {
         #expect(app.lines.contains("options Reopen activation-token=\(token)"))
     }
 
+    @Test("a scene reaches the delegate: at the launch, when it is launched again, and with URLs")
+    func scene() throws {
+        let scene = try Scene()
+        let (app, path) = try scene.launched([("scene", .string("new"))])
+        #expect(try scene.options(path)["scene"] == .string("new"))
+        func isTold(_ signal: String, _ name: String) throws {
+            try app.ask("settle")
+            #expect(
+                app.lines.contains("options \(signal) scene=\(Variant.string(name))"),
+                "\(app.lines.suffix(3))")
+        }
+        _ = try scene.agent.launch(Self.id, [("scene", .string("one"))])
+        try isTold("Reopen", "one")
+        // What a payload calls a scene is not one.
+        let payload = Variant.dictionary(["scene": .string("none")])
+        _ = try scene.agent.launch(
+            Self.id, [("scene", .string("two")), ("urls", .strings(["note:1"])), ("payload", payload)])
+        try isTold("OpenURLs", "two")
+        try scene.client.application(path, "Open") {
+            try $0.append(strings: ["note:2"])
+            try $0.appendDictionary([("scene", .string("three"))])
+        }
+        try isTold("OpenURLs", "three")
+        let long = String(repeating: "x", count: 256)
+        for (value, name) in [
+            (Variant.string(""), ErrorName.invalidArgs), (.bool(true), .invalidArgs),
+            (.string(long), .limitsExceeded),
+        ] {
+            let error = errorName {
+                try scene.client.application(path, "Open") {
+                    try $0.append(strings: ["note:3"])
+                    try $0.appendDictionary([("scene", value)])
+                }
+            }
+            #expect(error?.hasPrefix(name.rawValue) == true, "\(error ?? "")")
+        }
+    }
+
+    @Test("a scene waits for a launch that is under way, and is refused without a delegate")
+    func sceneOfAnother() throws {
+        let scene = try Scene()
+        let path = try scene.agent.launch(Self.id)
+        let app = scene.apps[0]
+        let call = try scene.client.bus.newCall(
+            destination: BusNames.service, path: BusNames.root, interface: BusNames.manager, member: "Launch")
+        try call.append(Self.id)
+        try call.appendDictionary([("scene", .string("new"))])
+        try scene.client.bus.send(call)
+        _ = try app.register(Self.id)
+        try app.application(path, "FinishLaunching")
+        try scene.client.wait("the scene") {
+            _ = try? app.ask("settle")
+            return app.lines.contains("options Reopen scene=\(Variant.string("new"))")
+        }
+
+        let other = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
+        _ = try other.agent.launch(Self.id, [("launch-mode", .string("background"))])
+        let error = errorName { _ = try other.agent.launch(Self.id, [("scene", .string("new"))]) }
+        #expect(error?.hasPrefix(ErrorName.notSupported.rawValue) == true, "\(error ?? "")")
+    }
+
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
     func runningUnaware() throws {
         // Open waits for the end of the launch, and this one has no other.
@@ -307,7 +368,8 @@ struct LaunchingTests {
         let wrong: [[(String, Variant)]] = [
             [("url", .strings([]))], [("urls", .strings(["no url"]))], [("urls", .string("note:1"))],
             [("launch-mode", .string("sideways"))], [("reason", .string("because"))],
-            [("payload", .uint32(1))],
+            [("payload", .uint32(1))], [("scene", .uint32(1))], [("scene", .string(""))],
+            [("scene", .string("new")), ("launch-mode", .string("background"))],
         ]
         for options in wrong {
             let error = errorName { _ = try scene.agent.launch(Self.id, options) }

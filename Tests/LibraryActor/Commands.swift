@@ -89,6 +89,8 @@ final class Commands {
             } catch {
                 return (error as? ApplicationError).map { $0.name ?? "alone" } ?? "\(error)"
             }
+        case "scenes", "scene", "write", "note", "window", "close", "front":
+            return Part.perform(words[0], Array(words.dropFirst()))
         case "terminate": application.terminate(status: Int32(word) ?? 0)
         default: return "unknown"
         }

@@ -7,9 +7,9 @@ import Glibc
 ///
 /// Each callback prints a line `told NAME STATE WORD…`. A line on standard input is a command, and is answered by
 /// `answer WORD…`. Options: `--stateless` (the delegate of Stateless.swift), `--background`, `--poll` (its own loop),
-/// `--dispatch` (dispatchMain()), `--signals` (in these loops the library handles signals), `--window`; `--record FILE`:
-/// it takes no commands, writes to the file, and its text is the URLs that it has opened, each once; `--impatient`: it
-/// waits for the daemon only as long as applications do.
+/// `--dispatch` (dispatchMain()), `--signals` (in these loops the library handles signals), `--window`; `--scenes` (those
+/// of Scenes.swift); `--record FILE`: it takes no commands, writes to the file, and its text is the URLs that it has
+/// opened, each once; `--impatient`: it waits for the daemon only as long as applications do.
 @main
 final class Actor: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
@@ -86,7 +86,9 @@ final class Actor: ApplicationDelegate {
 
     // MARK: Callbacks
 
-    func tell(_ name: String, _ words: String...) {
+    func tell(_ name: String, _ words: String...) { tell(name, words) }
+
+    private func tell(_ name: String, _ words: [String]) {
         say((["told", name, Application.shared.state.rawValue] + words).joined(separator: " "))
     }
 
@@ -162,6 +164,14 @@ final class Actor: ApplicationDelegate {
 
     func application(_ application: Application, didReceive message: ReceivedMessage) {
         tell("didReceive", message.sender, message.name, message.payload["word"]?.stringValue ?? "-")
+    }
+
+    func application(
+        _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
+    ) -> SceneConfiguration? {
+        guard CommandLine.arguments.contains("--scenes") else { return nil }
+        tell("configuration", scene.persistentIdentifier, scene.role)
+        return SceneConfiguration(delegate: Part(tells: tell))
     }
 
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {

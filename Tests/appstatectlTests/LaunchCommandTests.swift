@@ -128,6 +128,11 @@ struct LaunchCommandTests {
         // On X11 the first may be one that a terminal has used, and has not removed.
         _ = try desk.run("launch", "org.example.Editor", environment: tokens)
         #expect(desk.orders == ["org.example.Editor activation-token=start-1 reason=user"])
+        _ = try desk.run("launch", "--scene", "new", "org.example.Editor")
+        #expect(desk.orders == ["org.example.Editor reason=user scene=new"])
+        #expect(
+            try desk.run("launch", "--scene", "new", "--background", "org.example.Editor").status
+                == .exited(64))
         let missing = try desk.run("launch", "org.example.Editor", "none.txt")
         #expect(missing.status == .exited(1) && desk.orders.isEmpty)
         #expect(missing.errors.contains("none.txt: No such file or directory"))
@@ -173,6 +178,8 @@ struct LaunchCommandTests {
                 "org.example.Editor reason=url urls=file://\(desk.files)/one.txt,file://\(desk.files)/two.txt",
                 "org.example.Browser reason=url urls=https://example.org/",
             ])
+        _ = try desk.run("open", "--scene", "7f", "https://example.org/")
+        #expect(desk.orders == ["org.example.Browser reason=url scene=7f urls=https://example.org/"])
         let unknown = try desk.run("open", "one.txt", "appstate-nothing:x")
         #expect(unknown.status == .exited(1) && desk.orders.isEmpty)
         #expect(unknown.errors.contains("x-scheme-handler/appstate-nothing"))

@@ -10,17 +10,33 @@ extension Life {
         await restoreState()
         application.post(.didFinishLaunching(options))
         await delegate.application(application, didFinishLaunchingWithOptions: options)
+        connectScenes(options)
         finishLaunching()
     }
 
     func didBecomeActive() {
         application.post(.didBecomeActive)
         delegate.applicationDidBecomeActive(application)
+        director.insert { _ in self.limitScenes(to: .active) }
     }
 
     func willResignActive() {
-        application.post(.willResignActive)
-        delegate.applicationWillResignActive(application)
+        director.insert { director in
+            self.limitScenes(to: .inactive)
+            director.perform {
+                self.application.post(.willResignActive)
+                self.delegate.applicationWillResignActive(self.application)
+            }
+        }
+    }
+
+    /// The application is in another state. Its scenes leave the foreground before it, and enter it after it.
+    func change(to state: ApplicationState) {
+        director.insert { director in
+            if state == .background { self.limitScenes(to: state) }
+            director.perform { self.application.state = state }
+            if state == .inactive { self.limitScenes(to: state) }
+        }
     }
 
     func willEnterForeground() {
@@ -68,11 +84,13 @@ extension Life {
 
     func open(_ urls: [String], _ options: [String: Value]) {
         application.post(.openURLs(urls, options: options))
+        if isForScene(urls, options) { return }
         delegate.application(application, open: urls, options: options)
     }
 
     func reopen(_ options: [String: Value]) {
         application.post(.reopen(options: options))
+        if isForScene([], options) { return }
         delegate.application(application, reopen: options)
     }
 
@@ -116,7 +134,7 @@ extension Life {
         case (_, .inactive): director.perform { self.willEnterForeground() }
         default: break
         }
-        director.perform { self.application.state = next }
+        director.perform { self.change(to: next) }
         if next == .active { director.perform { self.didBecomeActive() } }
         if next == .background { director.performLater { await self.didEnterBackground(serial) } }
         step(from: next, to: target, serial)

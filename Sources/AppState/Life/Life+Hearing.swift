@@ -84,7 +84,7 @@ extension Life {
             guard let state = ApplicationState(rawValue: try message.readString()) else { return nil }
             // We live, so this is not our end: somebody has unregistered us.
             if state == .notRunning { return { self.isForgotten() } }
-            return { self.director.perform(.edge(.change(state))) { self.application.state = state } }
+            return { self.director.perform(.edge(.change(state))) { self.change(to: state) } }
         case .didBecomeActive:
             return { self.director.perform(.edge(.end(0))) { self.didBecomeActive() } }
         case .willResignActive:

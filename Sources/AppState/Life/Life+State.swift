@@ -35,6 +35,7 @@ extension Life {
 
     /// - Returns: whether nothing is left to save.
     func saveState() async -> Bool {
+        guard hasState else { return true }
         // Saving now would overwrite the state of an earlier run.
         guard isRestored else { return false }
         do {
@@ -52,7 +53,7 @@ extension Life {
 
     /// Saves the state because the application wants that.
     func saveNow() async throws {
-        guard delegate.wantsState else { return }
+        guard hasState else { return }
         guard isRestored else {
             guard path != nil else { throw ApplicationError.alone }
             throw ApplicationError(name: nil, message: "the state of an earlier run is not restored yet")
@@ -70,7 +71,7 @@ extension Life {
         for attempt in 1...Self.attempts {
             let owed = unsavedSerial
             // Each attempt saves the state of its own moment: it must not replace a newer state by an older one.
-            guard let bytes = try delegate.encodedState(of: application) else { return nil }
+            guard let bytes = try encodedState() else { return nil }
             guard let path else { throw ApplicationError.alone }
             guard case .failure(let error) = try await save(bytes, path) else {
                 forgetFailures()
@@ -105,7 +106,10 @@ extension Life {
 
     /// Restores the state of an earlier run, after all waiting steps.
     func restoreLater() {
-        director.performLater { await self.restoreState() }
+        director.performLater {
+            await self.restoreState()
+            if self.application.launchOptions?.launchMode != .background { self.connectWaiting() }
+        }
     }
 
     /// Restores the state of an earlier run, unless that is done or the daemon is not available.
@@ -115,7 +119,7 @@ extension Life {
             let bytes = try await load(path)
             forgetFailures()
             isRestored = true
-            try delegate.restore(bytes, to: application)
+            try restore(bytes)
         } catch let error as ApplicationError where error.isWithoutStore {
             isRestored = true
         } catch {

@@ -40,6 +40,7 @@ final class Life {
     /// The serial of the `DidEnterBackground` for which the save has failed.
     var unsavedSerial: UInt64?
     var debts = Debts()
+    var scenes = Scenes()
     /// The serial of the last `WillTerminate` that was passed on, 0 for a termination from within; nil: none.
     var toldEnd: UInt64?
     /// Whether that end was acknowledged, or could be: the delegate was notified, and the state is saved.
@@ -73,7 +74,6 @@ final class Life {
         self.options = options
         self.connection = connection
         line = Line(loop: connection.loop, timeout: options.limits.call)
-        isRestored = !delegate.wantsState
     }
 
     // MARK: Registration

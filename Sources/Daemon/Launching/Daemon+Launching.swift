@@ -274,7 +274,7 @@ extension Daemon {
             }
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
-            if application.isBeingLaunched, !request.deliveries.isEmpty {
+            if application.isBeingLaunched, !request.deliveries.isEmpty || !request.scene.isEmpty {
                 return wait(untilLaunched: application, request, answer, orElse: orElse) { [unowned self] in
                     present($0, request, answer, orElse: orElse)
                 }
@@ -405,10 +405,13 @@ extension Daemon {
         }
     }
 
-    /// Those of the request; if there are none and the application is to be seen, it is told that it is launched again.
+    /// Those of the request; if there are none and the application, or a scene, is to be seen, it is told that it is
+    /// launched again.
     private func deliveries(of request: LaunchRequest, to application: Application) -> [Announcement] {
         let given = request.deliveries
-        let isLaunchedAgain = given.isEmpty && request.launchMode == .foreground && !application.willAppear
+        let isLaunchedAgain =
+            given.isEmpty && request.launchMode == .foreground
+            && (!application.willAppear || !request.scene.isEmpty)
         return isLaunchedAgain ? [request.reopening] : given
     }
 

@@ -8,6 +8,8 @@ struct LaunchRequest {
     var launchMode = LaunchMode.foreground
     var reason = LaunchReason.user
     var payload: [String: Variant] = [:]
+    /// The scene that is asked for; empty: none in particular.
+    var scene = ""
     /// The token that proves the user's action to the desktop; empty: there is none.
     var activationToken = ""
     /// The id of the calling application, as determined by the daemon. nil: the caller is not an application.
@@ -21,6 +23,7 @@ struct LaunchRequest {
 
     /// Tokens, like URLs, are longer than names.
     static let longestToken = 1_024
+    private static let longestScene = 255
 
     init() {}
 
@@ -60,8 +63,12 @@ struct LaunchRequest {
             case .payload:
                 guard case .dictionary(let entries) = value else { throw value.wrongType(key, "a{sv}") }
                 payload = entries
+            case .scene: try take(scene: value)
             case .activationToken: activationToken = try value.string(key, limit: Self.longestToken)
             }
+        }
+        guard scene.isEmpty || launchMode == .foreground else {
+            throw MethodError(.invalidArgs, "A scene is not asked for in the background")
         }
         reason = given ?? (urls.isEmpty ? .user : .url)
         try checkDeliveries()
@@ -87,8 +94,17 @@ struct LaunchRequest {
         if let token = payload.removeValue(forKey: LaunchKey.activationToken.rawValue) {
             activationToken = try token.string(LaunchKey.activationToken.rawValue, limit: Self.longestToken)
         }
+        if let value = payload.removeValue(forKey: LaunchKey.scene.rawValue) { try take(scene: value) }
         reason = .url
         try checkDeliveries()
+    }
+
+    /// Only a delegate knows its scenes.
+    private mutating func take(scene value: Variant) throws(MethodError) {
+        let key = LaunchKey.scene.rawValue
+        scene = try value.string(key, limit: Self.longestScene)
+        if scene.isEmpty { throw MethodError(.invalidArgs, "\(key) is empty") }
+        needsDelegate = true
     }
 
     /// The entries for the application's launch options.
@@ -99,6 +115,7 @@ struct LaunchRequest {
             options.append((LaunchKey.launchMode.rawValue, .string(launchMode.rawValue)))
         }
         if !payload.isEmpty { options.append((LaunchKey.payload.rawValue, .dictionary(payload))) }
+        if !scene.isEmpty { options.append((LaunchKey.scene.rawValue, .string(scene))) }
         if let source { options.append((SenderKey.application, .string(source.rawValue))) }
         return options
     }
@@ -125,11 +142,12 @@ struct LaunchRequest {
     /// The item for the delegate of a running application that is launched again with nothing to open.
     var reopening: Announcement { .reopen(options: Variant.fields(of: signed([:]))) }
 
-    /// Adds the sender, which a caller never names itself, and the token, without which a Wayland compositor does not
-    /// let the application raise a window of its own.
+    /// Adds the sender and the scene, which a payload never names itself, and the token, without which a Wayland
+    /// compositor does not let the application raise a window of its own.
     private func signed(_ entries: [String: Variant]) -> [String: Variant] {
         var entries = entries
         entries[SenderKey.application] = source.map { .string($0.rawValue) }
+        entries[LaunchKey.scene.rawValue] = scene.isEmpty ? nil : .string(scene)
         if !activationToken.isEmpty {
             entries[LaunchKey.activationToken.rawValue] = .string(activationToken)
         }
@@ -142,6 +160,7 @@ struct LaunchRequest {
             switch (LaunchKey(rawValue: key), value) {
             case (.urls?, .strings(let urls)): self.urls = urls
             case (.payload?, .dictionary(let entries)): payload = entries
+            case (.scene?, .string(let name)): scene = name
             case (.reason?, .string(let word)): reason = LaunchReason(rawValue: word) ?? .user
             case (nil, .string(let id)) where key == SenderKey.application: source = ApplicationID(id)
             default: break

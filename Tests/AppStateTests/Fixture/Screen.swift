@@ -63,17 +63,20 @@ final class Screen {
     }
 
     /// The first window of a process, once it is visible.
-    func window(of pid: Int32) throws -> String {
-        var window = ""
+    func window(of pid: Int32) throws -> String { try windows(of: pid, atLeast: 1)[0] }
+
+    /// The visible windows of a process, once there are as many.
+    func windows(of pid: Int32, atLeast count: Int) throws -> [String] {
+        var windows: [String] = []
         let found = eventually {
             let child = try? Child(
                 "xdotool", ["search", "--onlyvisible", "--pid", "\(pid)"], environment: environment)
             guard (try? child?.waitForExit()) == .exited(0) else { return false }
-            window = child?.output.split(separator: "\n").first.map(String.init) ?? ""
-            return !window.isEmpty
+            windows = child?.output.split(separator: "\n").map(String.init) ?? []
+            return windows.count >= count
         }
-        guard found else { throw TestFailure("process \(pid) has no window") }
-        return window
+        guard found else { throw TestFailure("process \(pid) has \(windows.count) windows") }
+        return windows
     }
 
     /// A window of another application. It ends with the object.

@@ -2,15 +2,19 @@ import AppState
 import CGTK
 import Glibc
 
-/// A GTK 4 window with a text in it.
+/// A GTK 4 window with a text in it. It is there until `close()`.
 @MainActor
 final class Window {
     private let buffer: UnsafeMutablePointer<GtkTextBuffer>
     private let window: UnsafeMutablePointer<GtkWidget>
     /// Called when the user has changed the text.
     var edited: () -> Void = {}
-    /// Called when the user has closed the window.
+    /// Called when the user wants to close the window.
     var closed: () -> Void = {}
+    /// Called when the user wants another window: Ctrl-N.
+    var another: () -> Void = {}
+    /// Called when the window's visibility or focus may have changed.
+    var changed: () -> Void = {}
     private var isSetting = false
 
     init(title: String) {
@@ -18,15 +22,19 @@ final class Window {
             let window = cgtk_window(title, view)
         else { fatalError("no memory for a window") }
         (self.buffer, self.window) = (buffer, window)
-        // The buffer outlives the window, because the text is also saved after the window is closed.
-        g_object_ref(buffer)
         let myself = Unmanaged.passUnretained(self).toOpaque()
-        cgtk_on(
-            buffer, "changed", { _, data in Window.at(data) { if !$0.isSetting { $0.edited() } } }, myself)
+        cgtk_on(buffer, "changed", { data in Window.at(data) { if !$0.isSetting { $0.edited() } } }, myself)
+        cgtk_on_change(window, { data in Window.at(data) { $0.changed() } }, myself)
         cgtk_on_close(
             window,
             { _, data in
                 Window.at(data) { $0.closed() }
+                return 1
+            }, myself)
+        cgtk_on_key(
+            window, "<Control>n",
+            { _, _, data in
+                Window.at(data) { $0.another() }
                 return 1
             }, myself)
     }
@@ -44,7 +52,15 @@ final class Window {
         }
     }
 
+    var isVisible: Bool { cgtk_is_visible(window) != 0 }
+    var isActive: Bool { cgtk_is_active(window) != 0 }
+
     func present() { cgtk_present(window) }
+
+    func close() {
+        (edited, closed, another, changed) = ({}, {}, {}, {})
+        cgtk_destroy(window)
+    }
 
     private nonisolated static func at(
         _ data: UnsafeMutableRawPointer?, _ body: @MainActor (Window) -> Void

@@ -1,0 +1,195 @@
+import Testing
+
+@testable import AppState
+
+/// The states of scenes, without an application.
+@Suite("The states of scenes")
+struct SceneStatesTests {
+    private static let visible = SceneStates.Window(isVisible: true, isActive: false)
+    private static let active = SceneStates.Window(isVisible: true, isActive: true)
+    private static let hidden = SceneStates.Window()
+
+    /// One or more scenes, and what was announced about them since.
+    private struct Stage {
+        var states = SceneStates()
+        var told: [String] = []
+
+        init(_ scenes: String...) {
+            for scene in scenes { states.connect(scene) }
+        }
+
+        mutating func limit(_ state: ApplicationState) { note(states.limit(to: state)) }
+
+        mutating func report(_ window: SceneStates.Window, _ scene: String) {
+            note(states.report(window, of: scene))
+        }
+
+        mutating func disconnect(_ scene: String) { note(states.disconnect(scene)) }
+
+        private mutating func note(_ edges: [SceneStates.Edge]) {
+            told += edges.map { "\($0.scene) \($0.from.rawValue) → \($0.to.rawValue)" }
+        }
+
+        mutating func take() -> [String] {
+            defer { told = [] }
+            return told
+        }
+    }
+
+    @Test("a scene follows its window, one edge after the other")
+    func follows() {
+        var stage = Stage("a")
+        stage.limit(.active)
+        #expect(stage.take() == [])
+        stage.report(Self.active, "a")
+        #expect(
+            stage.take() == [
+                "a background → foreground-inactive", "a foreground-inactive → foreground-active",
+            ])
+        stage.report(Self.visible, "a")
+        #expect(stage.take() == ["a foreground-active → foreground-inactive"])
+        stage.report(Self.active, "a")
+        _ = stage.take()
+        stage.report(Self.hidden, "a")
+        #expect(
+            stage.take() == [
+                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
+            ])
+    }
+
+    @Test("a window that is ahead of the application waits for it")
+    func waits() {
+        var stage = Stage("a", "b")
+        stage.report(Self.active, "a")
+        stage.report(Self.visible, "b")
+        // Launched into the background, or the screen is locked.
+        stage.limit(.background)
+        #expect(stage.take() == [])
+        stage.limit(.inactive)
+        #expect(stage.take() == ["a background → foreground-inactive", "b background → foreground-inactive"])
+        stage.limit(.active)
+        #expect(stage.take() == ["a foreground-inactive → foreground-active"])
+    }
+
+    @Test("an application that leaves takes all its scenes along, and they come back as their windows are")
+    func leaves() {
+        var stage = Stage("a", "b", "c")
+        stage.limit(.active)
+        stage.report(Self.active, "a")
+        stage.report(Self.visible, "b")
+        _ = stage.take()
+        stage.limit(.inactive)
+        #expect(stage.take() == ["a foreground-active → foreground-inactive"])
+        stage.limit(.background)
+        #expect(stage.take() == ["a foreground-inactive → background", "b foreground-inactive → background"])
+        stage.report(Self.hidden, "a")
+        stage.report(Self.active, "c")
+        stage.limit(.inactive)
+        stage.limit(.active)
+        #expect(
+            stage.take() == [
+                "b background → foreground-inactive", "c background → foreground-inactive",
+                "c foreground-inactive → foreground-active",
+            ])
+    }
+
+    @Test("only the window that became active last has the focus")
+    func focus() {
+        var stage = Stage("a", "b")
+        stage.limit(.active)
+        stage.report(Self.active, "a")
+        _ = stage.take()
+        // The one that gets the focus is reported first.
+        stage.report(Self.active, "b")
+        #expect(
+            stage.take() == [
+                "a foreground-active → foreground-inactive", "b background → foreground-inactive",
+                "b foreground-inactive → foreground-active",
+            ])
+        stage.report(Self.visible, "a")
+        #expect(stage.take() == [])
+        stage.report(Self.active, "a")
+        stage.report(Self.hidden, "a")
+        #expect(
+            stage.take() == [
+                "b foreground-active → foreground-inactive", "a foreground-inactive → foreground-active",
+                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
+                "b foreground-inactive → foreground-active",
+            ])
+    }
+
+    @Test("a scene leaves through the background, and is not heard of again")
+    func disconnects() {
+        var stage = Stage("a", "b")
+        stage.limit(.active)
+        stage.report(Self.active, "a")
+        _ = stage.take()
+        stage.disconnect("a")
+        #expect(
+            stage.take() == [
+                "a foreground-active → foreground-inactive", "a foreground-inactive → background",
+            ])
+        stage.report(Self.active, "a")
+        stage.disconnect("a")
+        stage.limit(.background)
+        #expect(stage.take() == [])
+    }
+
+    /// Any order of reports and of the application's states.
+    @Test(
+        "no scene is ever further in the foreground than its application or its window, and no edge is left out"
+    )
+    func anyOrder() {
+        var random = SystemRandomNumberGenerator()
+        for _ in 0..<200 {
+            var states = SceneStates()
+            var known: [String: SceneState] = [:]
+            var windows: [String: SceneStates.Window] = [:]
+            /// Those whose windows are active, the last one at the end.
+            var active: [String] = []
+            for step in 0..<60 {
+                var edges: [SceneStates.Edge] = []
+                var gone: String?
+                let scene = known.keys.randomElement(using: &random) ?? ""
+                switch Int.random(in: 0..<8, using: &random) {
+                case 0 where known.count < 5:
+                    states.connect("s\(step)")
+                    (known["s\(step)"], windows["s\(step)"]) = (.background, Self.hidden)
+                case 1:
+                    edges = states.disconnect(scene)
+                    gone = scene
+                case 2...4:
+                    let window = SceneStates.Window(isVisible: .random(), isActive: .random())
+                    edges = states.report(window, of: scene)
+                    if known[scene] != nil {
+                        windows[scene] = window
+                        if !window.isActive { active.removeAll { $0 == scene } }
+                        if window.isActive, !active.contains(scene) { active.append(scene) }
+                    }
+                default: edges = states.limit(to: ApplicationState.allCases.randomElement() ?? .active)
+                }
+                var isUp = false
+                for edge in edges {
+                    #expect(known[edge.scene] == edge.from)
+                    #expect(edge.from != .unattached && edge.to != .unattached)
+                    #expect((edge.from == .foregroundInactive) != (edge.to == .foregroundInactive))
+                    // What leaves the foreground goes before what enters it.
+                    if edge.from < edge.to { isUp = true } else { #expect(!isUp) }
+                    known[edge.scene] = edge.to
+                }
+                if let gone { active.removeAll { $0 == gone } }
+                if let gone { #expect(known.removeValue(forKey: gone) ?? .background == .background) }
+                let focus = active.last { windows[$0]?.isVisible == true }
+                for (scene, state) in known {
+                    let window = windows[scene] ?? Self.hidden
+                    let isForeground = window.isVisible && [.inactive, .active].contains(states.limit)
+                    let isActive = isForeground && scene == focus && states.limit == .active
+                    #expect(
+                        state
+                            == (isActive
+                                ? .foregroundActive : isForeground ? .foregroundInactive : .background))
+                }
+            }
+        }
+    }
+}
