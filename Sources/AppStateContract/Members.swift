@@ -19,6 +19,8 @@ public enum ManagerMethod: String, MethodName {
     case getHistory = "GetHistory"
     case forgetApplication = "ForgetApplication"
     case registerAgent = "RegisterAgent"
+    case listScheduledLaunches = "ListScheduledLaunches"
+    case cancelLaunch = "CancelLaunch"
 
     public static var interface: String { BusNames.manager }
 }
@@ -87,8 +89,14 @@ public enum ApplicationMethod: String, MethodName {
     case finishLaunching = "FinishLaunching"
     case becomeDelegate = "BecomeDelegate"
     case acknowledge = "Acknowledge"
+    case answerPings = "AnswerPings"
     case beginBackgroundTask = "BeginBackgroundTask"
+    case beginContinuedTask = "BeginContinuedTask"
+    case setTaskProgress = "SetTaskProgress"
     case endBackgroundTask = "EndBackgroundTask"
+    case cancelTask = "CancelTask"
+    case scheduleLaunch = "ScheduleLaunch"
+    case cancelLaunch = "CancelLaunch"
     case backgroundTimeRemaining = "BackgroundTimeRemaining"
     case setUnsavedChanges = "SetUnsavedChanges"
     case configure = "Configure"
@@ -139,6 +147,7 @@ public enum ApplicationProperty: String, Sendable {
     case backgroundModes = "BackgroundModes"
     case suspendHolds = "SuspendHolds"
     case backgroundTasks = "BackgroundTasks"
+    case continuedTasks = "ContinuedTasks"
     case launchOptions = "LaunchOptions"
     case userActivity = "UserActivity"
     case session = "Session"
@@ -165,6 +174,8 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case messageReceived = "MessageReceived"
     case backgroundTransferFinished = "BackgroundTransferFinished"
     case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
+    case scheduledLaunchDue = "ScheduledLaunchDue"
+    case ping = "Ping"
     case didBecomeUnresponsive = "DidBecomeUnresponsive"
     case stateChanged = "StateChanged"
 
@@ -175,7 +186,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
         case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
             .protectedDataDidBecomeAvailable:
             []
-        case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable:
+        case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable, .ping:
             [("serial", "t"), ("deadline", "t")]
         case .didReceiveMemoryWarning: [("level", "s")]
         case .significantTimeChange: [("cause", "s")]
@@ -184,6 +195,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
         case .messageReceived: [("sender", "s"), ("name", "s"), ("payload", "a{sv}")]
         case .backgroundTransferFinished: [("id", "s"), ("result", "a{sv}")]
         case .backgroundTaskWillExpire: [("task", "t"), ("deadline", "t")]
+        case .scheduledLaunchDue: [("name", "s"), ("task", "t")]
         case .didBecomeUnresponsive: [("event", "s")]
         case .stateChanged: [("from", "s"), ("to", "s"), ("reason", "s")]
         }

@@ -45,8 +45,9 @@ extension Machine {
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
         where application.suspension == .automatic && application.stop.enforcement == .none
-            && application.exemptions.isEmpty && !hasLostReporter(application):
-            return .background
+            && !hasLostReporter(application):
+            if application.exemptions.isEmpty { return .background }
+            return application.isContinuing ? .continued : nil
         case .notRunning, .inactive, .active, .background, .suspended:
             return nil
         }
