@@ -16,6 +16,7 @@ struct SandboxTests {
         "\(BusNames.application) FinishLaunching", "\(BusNames.application) BecomeDelegate",
         "\(BusNames.application) Acknowledge t:1", "\(BusNames.application) BeginBackgroundTask s:task",
         "\(BusNames.application) EndBackgroundTask t:1", "\(BusNames.application) BackgroundTimeRemaining",
+        "\(BusNames.application) ScheduleLaunch s:network {}", "\(BusNames.application) AnswerPings",
         "\(BusNames.application) SetUnsavedChanges b:true",
         "\(BusNames.application) Explain", "\(BusNames.properties) GetAll s:",
         "\(BusNames.properties) Get s:\(BusNames.application) s:State", "\(BusNames.application) Suspend",
@@ -154,13 +155,17 @@ struct SandboxTests {
         for words in [
             "Subscribe", "ReloadConfig", "RegisterAgent s:none", "Launch s:org.example.App {}",
             "GetHistory s:org.example.Actor", "ForgetApplication s:org.example.Actor",
+            "ListScheduledLaunches", "CancelLaunch s:org.example.Actor s:name",
         ] {
             #expect(errorName { try app.manager(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
         for words in ["SetFocus u:0", "UpdateWindow t:1 u:\(app.pid) {}", "RemoveWindow t:1"] {
             #expect(errorName { try app.reporter(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
-        for words in ["Suspend", "Resume", "Toggle {}", "CanSuspend", "Configure {}", "Terminate b:true"] {
+        for words in [
+            "Suspend", "Resume", "Toggle {}", "CanSuspend", "Configure {}", "CancelTask t:1",
+            "Terminate b:true",
+        ] {
             let name = errorName { try app.application(own, words) }
             #expect(name == ErrorName.accessDenied.rawValue, "\(words)")
         }

@@ -22,6 +22,7 @@ extension Daemon {
             property(.backgroundModes, "as", .change) { try $0.append(strings: $1.backgroundModes) },
             property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
+            property(.continuedTasks, "aa{sv}", .change) { try $0.append(continuedTasksOf: $1) },
             property(.launchOptions, "a{sv}", .change) { [unowned self] in
                 try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
             },
@@ -168,6 +169,7 @@ extension ReclaimPolicy.Rank {
         case .held: "held"
         case .stopped: "stopped"
         case .background: "background"
+        case .continued: "continued"
         }
     }
 }

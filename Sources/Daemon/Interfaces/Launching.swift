@@ -38,6 +38,7 @@ extension Daemon {
                 try requireUnconfined(connection, call.member)
                 agents.register(connection, for: try agentSession(session, connection))
                 try call.reply()
+                core.report(.agentCame(user: connection.user))
             },
         ]
     }

@@ -78,7 +78,7 @@ extension Daemon {
                         try $0.append(isSuspended(number))
                     }
                 },
-                getHistory(), forgetApplication(),
+                getHistory(), forgetApplication(), listScheduledLaunches(), cancelScheduledLaunch(),
             ] + launchingMethods(),
             properties: [
                 property(.version, "s", .const) { try $0.append(Product.version) },

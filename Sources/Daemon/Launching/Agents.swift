@@ -67,6 +67,9 @@ final class Agents {
         agents.last { $0.session == session && $0.user == user }
     }
 
+    /// The newest agent that works for a user, in any session.
+    func agent(for user: UInt32) -> Agent? { agents.last { $0.user == user } }
+
     /// Calls an agent of a user without waiting for the answer. One of the two closures is called, later and once.
     ///
     /// - Parameters:
