@@ -64,7 +64,8 @@ struct Show: ParsableCommand {
         }
         let order: [ApplicationProperty] = [
             .id, .state, .stateTimestamp, .pid, .uid, .session, .unit, .focused, .minimized, .suspension,
-            .suspendHolds, .backgroundModes, .backgroundTasks, .reclaimable, .unsavedChanges, .unresponsive,
+            .suspendHolds, .backgroundModes, .backgroundTasks, .continuedTasks, .reclaimable, .unsavedChanges,
+            .unresponsive,
             .memoryUsage, .registeredTimestamp, .userActivity, .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
