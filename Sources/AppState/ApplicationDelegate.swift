@@ -96,6 +96,13 @@ public protocol ApplicationDelegate: AnyObject {
     /// Another application has sent a message.
     func application(_ application: Application, didReceive message: ReceivedMessage)
 
+    /// A launch that the application has scheduled is due: it was launched in the background for it, or runs already.
+    ///
+    /// The application is not suspended until this returns, for as long as a background task may take. Shortly before
+    /// the limit, the task that runs this is cancelled. Other callbacks do not wait for it. A launch happens once:
+    /// schedule the next one here.
+    func application(_ application: Application, perform launch: ScheduledLaunch) async
+
     // MARK: Scenes
 
     /// Returns the delegate of a scene that is about to be connected; nil: the application has no such scene, and what
@@ -142,6 +149,7 @@ extension ApplicationDelegate {
     public func application(_ application: Application, reopen options: [String: Value]) {}
     public func application(_ application: Application, continue activity: UserActivity) {}
     public func application(_ application: Application, didReceive message: ReceivedMessage) {}
+    public func application(_ application: Application, perform launch: ScheduledLaunch) async {}
     public func application(
         _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
     ) -> SceneConfiguration? { nil }

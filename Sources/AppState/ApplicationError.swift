@@ -47,6 +47,8 @@ extension ApplicationError {
         public static var noSuchTask: String { ErrorName.noSuchTask.rawValue }
         /// The application cannot be suspended.
         public static var notSuspendable: String { ErrorName.notSuspendable.rawValue }
+        /// The application is not in the foreground.
+        public static var notInForeground: String { ErrorName.notInForeground.rawValue }
         /// No session agent runs, which launches applications.
         public static var noSessionAgent: String { ErrorName.noSessionAgent.rawValue }
         /// There is too much data.

@@ -16,6 +16,8 @@ public enum ApplicationNotification: Hashable, Sendable {
     case reopen(options: [String: Value])
     case continueUserActivity(UserActivity)
     case didReceiveMessage(ReceivedMessage)
+    /// A launch that the application has scheduled is due.
+    case scheduledLaunch(ScheduledLaunch)
 }
 
 /// Something the user is doing that can be continued elsewhere or later.

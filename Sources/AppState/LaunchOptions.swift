@@ -27,6 +27,11 @@ public struct LaunchOptions: Hashable, Sendable {
     /// The application that requested the launch.
     public var sourceApplication: String? { values["source-app-id"]?.stringValue }
 
+    /// The scheduled launch that was due. nil: it was launched for something else.
+    public var scheduledLaunch: ScheduledLaunch? {
+        values[SenderKey.scheduledLaunch]?.stringValue.map { ScheduledLaunch(name: $0) }
+    }
+
     /// Whether no earlier run of this application is known.
     public var isFirstLaunch: Bool { values[LaunchOption.firstLaunch.rawValue]?.boolValue ?? false }
     /// How the previous run ended, such as ``ExitReason/reclaimed``. nil: there was none.
@@ -52,8 +57,12 @@ extension LaunchOptions {
         public static var message: String { LaunchReason.message.rawValue }
         /// A transfer in the background has finished.
         public static var transfer: String { LaunchReason.transfer.rawValue }
-        /// It is time for something that was scheduled.
+        /// It is time for a launch that it has scheduled.
         public static var time: String { LaunchReason.time.rawValue }
+        /// It has scheduled a launch for when the network is there.
+        public static var network: String { LaunchReason.network.rawValue }
+        /// It has scheduled a launch for when the machine is on mains power.
+        public static var power: String { LaunchReason.power.rawValue }
         /// It was ended because memory was short, and memory is no longer short.
         public static var restore: String { LaunchReason.restore.rawValue }
     }

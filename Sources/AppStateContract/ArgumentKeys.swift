@@ -47,11 +47,47 @@ public enum LaunchKey: String, Sendable, CaseIterable {
 public enum SenderKey {
     /// The id of the sending application, as the daemon knows it; absent if the sender is not an application.
     public static let application = "source-app-id"
+    /// The name of the scheduled launch that is due.
+    public static let scheduledLaunch = "scheduled-launch"
 }
 
 /// Why an application is launched.
 public enum LaunchReason: String, Sendable, CaseIterable {
-    case user, url, activity, message, transfer, time, restore
+    case user, url, activity, message, transfer, restore
+    /// A scheduled launch is due (`LaunchTrigger`).
+    case time, network, power
+}
+
+/// What a scheduled launch waits for: the type in `ScheduleLaunch`.
+public enum LaunchTrigger: String, Sendable, CaseIterable {
+    /// A moment.
+    case time
+    /// The network is there.
+    case network
+    /// The machine is on mains power.
+    case power
+
+    /// Why the application is launched then.
+    public var reason: LaunchReason {
+        switch self {
+        case .time: .time
+        case .network: .network
+        case .power: .power
+        }
+    }
+}
+
+/// The keys of the options of `ScheduleLaunch`.
+public enum ScheduleKey: String, Sendable, CaseIterable {
+    case name
+    case at
+    case after
+}
+
+/// The keys of the options of `BeginContinuedTask`.
+public enum ContinuedTaskKey: String, Sendable, CaseIterable {
+    case title
+    case total
 }
 
 /// The keys of a rule of `Configure`.

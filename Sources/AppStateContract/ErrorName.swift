@@ -6,6 +6,7 @@ public enum ErrorName: String, Sendable, CaseIterable {
     case notDelegate = "org.appstate1.Error.NotDelegate"
     case noSuchTask = "org.appstate1.Error.NoSuchTask"
     case notSuspendable = "org.appstate1.Error.NotSuspendable"
+    case notInForeground = "org.appstate1.Error.NotInForeground"
     case noSessionAgent = "org.appstate1.Error.NoSessionAgent"
     case tooLarge = "org.appstate1.Error.TooLarge"
     case accessDenied = "org.freedesktop.DBus.Error.AccessDenied"

@@ -21,6 +21,8 @@ public enum ManagerMethod: String, MethodName {
     case forgetApplication = "ForgetApplication"
     case registerLauncher = "RegisterLauncher"
     case registerPresenter = "RegisterPresenter"
+    case listScheduledLaunches = "ListScheduledLaunches"
+    case cancelLaunch = "CancelLaunch"
 
     public static var interface: String { BusNames.manager }
 }
@@ -77,8 +79,14 @@ public enum ApplicationMethod: String, MethodName {
     case finishLaunching = "FinishLaunching"
     case becomeDelegate = "BecomeDelegate"
     case acknowledge = "Acknowledge"
+    case answerPings = "AnswerPings"
     case beginBackgroundTask = "BeginBackgroundTask"
+    case beginContinuedTask = "BeginContinuedTask"
+    case setTaskProgress = "SetTaskProgress"
     case endBackgroundTask = "EndBackgroundTask"
+    case cancelTask = "CancelTask"
+    case scheduleLaunch = "ScheduleLaunch"
+    case cancelLaunch = "CancelLaunch"
     case backgroundTimeRemaining = "BackgroundTimeRemaining"
     case setUnsavedChanges = "SetUnsavedChanges"
     case configure = "Configure"
@@ -152,6 +160,7 @@ public enum ApplicationProperty: String, Sendable {
     case objections = "Objections"
     case inhibitors = "Inhibitors"
     case backgroundTasks = "BackgroundTasks"
+    case continuedTasks = "ContinuedTasks"
     case launchOptions = "LaunchOptions"
     case userActivity = "UserActivity"
     case session = "Session"
@@ -178,6 +187,8 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
     case messageReceived = "MessageReceived"
     case backgroundTransferFinished = "BackgroundTransferFinished"
     case backgroundTaskWillExpire = "BackgroundTaskWillExpire"
+    case scheduledLaunchDue = "ScheduledLaunchDue"
+    case ping = "Ping"
     case didBecomeUnresponsive = "DidBecomeUnresponsive"
     case windowsChanged = "WindowsChanged"
     case stateChanged = "StateChanged"
@@ -189,7 +200,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
         case .didFinishLaunching, .didBecomeActive, .willResignActive, .willEnterForeground,
             .protectedDataDidBecomeAvailable, .windowsChanged:
             []
-        case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable:
+        case .didEnterBackground, .willTerminate, .protectedDataWillBecomeUnavailable, .ping:
             [("serial", "t"), ("deadline", "t")]
         case .didReceiveMemoryWarning: [("level", "s")]
         case .significantTimeChange: [("cause", "s")]
@@ -198,6 +209,7 @@ public enum ApplicationSignal: String, Sendable, CaseIterable {
         case .messageReceived: [("sender", "s"), ("name", "s"), ("payload", "a{sv}")]
         case .backgroundTransferFinished: [("id", "s"), ("result", "a{sv}")]
         case .backgroundTaskWillExpire: [("task", "t"), ("deadline", "t")]
+        case .scheduledLaunchDue: [("name", "s"), ("task", "t")]
         case .didBecomeUnresponsive: [("event", "s")]
         case .stateChanged: [("from", "s"), ("to", "s"), ("reason", "s")]
         }

@@ -6,6 +6,8 @@ public enum UnresponsiveEvent: String, Hashable, Sendable, CaseIterable {
     case background
     /// Its end, before the deadline of `WillTerminate`.
     case termination
+    /// `Ping`, within `UnresponsiveSec`: its main loop does not run.
+    case mainLoop = "main loop"
 }
 
 /// What the daemon does with an unresponsive application: `UnresponsiveAction=`.

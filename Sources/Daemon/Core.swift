@@ -9,6 +9,8 @@ final class Core {
     var facts: [Fact] = []
     /// Applications to be launched once the step is over.
     var relaunches: [Relaunch] = []
+    /// The same for scheduled launches.
+    var dueLaunches: [ScheduledLaunch] = []
     /// Called after a fact was reported.
     var wake: () -> Void = {}
 

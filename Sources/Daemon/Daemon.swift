@@ -54,7 +54,8 @@ public final class Daemon {
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     private var timer: Timer?
     private var cpus: CPUSensor?
-    private var time: TimeSensor?
+    private(set) var time: TimeSensor?
+    let triggers: TriggerSensor
     /// Restarts the daemon to get the kernel's events again.
     private var renewal: Timer?
     /// How many lines of the configuration were invalid when it was read last.
@@ -106,6 +107,7 @@ public final class Daemon {
         connections = Connections(bus: bus, proc: proc, journal: journal)
         agents = Agents(bus: bus, connections: connections, journal: journal)
         launches = try Launches(loop: loop)
+        triggers = TriggerSensor(bus: bus, journal: journal, report: core.report)
         thaws = try Retry(loop: loop, now: { Self.now })
         processes = try Processes(loop: loop, report: core.report)
         let table = ApplicationTable(proc: proc)
@@ -166,7 +168,11 @@ public final class Daemon {
             stops: stops, inhibitors: openInhibitors,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
             pressure: pressure, journal: journal,
-            relaunch: { [unowned core] in core.relaunches.append($0) }, report: core.report)
+            relaunch: { [unowned core] in core.relaunches.append($0) },
+            launch: { [unowned core] in core.dueLaunches.append($0) },
+            scheduleChanged: { [unowned core, keeper] owner in
+                keeper?.setLaunches(core.machine.scheduledLaunches(of: owner), of: KeptID(owner))
+            }, report: core.report)
         connections.left = { [unowned self] in
             agents.departed($0)
             core.report(.disconnected($0))
@@ -248,6 +254,8 @@ public final class Daemon {
             if let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
         }
         keeper.settle()
+        let launches = keeper.launches
+        if !launches.isEmpty { core.report(.scheduled(launches)) }
     }
 
     /// A killed daemon keeps the name for as long as one of its threads waits in the kernel, for example for the FUSE
@@ -287,8 +295,11 @@ public final class Daemon {
 
     private func watchTime() {
         journal.attempt(.warning, "changes of the system time are not detected") {
-            time = try TimeSensor(loop: loop, journal: journal) { [core] in core.report(.timeChanged($0)) }
+            time = try TimeSensor(
+                loop: loop, journal: journal, report: { [core] in core.report(.timeChanged($0)) },
+                alarmed: { [core] in core.report(.realTime($0)) })
         }
+        watchTriggers()
     }
 
     /// Perf events do not cover a CPU that comes online after they were opened.
@@ -485,6 +496,10 @@ public final class Daemon {
         let relaunches = core.relaunches
         core.relaunches = []
         for application in relaunches { relaunch(application) }
+        let due = core.dueLaunches
+        core.dueLaunches = []
+        for launch in due { launchDue(launch) }
+        watchTriggers()
         launches.stepHasEnded(
             isLaunching: { core.application($0)?.isBeingLaunched == true },
             isEnding: { core.application($0).map(isEnding) == true })

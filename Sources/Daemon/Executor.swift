@@ -22,6 +22,8 @@ final class Executor {
     private let keeper: Keeper?
     private let report: (Fact) -> Void
     private let relaunch: (Relaunch) -> Void
+    private let launch: (ScheduledLaunch) -> Void
+    private let scheduleChanged: (ScheduleOwner) -> Void
     /// The memory pressure that was announced last.
     private var level = MemoryPressure.normal
     /// Changes that are still to be announced, and the applications they belong to in the order of their first change.
@@ -34,9 +36,12 @@ final class Executor {
         stops: Stops, inhibitors: OpenInhibitors, announcer: Announcer, resources: Resources,
         reclaimer: Reclaimer,
         lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
-        relaunch: @escaping (Relaunch) -> Void, report: @escaping (Fact) -> Void
+        relaunch: @escaping (Relaunch) -> Void, launch: @escaping (ScheduledLaunch) -> Void,
+        scheduleChanged: @escaping (ScheduleOwner) -> Void, report: @escaping (Fact) -> Void
     ) {
         self.relaunch = relaunch
+        self.launch = launch
+        self.scheduleChanged = scheduleChanged
         self.report = report
         self.table = table
         self.records = records
@@ -153,6 +158,12 @@ final class Executor {
             stops.kill(number)
         case .killUnresponsive(let number):
             killUnresponsive(number)
+        case .confirmHang(let number):
+            confirmHang(number)
+        case .launch(let launch):
+            self.launch(launch)
+        case .scheduleChanged(let owner):
+            scheduleChanged(owner)
         case .reclaim(let number):
             if let application = table[number] { reclaimer.end(application) }
         case .willReclaim(let number):
@@ -207,10 +218,16 @@ final class Executor {
     /// An application that is being debugged responds only when the debugger lets it, so it is spared.
     private func killUnresponsive(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        if (try? proc.status(application.process.pid))?.tracer ?? 0 != 0 {
-            return report(.spared(number, "a debugger is attached"))
-        }
+        if isDebugged(application) { return report(.spared(number, "a debugger is attached")) }
         stops.kill(number)
+    }
+
+    private func confirmHang(_ number: ApplicationNumber) {
+        if let application = table[number], !isDebugged(application) { report(.hangs(number)) }
+    }
+
+    private func isDebugged(_ application: Registered) -> Bool {
+        (try? proc.status(application.process.pid))?.tracer ?? 0 != 0
     }
 
     private func requestExit(_ number: ApplicationNumber) {

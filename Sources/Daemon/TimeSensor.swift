@@ -47,15 +47,26 @@ final class TimeSensor {
 
     private let journal: Journal
     private let report: (TimeChange) -> Void
+    private let alarmed: (UInt64) -> Void
     private let timer: ClockTimer
     private let file: PathWatch
     private var sources: [Source] = []
     private var last: TimeReading
+    /// CLOCK_REALTIME, in seconds. `alarmed` is called then, once.
+    var alarm: Int64? {
+        didSet { if alarm != oldValue, !arm() { look() } }
+    }
 
-    /// - Parameter report: gets each change.
-    init(loop: EventLoop, journal: Journal, report: @escaping (TimeChange) -> Void) throws {
+    /// - Parameters:
+    ///   - report: gets each change.
+    ///   - alarmed: gets CLOCK_REALTIME, in microseconds, when that has reached `alarm`.
+    init(
+        loop: EventLoop, journal: Journal, report: @escaping (TimeChange) -> Void,
+        alarmed: @escaping (UInt64) -> Void
+    ) throws {
         self.journal = journal
         self.report = report
+        self.alarmed = alarmed
         timer = try ClockTimer()
         file = try PathWatch(path: Self.zone, isFile: true)
         last = Self.read()
@@ -75,22 +86,28 @@ final class TimeSensor {
         let now = Self.read()
         let changes = now.changes(since: last)
         last = now
-        arm()
+        let isAlarmed = alarm.map { now.real / 1_000_000 >= $0 } ?? false
+        // This also arms the timer again.
+        if isAlarmed { alarm = nil } else { arm() }
         for change in changes {
             journal.log(.info, "the time has changed: \(change.rawValue)")
             report(change)
         }
+        if isAlarmed { alarmed(UInt64(now.real)) }
     }
 
-    private func arm() {
+    /// - Returns: false if the clock was set since the timer was last read.
+    @discardableResult
+    private func arm() -> Bool {
         do throws(KernelFailure) {
-            for _ in 0..<Self.mostAttempts {
+            for attempt in 0..<Self.mostAttempts {
                 let moment = LocalTime.nextChange(after: Int64(Clock.realMicroseconds / 1_000_000))
-                if try timer.wait(for: moment) { return }
+                if try timer.wait(for: min(moment, alarm ?? moment)) { return attempt == 0 }
             }
         } catch {
             journal.log(.warning, "changes of the system time are no longer detected: \(error)")
         }
+        return true
     }
 
     private static func read() -> TimeReading {

@@ -17,6 +17,7 @@ extension Application {
         record.add("state", state.rawValue)
         record.add("since", String(stateSince))
         record.add("delegate", ifPresent: delegate.map { [$0] })
+        record.add("answers-pings", ifPresent: answersPings ? [answersPings.digit] : nil)
         record.add("told", toldState.rawValue)
         record.add("suspension", requestedSuspension.rawValue)
         record.add("reclaimable", requestedReclaimable.digit)
@@ -63,6 +64,7 @@ extension Application {
         state = try record.require("state") { $0.value() }
         stateSince = try record.require("since") { $0.number() }
         delegate = try record.optional("delegate") { $0.text() }
+        answersPings = try record.optional("answers-pings") { $0.flag() } ?? false
         toldState = try record.require("told") { $0.value() }
         requestedSuspension = try record.require("suspension") { $0.value() }
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
@@ -142,14 +144,23 @@ extension Application.Protection {
 
 extension Application.BackgroundTask {
     fileprivate var fields: [String] {
-        [String(id), name, owner, String(warning), isWarned.digit] + limit.fields
+        [String(id), name, owner ?? "", String(warning), isWarned.digit, isCancelled.digit]
+            + (progress.map { [$0.title, String($0.total), String($0.completed)] } ?? ["", "", ""])
+            + limit.fields
     }
 
     fileprivate init?(_ fields: inout Fields) {
         guard let id: UInt64 = fields.number(), let name = fields.text(), let owner = fields.text(),
             let warning: Microseconds = fields.number(), let isWarned = fields.flag(),
-            let limit = Countdown(&fields)
+            let isCancelled = fields.flag(), let title = fields.text(), let total = fields.text(),
+            let completed = fields.text(), let limit = Countdown(&fields)
         else { return nil }
-        self.init(id: id, name: name, owner: owner, warning: warning, limit: limit, isWarned: isWarned)
+        var progress: Progress?
+        if let total = UInt64(total), let completed = UInt64(completed) {
+            progress = Progress(title: title, total: total, completed: completed)
+        }
+        self.init(
+            id: id, name: name, owner: owner.isEmpty ? nil : owner, warning: warning, progress: progress,
+            limit: limit, isWarned: isWarned, isCancelled: isCancelled)
     }
 }

@@ -89,6 +89,12 @@ public struct Application: Equatable, Sendable {
     /// The screen of its session is locked, as last announced to it, or as it was when the application began.
     public internal(set) var isLocked = false
     var protection: Protection?
+    /// Its delegate answers pings.
+    var answersPings = false
+    /// The ping that it has not answered.
+    var ping: Ping?
+    /// CLOCK_MONOTONIC of the last ping.
+    var pingedAt: Microseconds?
     var lastSerial: UInt64 = 0
     var lastTask: UInt64 = 0
 
@@ -125,10 +131,15 @@ public struct Application: Equatable, Sendable {
     public struct BackgroundTask: Equatable, Sendable {
         public let id: UInt64
         public let name: String
-        let owner: ConnectionName
+        /// The connection with which it ends; nil: it ends by itself.
+        let owner: ConnectionName?
         let warning: Microseconds
+        /// nil: it does not tell its progress.
+        public internal(set) var progress: Progress?
         var limit: Countdown
         var isWarned = false
+        /// Its user wants it to end.
+        var isCancelled = false
 
         /// CLOCK_MONOTONIC; `never` while the limit is paused, or if there is none.
         public var deadline: Microseconds { limit.deadline ?? .never }
@@ -319,10 +330,13 @@ public struct Application: Equatable, Sendable {
     var nextDeadline: Microseconds? {
         let others = [
             launchDeadline, graceDeadline, termination?.nextDue, stop.drainDeadline,
-            protection?.limit.deadline, serviceDeadline,
+            protection?.limit.deadline, serviceDeadline, ping?.deadline,
         ]
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }
+
+    /// The connections that have a part in it.
+    var connections: [ConnectionName] { (tasks.map(\.owner) + [delegate]).compactMap { $0 } }
 
     mutating func nextSerial() -> UInt64 {
         lastSerial += 1

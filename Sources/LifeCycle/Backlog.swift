@@ -143,13 +143,17 @@ extension Backlog {
 }
 
 extension Announcement {
-    /// Of each event only the latest is sent; of messages, the latest of each sender and name.
+    /// Of each event only the latest is sent; of messages, the latest of each sender and name; of scheduled launches, the
+    /// latest of each name.
     fileprivate func isReplaced(by other: Announcement) -> Bool {
         guard signal == other.signal else { return false }
         if case .message(let sender, let name, _) = payload,
             case .message(let otherSender, let otherName, _) = other.payload
         {
             return sender == otherSender && name == otherName
+        }
+        if case .scheduled(let name, _) = payload, case .scheduled(let otherName, _) = other.payload {
+            return name == otherName
         }
         return true
     }
@@ -161,6 +165,7 @@ extension Announcement {
         case .activity(let type, let info): [signal.rawValue, type] + info
         case .message(let sender, let name, let payload): [signal.rawValue, sender, name] + payload
         case .until(let deadline, let number): [signal.rawValue, String(number), String(deadline)]
+        case .scheduled(let name, let task): [signal.rawValue, name, String(task)]
         case .cause(let change): [signal.rawValue, change.rawValue]
         case .none, .level, .edge, .event: [signal.rawValue]
         }
@@ -194,6 +199,9 @@ extension Announcement {
         case .messageReceived:
             guard let sender = fields.text(), let name = fields.text() else { return nil }
             self = .messageReceived(from: sender, name: name, payload: fields.takeRest())
+        case .scheduledLaunchDue:
+            guard let name = fields.text(), let task: UInt64 = fields.number() else { return nil }
+            self.init(signal, .scheduled(name, task: task))
         default: return nil
         }
     }

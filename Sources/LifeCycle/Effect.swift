@@ -42,6 +42,12 @@ public enum Effect: Equatable, Sendable {
     case kill(ApplicationNumber)
     /// SIGKILL to the extent of an unresponsive application, unless a debugger is attached to it: `spared`.
     case killUnresponsive(ApplicationNumber)
+    /// It has not answered a ping in time: the fact `hangs` follows, unless a debugger is attached to it.
+    case confirmHang(ApplicationNumber)
+    /// A scheduled launch is due: it is launched in the background, or woken if it runs. The fact `launchSettled` follows.
+    case launch(ScheduledLaunch)
+    /// The launches that this application of this user has scheduled have changed.
+    case scheduleChanged(ScheduleOwner)
     /// SIGKILL to the extent of a suspended application, if it is still stopped and still belongs to its user. The
     /// memory that comes back is measured.
     case reclaim(ApplicationNumber)
@@ -105,6 +111,8 @@ public struct Announcement: Hashable, Sendable {
         case activity(String, info: [String])
         /// A message: its sender, its name and its payload, as fields.
         case message(from: String, name: String, payload: [String])
+        /// A scheduled launch: its name, and the background task that was begun for it.
+        case scheduled(String, task: UInt64)
     }
 
     init(_ signal: ApplicationSignal, _ payload: Payload = .none) {
@@ -134,11 +142,16 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.messageReceived, .message(from: sender, name: name, payload: payload))
     }
 
+    /// - Parameter task: the background task that was begun for it.
+    public static func scheduledLaunchDue(_ name: String, task: UInt64) -> Announcement {
+        Announcement(.scheduledLaunchDue, .scheduled(name, task: task))
+    }
+
     /// Whether another process sends it. It waits until its receiver has launched, and is kept for a receiver
     /// that cannot read.
     var isDelivery: Bool {
         switch payload {
-        case .urls, .options, .activity, .message: true
+        case .urls, .options, .activity, .message, .scheduled: true
         case .none, .until, .level, .cause, .edge, .event: false
         }
     }
@@ -153,6 +166,7 @@ public struct Announcement: Hashable, Sendable {
         case .options(let options): sum(options)
         case .activity(let type, let info): type.utf8.count + sum(info)
         case .message(let sender, let name, let payload): sender.utf8.count + name.utf8.count + sum(payload)
+        case .scheduled(let name, _): name.utf8.count
         case .none, .until, .level, .cause, .edge, .event: 0
         }
     }
@@ -212,6 +226,7 @@ public enum Notice: Hashable, Sendable {
         case .unresponsive(.background):
             "does not answer: it has not acknowledged that it is in the background"
         case .unresponsive(.termination): "does not answer: it has not ended in time"
+        case .unresponsive(.mainLoop): "does not answer: its main loop has not answered a ping in time"
         case .wouldTerminate(let event): "would end, because it does not answer (\(event.rawValue))"
         case .wouldReclaim(let bytes): "would end, for \(bytes >> 20) MiB"
         case .losesUnsaved: "has unsaved changes, but nothing else is left to end"

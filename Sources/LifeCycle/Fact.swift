@@ -62,6 +62,18 @@ public enum Fact: Equatable, Sendable {
     case sessionEnded(SessionKey)
     /// The clock, the time zone or the day has changed.
     case timeChanged(TimeChange)
+    /// The effect `confirmHang` has found no debugger: it does hang.
+    case hangs(ApplicationNumber)
+    /// These launches were scheduled before this daemon was started.
+    case scheduled([ScheduledLaunch])
+    /// CLOCK_REALTIME is this now, in microseconds.
+    case realTime(Microseconds)
+    /// Whether what launches wait for is there: the network, or mains power.
+    case condition(LaunchTrigger, Bool)
+    /// A session agent that can launch applications of this user has come.
+    case agentCame(user: UInt32)
+    /// A due launch was carried out, or cannot be. `isKept`: it is tried again when an agent comes.
+    case launchSettled(ScheduledLaunch, isKept: Bool)
     /// The configuration was read.
     case configured(Settings)
     /// The deadline that `nextDeadline` named has passed.
@@ -101,6 +113,8 @@ public struct Registration: Equatable, Sendable {
     public var launched = false
     /// The items for which it was launched. Its delegate receives them once it has launched.
     public var deliveries: [Announcement] = []
+    /// What it was launched in the background for. It gets a background task for it.
+    public var backgroundLaunch: BackgroundLaunch?
     /// The launched wrapper that this process replaces.
     public var wrapper: ApplicationNumber?
     /// The process was found stopped.
@@ -186,7 +200,18 @@ public enum Request: Equatable, Sendable {
     case finishLaunching(ApplicationNumber, by: ConnectionName)
     case becomeDelegate(ApplicationNumber, ConnectionName)
     case acknowledge(ApplicationNumber, serial: UInt64, by: ConnectionName)
+    case answerPings(ApplicationNumber, by: ConnectionName)
     case beginBackgroundTask(ApplicationNumber, name: String, by: ConnectionName)
+    case beginContinuedTask(ApplicationNumber, name: String, title: String, total: UInt64, by: ConnectionName)
+    case setTaskProgress(ApplicationNumber, task: UInt64, completed: UInt64)
+    /// Its user does not want a task to go on.
+    case cancelTask(ApplicationNumber, task: UInt64)
+    /// Replaces the launch of the same application with the same name.
+    case scheduleLaunch(ScheduledLaunch)
+    /// nil: all of this application.
+    case cancelLaunch(ScheduleOwner, name: String?)
+    /// It runs, and has something to do in the background.
+    case wake(ApplicationNumber, BackgroundLaunch)
     /// Whether ending it now would lose data, according to the application itself.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
@@ -238,6 +263,7 @@ public enum Refusal: Error, Equatable, Sendable {
     case alreadyRegistered(ProcessID, ApplicationNumber)
     case notDelegate(ConnectionName, ApplicationNumber)
     case noSuchTask(UInt64)
+    case notInForeground(ApplicationNumber)
     case notSuspendable(ApplicationNumber, String)
     /// There is no delegate to notify.
     case noDelegate(ApplicationNumber)
@@ -252,6 +278,7 @@ public enum Refusal: Error, Equatable, Sendable {
         case .alreadyRegistered: .alreadyRegistered
         case .notDelegate: .notDelegate
         case .noSuchTask: .noSuchTask
+        case .notInForeground: .notInForeground
         case .notSuspendable: .notSuspendable
         case .noDelegate: .notSupported
         case .invalidArgument: .invalidArgs
@@ -269,6 +296,8 @@ public enum Refusal: Error, Equatable, Sendable {
         case .notDelegate(let connection, let number):
             "\(connection) is not the delegate of application \(number)"
         case .noSuchTask(let task): "No background task \(task)"
+        case .notInForeground(let number):
+            "Application \(number) is not in the foreground: a continued task begins there"
         case .notSuspendable(let number, let why): "Application \(number) cannot be suspended: \(why)"
         case .noDelegate(let number): "Application \(number) has no delegate to notify"
         case .invalidArgument(let what): what

@@ -42,9 +42,7 @@ extension Machine {
         numbers[application.process] = number
         countByUser[application.user, default: 0] += 1
         lastNumber = max(lastNumber, number.rawValue)
-        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
-            parts[connection, default: []].insert(number)
-        }
+        for connection in application.connections { parts[connection, default: []].insert(number) }
         for entry in found { take(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }

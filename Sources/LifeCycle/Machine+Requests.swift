@@ -34,6 +34,7 @@ extension Machine {
             let view = view(of: application)
             let stopped = registration.stopped && former?.stop.isOursAlone != true
             let reasons = (reportedReasons()[number] ?? []).sorted()
+            let limit = backgroundTaskLimit
             updateAnnouncing(number, .launch) {
                 if stopped {
                     $0.stop.take(
@@ -45,6 +46,7 @@ extension Machine {
                 for delivery in registration.deliveries {
                     $0.announce(delivery.signal, with: delivery.payload, &$1)
                 }
+                if let launch = registration.backgroundLaunch { $0.grant(launch, limit, &$1) }
                 // This is its initial value; it is notified of changes only.
                 $0.show(view)
             }
@@ -137,9 +139,7 @@ extension Machine {
         if let count = countByUser[application.user] {
             countByUser[application.user] = count > 1 ? count - 1 : nil
         }
-        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
-            leave(number, connection)
-        }
+        for connection in application.connections { leave(number, connection) }
     }
 
     // MARK: Connections
@@ -200,36 +200,13 @@ extension Machine {
         }
         // An acknowledgement that is late, or that a stop has cancelled, changes nothing and is not an error.
         updateAnnouncing(number, .policy) { application, step in
+            if application.ping?.serial == serial { return application.answeredPing() }
             if case .running(serial, _) = application.grace { application.grace = .over }
             application.unresponsive = nil
             if application.protection?.serial == serial { application.protection = nil }
             application.termination?.acknowledge(serial, at: step.now)
         }
         expire(number)
-    }
-
-    // MARK: Background tasks
-
-    mutating func beginTask(
-        _ number: ApplicationNumber, _ name: String, _ connection: ConnectionName
-    ) throws(Refusal) -> UInt64 {
-        let application = try require(number)
-        let limit = settings.limits.backgroundTasksPerApplication
-        guard application.tasks.count < limit else {
-            throw .limitExceeded("background tasks of application \(number)", limit: limit)
-        }
-        // A connection can begin tasks in one application after the other, for as long as it exists.
-        parts[connection] = (parts[connection] ?? []).filter { applications[$0] != nil }.union([number])
-        let id = application.lastTask + 1
-        let settings = settings
-        updateAnnouncing(number, .request) {
-            $0.lastTask = id
-            $0.tasks.append(
-                Application.BackgroundTask(
-                    id: id, name: name, owner: connection, warning: settings.backgroundTaskWarn,
-                    limit: Countdown(settings.backgroundTaskMax, from: $1.now)))
-        }
-        return id
     }
 
     // MARK: Suspension
@@ -334,6 +311,7 @@ extension Machine {
             let now = step.now
             update(number, .policy) { $0.service = .over(lastNeed: now) }
         }
+        expirePing(of: number)
         expireDrain(of: number)
         while var termination = applications[number]?.termination,
             let order = termination.takeDue(at: step.now)

@@ -16,8 +16,10 @@ extension Machine {
     ) {
         guard let before = applications[number] else { return }
         var next = before
+        let told = step.effects.count
         change(&next, &step)
         settle(&next, from: before, reason)
+        ping(&next, toldSince: told)
         applications[number] = next
         deadlines.set(next.nextDeadline, for: number)
         touched.insert(number)
@@ -87,6 +89,7 @@ extension Machine {
         next.paceLaunch(at: step.now)
         // A stop cancels a pending acknowledgement (§ 2), as does the end of the delegate or of the application.
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
+        if next.delegate != before.delegate { (next.answersPings, next.ping) = (false, nil) }
         if before.delegate != nil, next.delegate != before.delegate { next.termination?.passOn(at: step.now) }
         next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {
@@ -356,12 +359,13 @@ extension Application {
     }
 
     /// The limits of its tasks advance only where policy suspends it and while it is not stopped: in the foreground no
-    /// time is limited. A task whose deadline is put off is warned again.
+    /// time is limited, except for a task that its user has cancelled. A task whose deadline is put off is warned again.
     fileprivate mutating func paceTasks(at now: Microseconds) {
         let runs = isResting && !isStopped
         for index in tasks.indices {
-            tasks[index].limit.setRunning(runs, at: now)
-            if !runs { tasks[index].isWarned = false }
+            let counts = runs || tasks[index].isCancelled && !isStopped
+            tasks[index].limit.setRunning(counts, at: now)
+            if !counts { tasks[index].isWarned = false }
         }
     }
 
@@ -389,6 +393,9 @@ extension Application {
         if tasks.map(\.id) != before.tasks.map(\.id) || tasks.map(\.deadline) != before.tasks.map(\.deadline)
         {
             changed.insert(.backgroundTasks)
+        }
+        if tasks.compactMap(\.progress) != before.tasks.compactMap(\.progress) {
+            changed.insert(.continuedTasks)
         }
         return changed
     }

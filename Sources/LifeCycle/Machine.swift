@@ -27,6 +27,9 @@ public struct Machine: Equatable, Sendable {
     var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
+    var schedule = Schedule()
+    /// What scheduled launches wait for and what is there, as far as it is watched.
+    var conditions: Set<LaunchTrigger> = []
     var pressure = Pressure()
     /// The number that was assigned last.
     public internal(set) var lastNumber: UInt32 = 0
@@ -149,6 +152,18 @@ public struct Machine: Equatable, Sendable {
             refresh(concerned, .session)
         case .timeChanged(let change):
             for number in applications.keys.sorted() { tell(number, of: change) }
+        case .hangs(let number):
+            hangs(number)
+        case .scheduled(let launches):
+            for launch in launches { schedule.add(launch) }
+        case .realTime(let time):
+            launchDue(at: time)
+        case .condition(let trigger, let isMet):
+            changeCondition(trigger, isMet)
+        case .agentCame(let user):
+            launchAgain(of: user)
+        case .launchSettled(let launch, let isKept):
+            settled(launch, isKept: isKept)
         case .configured(let settings):
             configured(settings)
         case .timePassed:
@@ -185,8 +200,18 @@ public struct Machine: Equatable, Sendable {
             try becomeDelegate(number, connection)
         case .acknowledge(let number, let serial, let connection):
             try acknowledge(number, serial, connection)
+        case .answerPings(let number, let connection):
+            try requireDelegate(number, connection)
+            update(number, .request) { $0.answersPings = true }
         case .beginBackgroundTask(let number, let name, let connection):
             answer = .task(try beginTask(number, name, connection))
+        case .beginContinuedTask(let number, let name, let title, let total, let connection):
+            let progress = Application.BackgroundTask.Progress(title: title, total: total)
+            answer = .task(try beginTask(number, name, connection, progress))
+        case .setTaskProgress(let number, let task, let completed):
+            try setProgress(number, of: task, to: completed)
+        case .cancelTask(let number, let task):
+            try cancelTask(number, task)
         case .endBackgroundTask(let number, let task):
             guard try require(number).tasks.contains(where: { $0.id == task }) else {
                 throw .noSuchTask(task)
@@ -201,6 +226,12 @@ public struct Machine: Equatable, Sendable {
             update(number, .policy) { $0.inhibitors.append(inhibitor) }
         case .deliver(let number, let announcements, let why):
             try deliver(number, announcements, why)
+        case .wake(let number, let launch):
+            try wake(number, launch)
+        case .scheduleLaunch(let launch):
+            try schedule(launch)
+        case .cancelLaunch(let owner, let name):
+            cancelLaunch(owner, name: name)
         case .bringForward(let number, let why):
             try require(number)
             needed(number, why)

@@ -21,7 +21,10 @@ public struct Settings: Equatable, Sendable {
     public var terminateGrace: Microseconds? = 5_000_000
     /// How long until `FinishLaunching` must have been called. iOS watchdog: about 20 s.
     public var launchTimeout: Microseconds? = 20_000_000
-    /// What happens to an application that takes longer.
+    /// How long an application in the foreground may take to answer a ping; nil or 0: it is not pinged. Desktops ask
+    /// about a window after 5 to 20 s.
+    public var unresponsive: Microseconds? = 10_000_000
+    /// What happens to an application that takes longer to launch.
     public var launchTimeoutAction = LaunchTimeoutAction.continue
     /// The time between two drains of an application that we hold suspended; nil or 0: none (§ 5). Chromium lets
     /// background pages run once a minute.
@@ -44,7 +47,8 @@ public struct Settings: Equatable, Sendable {
         public var applicationsPerUser = 1_024
         public var subscribersPerUser = 64
         public var windowsPerUser = 2_048
-        public var backgroundTasksPerApplication = 64
+        /// Those that run, and the scheduled launches.
+        public var backgroundTasksPerUser = 256
         /// Bytes, where no other limit applies.
         public var stringBytes = 1_024
         /// Bytes that all applications of a user together may have saved (`SaveState`).

@@ -38,7 +38,7 @@ struct History: ParsableCommand {
         var table = Table(["TIME", "REASON", "STATE BEFORE", "STATUS"], givingWay: [(2, 4), (1, 4)])
         for end in ends {
             table.add([
-                Line(end.localTime), Line(end.reason), Line(state: end.state.isEmpty ? "–" : end.state),
+                Line(localTime(end.time)), Line(end.reason), Line(state: end.state.isEmpty ? "–" : end.state),
                 Line(end.statusText),
             ])
         }
@@ -96,18 +96,6 @@ extension Client {
 
         private static let greatestSignal: Int32 = 64
 
-        /// The local time, for users.
-        var localTime: String {
-            var seconds = time_t(time / 1_000_000)
-            var parts = tm()
-            localtime_r(&seconds, &parts)
-            return String(unsafeUninitializedCapacity: 64) { buffer in
-                buffer.withMemoryRebound(to: CChar.self) { text in
-                    text.baseAddress.map { strftime($0, text.count, "%Y-%m-%d %H:%M:%S", &parts) } ?? 0
-                }
-            }
-        }
-
         var json: JSON {
             .object([
                 ("time", .unsigned(time)), ("reason", .string(reason)), ("state", .string(state)),
@@ -130,5 +118,17 @@ extension Client {
             }
         }
         return ends
+    }
+}
+
+/// A moment of CLOCK_REALTIME in microseconds, as local time for users.
+func localTime(_ time: UInt64) -> String {
+    var seconds = time_t(clamping: time / 1_000_000)
+    var parts = tm()
+    localtime_r(&seconds, &parts)
+    return String(unsafeUninitializedCapacity: 64) { buffer in
+        buffer.withMemoryRebound(to: CChar.self) { text in
+            text.baseAddress.map { strftime($0, text.count, "%Y-%m-%d %H:%M:%S", &parts) } ?? 0
+        }
     }
 }

@@ -13,13 +13,14 @@ struct AppStateCtl: ParsableCommand {
             APP is an application's number, its object path, its id if only one application has it, \
             or pid:PID. Digits that are the number of one application and the id of another are refused: \
             use the object path. focus and minimize take a process instead: there, digits are a PID. \
-            history and forget take an id.
+            history, forget and schedule take an id.
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
             monitor starts only if it finds all of them, except that no application need have an id yet.
 
-            On a terminal, the lines of list, show, explain, windows, history, status and rules are cut to its width, or \
+            On a terminal, the lines of list, show, explain, windows, history, status, tasks, schedule and rules are cut \
+            to its width, or to \
             to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
@@ -34,7 +35,7 @@ struct AppStateCtl: ParsableCommand {
         subcommands: [
             List.self, Show.self, Explain.self, Windows.self, History.self, Forget.self, Monitor.self,
             Wait.self,
-            Status.self,
+            Status.self, Tasks.self, Schedule.self,
             Launch.self,
             Open.self,
             Activate.self,

@@ -65,9 +65,9 @@ struct Show: ParsableCommand {
         let order: [ApplicationProperty] = [
             .id, .state, .stateTimestamp, .launching, .terminating, .pid, .uid, .session, .unit, .adopted,
             .focused, .visible, .minimized, .suspension, .suspensionDeadline, .suspendHolds, .objections,
-            .inhibitors, .backgroundModes, .backgroundTasks, .reclaimable, .reclaimRank, .unsavedChanges,
-            .unresponsive, .protectedDataAvailable, .memoryUsage, .registeredTimestamp, .userActivity,
-            .launchOptions,
+            .inhibitors, .backgroundModes, .backgroundTasks, .continuedTasks, .reclaimable, .reclaimRank,
+            .unsavedChanges, .unresponsive, .protectedDataAvailable, .memoryUsage, .registeredTimestamp,
+            .userActivity, .launchOptions,
         ]
         Terminal.emit(Line(path, .bold).fitted)
         for name in order {

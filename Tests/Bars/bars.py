@@ -535,6 +535,118 @@ CriticalAvailable=200M
     return f"{SCENES} times, with {SCENES} kills: three scenes in order, each with its text"
 
 
+# ---- what an application asks for itself
+
+class Actor:
+    """LibraryActor: an application written with the library. It takes commands, and prints its callbacks."""
+
+    def __init__(self, *options):
+        self.process = stage.start([program("LibraryActor"), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True)
+        self.pid, self.lines, self.news = self.process.pid, [], threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.news:
+                self.lines.append(line.rstrip("\n"))
+                self.news.notify_all()
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def expect(self, text):
+        with self.news:
+            require(self.news.wait_for(lambda: any(text in line for line in self.lines), LIMIT),
+                    f"the application does not say {text}: {self.lines[-5:]}")
+
+
+def ctl(*words):
+    done = subprocess.run([program("appstatectl"), *words], capture_output=True, text=True)
+    require(done.returncode == 0, f"appstatectl {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def agent(record):
+    """An X server without a screen, and the session agent, which knows LibraryActor's desktop entry."""
+    need("Xvfb")
+    data = stage.scratch()
+    (data / "applications").mkdir()
+    (data / "applications/org.example.LibraryActor.desktop").write_text(
+        f"[Desktop Entry]\nType=Application\nName=Library actor\nExec={program('LibraryActor')} --record {record}\n")
+    read, write = os.pipe()
+    stage.start(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp"],
+                pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(write)
+    with os.fdopen(read) as line:
+        display = line.readline().strip()
+    others = ("WAYLAND_DISPLAY", "SWAYSOCK", "I3SOCK")
+    environment = {key: value for key, value in os.environ.items() if key not in others}
+    environment.update(DISPLAY=f":{display}", XDG_DATA_HOME=str(data), XDG_DATA_DIRS="/nonexistent",
+                       XDG_CONFIG_HOME=str(data))
+    stage.start([program("appstate-session")], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def events():
+    """an application that hangs is noticed, a scheduled launch survives kill -9, a task goes on while it progresses"""
+    daemon = Daemon("[LifeCycle]\nBackgroundGraceSec=2\nUnresponsiveSec=2\nBackgroundTaskMaxSec=3\n"
+                    "BackgroundTaskWarnSec=1\n")
+    client = Client().subscribe()
+    one = "org.example.LibraryActor"
+
+    # Its main thread waits while it comes to the foreground.
+    player = Actor("--hang")
+    client.happens("the hang", lambda _, member, words: member == "DidBecomeUnresponsive" and words == ["main", "loop"])
+    path, = [path for path in client.list()]
+    player.tell("")
+    eventually("its answer lifts that", lambda: client.get(path, "Unresponsive") == "")
+
+    # A task in the background, four times as long as its limit, and then without progress.
+    player.tell("export film")
+    player.expect("task film begun")
+    eventually("the task is listed", lambda: "Exporting" in ctl("tasks"))
+    client.call(ROOT, stage.REPORTER, "SetMinimized", f"u:{player.pid}", "b:true")
+    client.expect(path, "background")
+    begun = time.monotonic()
+    for step in range(1, 9):
+        time.sleep(1.5)
+        player.tell(f"progress film {step}")
+        require(client.state(path) == "background", f"it is {client.state(path)} after {step} steps")
+    span = time.monotonic() - begun
+    require("task film cancelled" not in player.lines, "a task that progresses was cancelled")
+    eventually("its progress is listed", lambda: "80 % (8 of 10)" in ctl("tasks"))
+    player.expect("task film cancelled")
+    client.expect(path, "suspended")
+
+    # A launch wakes it, although the daemon was killed meanwhile.
+    client.focus(player.pid)
+    client.expect(path, "active")
+    player.tell("schedule refresh 6")
+    eventually("the launch is listed", lambda: "refresh" in ctl("schedule"))
+    client.call(ROOT, stage.REPORTER, "SetMinimized", f"u:{player.pid}", "b:true")
+    client.expect(path, "suspended")
+    daemon.kill()
+    daemon.start()
+    client.subscribe()
+    player.expect("told perform background refresh")
+    eventually("it is forgotten then", lambda: "refresh" not in ctl("schedule", "--json"))
+
+    # One more launches it, although it has ended as well.
+    player.tell("schedule again 4")
+    eventually("the launch is listed", lambda: "again" in ctl("schedule"))
+    player.process.kill()
+    daemon.kill()
+    daemon.start()
+    record = stage.scratch() / "record"
+    agent(record)
+    eventually("it is launched", lambda: record.exists() and "told perform background again time" in record.read_text())
+    eventually("its end of time", lambda: "again" not in ctl("schedule", "--json"))
+    ctl("terminate", "--force", one)
+    daemon.stop()
+    return f"noticed; {span:.0f} s with progress, limit 3 s; woken and launched after kill -9"
+
+
 # ---- figures
 
 def beside():
@@ -552,7 +664,7 @@ def idle():
     return "wake-ups in 60 s: " + figures.told(found)
 
 
-BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, apps, beside, idle]
+BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, events, apps, beside, idle]
 # These run programs that have buses of their own.
 ALONE = [edges, apps, beside, idle]
 

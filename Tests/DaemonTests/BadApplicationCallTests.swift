@@ -15,10 +15,33 @@ struct BadApplicationCallTests {
         [
             ("FinishLaunching", { _ in }), ("BecomeDelegate", { _ in }),
             ("Acknowledge", { try $0.append(UInt64(1)) }),
-            ("BeginBackgroundTask", { try $0.append("upload") }),
+            ("BeginBackgroundTask", { try $0.append("upload") }), ("AnswerPings", { _ in }),
+            (
+                "BeginContinuedTask",
+                { message in
+                    try message.append("export")
+                    try message.appendDictionary([("total", .uint64(1))])
+                }
+            ),
+            (
+                "ScheduleLaunch",
+                { message in
+                    try message.append("time")
+                    try message.appendDictionary([("after", .uint64(1))])
+                }
+            ),
+            ("CancelLaunch", { try $0.append("name") }),
             ("SetUnsavedChanges", { try $0.append(true) }),
             ("SaveState", { try $0.append(bytes: [1, 2]) }), ("LoadState", { _ in }),
             ("SaveStateFile", { try $0.append(descriptor: STDIN_FILENO) }), ("LoadStateFile", { _ in }),
+            (
+                "SetTaskProgress",
+                { message in
+                    try message.append(UInt64(1))
+                    try message.append(UInt64(1))
+                }
+            ),
+            ("CancelTask", { try $0.append(UInt64(1)) }),
             ("EndBackgroundTask", { try $0.append(UInt64(1)) }), ("BackgroundTimeRemaining", { _ in }),
             ("Configure", { try $0.appendDictionary([]) }),
             ("Suspend", { _ in }), ("Resume", { _ in }), ("Toggle", { try $0.appendDictionary([]) }),
@@ -134,7 +157,7 @@ struct BadApplicationCallTests {
         let stage = try Stage()
         let nobody = try App(stage.daemon.bus, uid: App.nobody)
         let path = try nobody.register()
-        let calls: [(String, (borrowing Message) throws -> Void)] = Array(methods.prefix(6))
+        let calls: [(String, (borrowing Message) throws -> Void)] = Array(methods.prefix(10))
         for (member, body) in calls {
             try stage.refuses(.notDelegate, "\(member) by root, of nobody's") {
                 try stage.client.call(path, BusNames.application, member, body)
@@ -163,8 +186,10 @@ struct BadApplicationCallTests {
         let task = try app.application(path, "BeginBackgroundTask s:upload")
         try app.application(path, "EndBackgroundTask t:\(task)")
         for wrong in [task, "0", "\(UInt64.max)"] {
-            try stage.refuses(.noSuchTask, "task \(wrong)") {
-                try app.application(path, "EndBackgroundTask t:\(wrong)")
+            for words in [
+                "EndBackgroundTask t:\(wrong)", "CancelTask t:\(wrong)", "SetTaskProgress t:\(wrong) t:1",
+            ] {
+                try stage.refuses(.noSuchTask, words) { try app.application(path, words) }
             }
         }
         try stage.refuses(.limitsExceeded, "a name of more than a KiB") {

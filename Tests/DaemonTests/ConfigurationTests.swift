@@ -38,7 +38,7 @@ struct ConfigurationTests {
         #expect(settings.limits.applicationsPerUser == 1_024)
         #expect(settings.limits.subscribersPerUser == 64)
         #expect(settings.limits.windowsPerUser == 2_048)
-        #expect(settings.limits.backgroundTasksPerApplication == 64)
+        #expect(settings.limits.backgroundTasksPerUser == 256)
         #expect(settings.limits.stringBytes == 1_024)
         #expect(settings.pressure.sources == [])
         #expect(settings.pressure.warning == PressureSettings.Trigger(.some, 70_000, in: 1_000_000))
@@ -64,7 +64,7 @@ struct ConfigurationTests {
             ("[Limits]\nApplicationsPerUser=1", { $0.limits.applicationsPerUser = 1 }),
             ("[Limits]\nSubscribersPerUser=2", { $0.limits.subscribersPerUser = 2 }),
             ("[Limits]\nWindowsPerUser=3", { $0.limits.windowsPerUser = 3 }),
-            ("[Limits]\nBackgroundTasksPerApplication=4", { $0.limits.backgroundTasksPerApplication = 4 }),
+            ("[Limits]\nBackgroundTasksPerUser=4", { $0.limits.backgroundTasksPerUser = 4 }),
             ("[Limits]\nStringBytes=1000000", { $0.limits.stringBytes = 1_000_000 }),
             ("[Pressure]\nSource=/a", { $0.pressure.sources = ["/a"] }),
             ("[Pressure]\nSource=/a  /b\nSource=/c", { $0.pressure.sources = ["/a", "/b", "/c"] }),

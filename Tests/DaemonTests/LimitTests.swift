@@ -78,9 +78,9 @@ struct LimitTests {
         try stage.refuses(.limitsExceeded, "another reporter's") { try other.updateWindow(1, pid, []) }
     }
 
-    @Test("an application's background tasks are limited, and one that ends makes room")
+    @Test("a user's background tasks are limited, and one that ends makes room")
     func tasks() throws {
-        let stage = try Stage(configuration: "[Limits]\nBackgroundTasksPerApplication=2\n")
+        let stage = try Stage(configuration: "[Limits]\nBackgroundTasksPerUser=2\n")
         let app = try App(stage.daemon.bus)
         let path = try app.register()
         try app.application(path, "FinishLaunching")

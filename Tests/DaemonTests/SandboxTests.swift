@@ -16,6 +16,7 @@ struct SandboxTests {
         "\(BusNames.application) FinishLaunching", "\(BusNames.application) BecomeDelegate",
         "\(BusNames.application) Acknowledge t:1", "\(BusNames.application) BeginBackgroundTask s:task",
         "\(BusNames.application) EndBackgroundTask t:1", "\(BusNames.application) BackgroundTimeRemaining",
+        "\(BusNames.application) ScheduleLaunch s:network {}", "\(BusNames.application) AnswerPings",
         "\(BusNames.application) SetUnsavedChanges b:true",
         "\(BusNames.application) Explain", "\(BusNames.properties) GetAll s:",
         "\(BusNames.properties) Get s:\(BusNames.application) s:State", "\(BusNames.application) Suspend",
@@ -155,6 +156,7 @@ struct SandboxTests {
             "Subscribe", "ReloadConfig", "RegisterLauncher s:none", "RegisterPresenter s:none",
             "Launch s:org.example.App {}",
             "GetHistory s:org.example.Actor", "ListHistory {}", "ForgetApplication s:org.example.Actor",
+            "ListScheduledLaunches", "CancelLaunch s:org.example.Actor s:name",
         ] {
             #expect(errorName { try app.manager(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
@@ -162,8 +164,8 @@ struct SandboxTests {
             #expect(errorName { try app.reporter(words) } == ErrorName.accessDenied.rawValue, "\(words)")
         }
         for words in [
-            "Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "Terminate b:true", "Activate {}",
-            "ListWindows", "Inhibit s:make s:build",
+            "Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "CancelTask t:1",
+            "Terminate b:true", "Activate {}", "ListWindows", "Inhibit s:make s:build",
         ] {
             let name = errorName { try app.application(own, words) }
             #expect(name == ErrorName.accessDenied.rawValue, "\(words)")

@@ -96,6 +96,8 @@ struct VisibilityTests {
     /// Every method, with arguments that are valid.
     private static let calls = [
         "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:upload",
+        "AnswerPings", "BeginContinuedTask s:export {total=t:1}", "SetTaskProgress t:1 t:1", "CancelTask t:1",
+        "ScheduleLaunch s:network {}", "CancelLaunch s:name",
         "EndBackgroundTask t:1", "BackgroundTimeRemaining", "SetUnsavedChanges b:true", "Configure {}",
         "Suspend", "Resume", "Toggle {}",
         "ListObjections",

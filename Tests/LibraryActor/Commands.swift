@@ -9,6 +9,7 @@ final class Commands {
     private let source: any DispatchSourceRead
     private var unread: [UInt8] = []
     private var waiting: [String: CheckedContinuation<Void, Never>] = [:]
+    private var progress: [String: TaskProgress] = [:]
     private var allocations: [[UInt8]] = []
     private var observers: [Task<Void, Never>] = []
 
@@ -63,6 +64,20 @@ final class Commands {
         case "child": return child()
         case "begin": begin(word)
         case "finish": waiting.removeValue(forKey: word)?.resume()
+        case "export": export(word)
+        case "progress": progress[word]?.completed = words.count > 2 ? UInt64(words[2]) ?? 0 : 0
+        case "schedule":
+            // The rest of the command: a number of seconds, `network` or `power`.
+            let type = words.count > 2 ? words[2] : ""
+            let kinds: [String: ScheduledLaunch.Trigger] = ["network": .network, "power": .power]
+            let kind = kinds[type] ?? .after(.seconds(Int(type) ?? 0))
+            return await outcome { () async throws(ApplicationError) in
+                try await application.scheduleLaunch(named: word, kind)
+            }
+        case "cancel":
+            return await outcome { () async throws(ApplicationError) in
+                try await application.cancelLaunch(named: word)
+            }
         case "observe": observe(word)
         case "forget":
             for observer in observers { observer.cancel() }
@@ -119,15 +134,15 @@ final class Commands {
 
     /// A background task that ends by `finish` or when it is cancelled.
     private func begin(_ name: String) {
+        Task { await Application.shared.withBackgroundTask(named: name) { await self.work(name) } }
+    }
+
+    /// The same, and `progress NAME N` tells its progress.
+    private func export(_ name: String) {
         Task {
-            await Application.shared.withBackgroundTask(named: name) {
-                say("task \(name) begun")
-                await withTaskCancellationHandler {
-                    await withCheckedContinuation { self.waiting[name] = $0 }
-                } onCancel: {
-                    Task { @MainActor in self.waiting.removeValue(forKey: name)?.resume() }
-                }
-                say("task \(name) \(Task.isCancelled ? "cancelled" : "finished")")
+            await Application.shared.withContinuedTask(named: name, title: "Exporting", total: 10) {
+                self.progress[name] = $0
+                await self.work(name)
             }
         }
     }
@@ -139,6 +154,16 @@ final class Commands {
                 await withCheckedContinuation { self.waiting[id] = $0 }
             }
         }
+    }
+
+    private func work(_ name: String) async {
+        say("task \(name) begun")
+        await withTaskCancellationHandler {
+            await withCheckedContinuation { self.waiting[name] = $0 }
+        } onCancel: {
+            Task { @MainActor in self.waiting.removeValue(forKey: name)?.resume() }
+        }
+        say("task \(name) \(Task.isCancelled ? "cancelled" : "finished")")
     }
 
     private func observe(_ name: String) {

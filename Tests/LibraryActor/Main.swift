@@ -9,7 +9,8 @@ import Glibc
 /// `answer WORD…`. Options: `--stateless` (the delegate of Stateless.swift), `--background`, `--poll` (its own loop),
 /// `--dispatch` (dispatchMain()), `--signals` (in these loops the library handles signals), `--window`; `--scenes` (those
 /// of Scenes.swift); `--record FILE`: it takes no commands, writes to the file, and its text is the URLs that it has
-/// opened, each once; `--impatient`: it waits for the daemon only as long as applications do.
+/// opened, each once; `--impatient`: it waits for the daemon only as long as applications do; `--hang`: it blocks the
+/// main thread when it first comes to the foreground, until a line arrives.
 @main
 final class Actor: ApplicationDelegate {
     static let applicationID = "org.example.LibraryActor"
@@ -43,6 +44,8 @@ final class Actor: ApplicationDelegate {
     private var commands: Commands?
     /// Whether the next didEnterBackground blocks the main thread until a line arrives on standard input.
     var blocks = false
+    /// The same for the next willEnterForeground.
+    private var hangs = CommandLine.arguments.contains("--hang")
     /// Whether willTerminate waits until `depart()`.
     var lingers = false
     private var departure: CheckedContinuation<Void, Never>?
@@ -109,7 +112,11 @@ final class Actor: ApplicationDelegate {
 
     func applicationDidBecomeActive(_ application: Application) { tell("didBecomeActive") }
     func applicationWillResignActive(_ application: Application) { tell("willResignActive") }
-    func applicationWillEnterForeground(_ application: Application) { tell("willEnterForeground") }
+    func applicationWillEnterForeground(_ application: Application) {
+        tell("willEnterForeground")
+        if hangs { commands?.waitForLine() }
+        hangs = false
+    }
 
     func applicationDidEnterBackground(_ application: Application) async {
         tell("didEnterBackground")
@@ -172,6 +179,10 @@ final class Actor: ApplicationDelegate {
         guard CommandLine.arguments.contains("--scenes") else { return nil }
         tell("configuration", scene.persistentIdentifier, scene.role)
         return SceneConfiguration(delegate: Part(tells: tell))
+    }
+
+    func application(_ application: Application, perform launch: ScheduledLaunch) async {
+        tell("perform", launch.name, application.launchOptions?.reason ?? "-")
     }
 
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {

@@ -243,16 +243,18 @@ struct DeadlineTests {
         }
     }
 
+    private static let tasks = "background tasks and scheduled launches of user 1000"
+
     @Test("no task begins beyond the limit, whatever its name")
     func taskLimit() throws {
         var settings = Settings()
-        settings.limits.backgroundTasksPerApplication = 2
+        settings.limits.backgroundTasksPerUser = 2
         var stage = try Stage.launched(settings)
         for _ in 0..<2 {
             try stage.perform(.beginBackgroundTask(stage.number, name: "", by: Stage.delegate))
         }
         let before = stage.machine
-        #expect(throws: Refusal.limitExceeded("background tasks of application 1", limit: 2)) {
+        #expect(throws: Refusal.limitExceeded(Self.tasks, limit: 2)) {
             try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: Stage.delegate))
         }
         let isUnchanged = stage.machine == before

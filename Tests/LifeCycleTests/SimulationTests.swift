@@ -82,7 +82,9 @@ struct Simulation {
         var reporter = ReporterIdentity(connection: ":9", user: 0, session: .user(0))
         _ = try world.perform(.setFocus(nil, reporter))
         reporter.user = 0
+        for owner in Array(world.kept.keys) { _ = try world.perform(.cancelLaunch(owner, name: nil)) }
         let machine = world.machine
+        try world.require(machine.schedule.isEmpty && machine.nextScheduledTime == nil, "launches are left")
         try world.require(machine.applications.isEmpty && machine.numbers.isEmpty, "applications are left")
         try world.require(
             machine.windowsByProcess.isEmpty && machine.windows.isEmpty && machine.orphans.isEmpty,
@@ -189,9 +191,37 @@ struct Simulation {
             default: try shortage()
             }
         case 95..<96: if generator.chance(30) { try crash() }
-        case 96..<99: try exempt()
+        case 96..<98: try exempt()
+        case 98: try schedule()
         case 99: if let number { try request(.configure(number, rule())) }
         default: break
+        }
+    }
+
+    /// Something happens that scheduled launches are about.
+    private mutating func schedule() throws {
+        guard let id = ApplicationID("org.example.\(generator.chance(50) ? "A" : "B")") else { return }
+        let user = generator.pick(Self.users) ?? 0
+        let owner = ScheduleOwner(user: user, application: id)
+        let name = "\(UInt64.random(in: 0...20, using: &generator))"
+        let isMet = generator.chance(50)
+        let later = UInt64.random(in: 0...10_000_000, using: &generator)
+        note("schedule of \(owner): \(name)")
+        switch Int.random(in: 0..<8, using: &generator) {
+        case 0, 1, 2:
+            let trigger = generator.pick([
+                ScheduledLaunch.Trigger.network, .power, .time(world.realTime + later),
+            ])
+            try world.schedule(ScheduledLaunch(owner: owner, name: name, trigger: trigger ?? .network))
+        case 3: try request(.cancelLaunch(owner, name: name))
+        case 4: try world.meet(isMet ? .network : .power, generator.chance(50))
+        case 5:
+            world.realTime += later
+            try world.take(.realTime(world.realTime))
+        case 6: try world.agentComes(for: user)
+        default:
+            guard let number = generator.pick(world.told.keys.sorted()) else { return }
+            try request(.wake(number, .scheduled(.time, name: name)))
         }
     }
 
@@ -373,9 +403,17 @@ struct Simulation {
             return
         }
         let serial = UInt64.random(in: 0...8, using: &generator)
-        switch Int.random(in: 0..<4, using: &generator) {
+        switch Int.random(in: 0..<5, using: &generator) {
         case 0, 1: try request(.finishLaunching(number, by: connection))
         case 2: try request(.acknowledge(number, serial: serial, by: connection))
+        case 3:
+            switch Int.random(in: 0..<4, using: &generator) {
+            case 0: try request(.answerPings(number, by: connection))
+            case 1:
+                try request(.beginContinuedTask(number, name: "task", title: "", total: 4, by: connection))
+            case 2: try request(.setTaskProgress(number, task: serial, completed: serial / 2))
+            default: try request(.cancelTask(number, task: serial))
+            }
         default:
             if generator.chance(20) {
                 try request(.setUnsavedChanges(number, generator.chance(50)))
@@ -465,6 +503,7 @@ struct Simulation {
         settings.backgroundGrace = generator.pick([0, 1_000_000, 5_000_000])
         settings.backgroundTaskMax = generator.pickOrNone([3_000_000])
         settings.drainEvery = generator.pickOrNone([2_000_000])
+        settings.unresponsive = generator.pickOrNone([1_000_000])
         settings.mode = generator.chance(80) ? .enforce : .observe
         settings.launchTimeoutAction = generator.chance(70) ? .continue : .terminate
         note("settings")
@@ -522,8 +561,16 @@ struct Simulation {
                 && (record.state == .background || record.state == .inactive && highest == 1 && level == 1)
             for task in record.tasks where task.limit != .endless {
                 try world.require(
-                    (task.deadline != .never) == counts,
+                    (task.deadline != .never) == (counts || task.isCancelled && !record.isStopped),
                     "the limit of \(number)'s task is \(task.limit) in \(record.state)")
+            }
+            if record.ping?.deadline != nil || record.unresponsive == .mainLoop, !record.isStopped {
+                try world.require(record.answersPings, "\(number) is pinged, and does not answer pings")
+            }
+            if record.ping?.deadline != nil {
+                try world.require(
+                    record.state == .active || record.state == .inactive,
+                    "\(number) must answer a ping in \(record.state)")
             }
             if case .open = record.stop.drain {
                 try world.require(

@@ -91,8 +91,45 @@ struct World {
     private var isTakingOver = false
     /// What is left of the machine's memory.
     var memory = MemorySample(available: 800 << 20, total: 1_000 << 20, swapTotal: 0)
+    /// What is on the disk.
+    var kept: [ScheduleOwner: [ScheduledLaunch]] = [:]
+    /// The conditions for launches that are met, and CLOCK_REALTIME as the shell has reported it last.
+    var met: Set<LaunchTrigger> = []
+    var realTime: Microseconds = 0
+    /// The users whose agent has just come.
+    private var agents: Set<UInt32> = []
     static let sources = [PressureSource(path: "/machine"), PressureSource(path: "/slice", user: 1000)]
     private var nextPid: Int32 = 100
+
+    // MARK: Scheduled launches
+
+    /// The shell watches only what is awaited.
+    mutating func meet(_ trigger: LaunchTrigger, _ isMet: Bool) throws {
+        if isMet { met.insert(trigger) } else { met.remove(trigger) }
+        if machine.awaits(trigger) { try take(.condition(trigger, isMet)) }
+    }
+
+    mutating func agentComes(for user: UInt32) throws {
+        agents = [user]
+        try take(.agentCame(user: user))
+        agents = []
+    }
+
+    mutating func schedule(_ launch: ScheduledLaunch) throws {
+        guard try perform(.scheduleLaunch(launch)) else { return }
+        let kind = launch.trigger.kind
+        if machine.awaits(kind), kind != .time { try take(.condition(kind, met.contains(kind))) }
+    }
+
+    /// Whether it may be launched now.
+    private func isDue(_ launch: ScheduledLaunch) -> Bool {
+        guard kept[launch.owner]?.contains(launch) == true else { return false }
+        if agents.contains(launch.owner.user) { return true }
+        return switch launch.trigger {
+        case .time(let time): time <= realTime
+        case .network, .power: met.contains(launch.trigger.kind)
+        }
+    }
 
     // MARK: The kernel's side
 
@@ -235,6 +272,19 @@ struct World {
             .alarmMemory,
             .resources:
             break
+        case .confirmHang(let number):
+            let state = told[number]?.state
+            try require(
+                state == .active || state == .inactive, "\(number) counts as hanging, and is not in front")
+            // Every third application is being debugged.
+            if !number.rawValue.isMultiple(of: 3) { pending.append(.hangs(number)) }
+        case .launch(let launch):
+            try require(isDue(launch), "\(launch) is not due")
+            pending.append(.launchSettled(launch, isKept: now % 3 == 0))
+        case .scheduleChanged(let owner):
+            kept[owner] = machine.scheduledLaunches(of: owner)
+            try require(
+                kept[owner]?.count ?? 0 <= Schedule.mostOfApplication, "\(owner) has too many launches")
         case .relaunch(let relaunch):
             try require(
                 machine.memoryPressure == .normal, "\(relaunch.id) is started again while memory is short")
@@ -380,6 +430,9 @@ struct World {
             else { continue }
             pending.append(look)
         }
+        try take(.scheduled(kept.values.flatMap { $0 }))
+        for trigger in LaunchTrigger.allCases where met.contains(trigger) { try meet(trigger, true) }
+        try take(.realTime(realTime))
     }
 
     // MARK: What was sent
@@ -453,9 +506,10 @@ struct World {
             application.isProtected = isProtected
         case .backgroundTaskWillExpire:
             let isInactive = machine.applications[number]?.rule?.suspendWhen == .inactive
+            let isCancelled = machine.applications[number]?.tasks.contains(where: \.isCancelled) == true
             try require(
-                application.state == .background || application.state == .inactive && isInactive,
-                "\(number) received \(announcement) in \(application.state)")
+                application.state == .background || application.state == .inactive && isInactive
+                    || isCancelled, "\(number) received \(announcement) in \(application.state)")
         default:
             break
         }

@@ -645,7 +645,7 @@ struct CommandTests {
             let ended = try stage.complete(script, line, dataDirectory: data)
             return ended.split(separator: "\n").map(String.init)
         }
-        for command in ["focus", "minimize", "history", "rule"] {
+        for command in ["focus", "minimize", "history", "rule", "schedule"] {
             #expect(try words(command, "") == ["org.example.Editor"], "\(command)")
         }
         #expect(try words("show", "") == ["1", "org.example.Editor"])

@@ -143,16 +143,84 @@ extension Life {
     // MARK: Background tasks
 
     func beginTask(_ task: RunningTask) {
+        guard let progress = task.progress else { return begin(task, .beginBackgroundTask) }
+        progress.changed = nil
+        let (title, total) = (progress.title, progress.total)
+        begin(task, .beginContinuedTask) { message throws(BusFailure) in
+            try message.appendDictionary([
+                (ContinuedTaskKey.title.rawValue, .string(title)),
+                (ContinuedTaskKey.total.rawValue, .uint64(total)),
+            ])
+        } refused: { [weak self] error in
+            guard error.name == ErrorName.notInForeground.rawValue else { return false }
+            self?.begin(task, .beginBackgroundTask)
+            return true
+        }
+    }
+
+    /// - Parameters:
+    ///   - options: appends what follows the name.
+    ///   - refused: whether an error is dealt with.
+    private func begin(
+        _ task: RunningTask, _ method: ApplicationMethod,
+        _ options: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
+        refused: @escaping (ApplicationError) -> Bool = { _ in false }
+    ) {
         guard let path else { return }
         let name = task.name
-        call(path, ApplicationMethod.beginBackgroundTask) { message throws(BusFailure) in
+        call(path, method) { message throws(BusFailure) in
             try message.append(name)
+            try options(message)
         } answered: { [weak self] reply in
             guard let self, let number = try? reply.readUInt64() else { return }
             task.number = number
-            if !application.tasks.values.contains(where: { $0 === task }) { endTask(task) }
+            guard application.tasks.values.contains(where: { $0 === task }) else { return endTask(task) }
+            if method == .beginContinuedTask { follow(task) }
         } failed: { error in
-            Log.say("background task \(name): \(error)")
+            if !refused(error) { Log.say("background task \(name): \(error)") }
+        }
+    }
+
+    /// How often progress is told at most, in microseconds.
+    private static let pauseOfProgress: UInt64 = 1_000_000
+
+    /// Tells the daemon the progress of a task, from now on.
+    private func follow(_ task: RunningTask) {
+        guard let progress = task.progress else { return }
+        var isPending = false
+        var toldAt: UInt64 = 0
+        let timer = try? connection.loop.timer { [weak self, weak task] in
+            isPending = false
+            toldAt = EventLoop.clock
+            if let task { self?.tellProgress(of: task) }
+        }
+        progress.changed = { [weak self] in
+            guard !isPending else { return }
+            isPending = true
+            timer?.arm(at: max(EventLoop.clock, toldAt + Self.pauseOfProgress))
+            self?.connection.arm()
+        }
+        if progress.completed > 0 { progress.changed?() }
+    }
+
+    private func tellProgress(of task: RunningTask) {
+        guard let number = task.number, let progress = task.progress else { return }
+        let completed = min(progress.completed, progress.total)
+        tell(.setTaskProgress) { message throws(BusFailure) in
+            try message.append(number)
+            try message.append(completed)
+        }
+    }
+
+    // MARK: Scheduled launches
+
+    /// The work of a scheduled launch runs beside other callbacks, because it may take half a minute.
+    func perform(_ launch: ScheduledLaunch, _ number: UInt64) {
+        application.post(.scheduledLaunch(launch))
+        Task {
+            await application.withTask(named: "scheduled launch \(launch.name)", nil, number: number) {
+                await self.delegate.application(self.application, perform: launch)
+            }
         }
     }
 

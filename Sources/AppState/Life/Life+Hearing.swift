@@ -14,6 +14,7 @@ extension Life {
             return
         }
         do {
+            if member == .ping { return try answer(message, origin) }
             guard let path, hasLaunched || member == .willFinishLaunching else {
                 return try keep(member, message, origin)
             }
@@ -23,6 +24,11 @@ extension Life {
         } catch {
             Log.say("\(member.rawValue): \(error)")
         }
+    }
+
+    /// The main loop runs, whatever the delegate waits for.
+    private func answer(_ ping: borrowing Message, _ origin: String) throws(BusFailure) {
+        if origin == path { acknowledge(try ping.readUInt64()) }
     }
 
     /// Keeps signals that arrive too early to be passed on. Edges are not kept, because the state is read later, but
@@ -178,6 +184,10 @@ extension Life {
             let payload = [String: Value](try message.readDictionary())
             let received = ReceivedMessage(sender: sender, name: name, payload: payload)
             return { self.director.perform(.delivery) { self.didReceive(received) } }
+        case .scheduledLaunchDue:
+            let launch = ScheduledLaunch(name: try message.readString())
+            let task = try message.readUInt64()
+            return { self.director.perform(.delivery) { self.perform(launch, task) } }
         default: return nil
         }
     }

@@ -337,6 +337,7 @@ final class Life {
         isAlone = false
         forgetFailures()
         endPatience()
+        tell(.answerPings)
         for task in application.tasks.values where task.number == nil { beginTask(task) }
         for inhibitor in application.inhibitors { take(inhibitor) }
         property(.protectedDataAvailable) { [weak self] value in

@@ -244,6 +244,7 @@ extension Announcement {
         case .options: .reopen(options: [])
         case .activity: .continueUserActivity("", info: [])
         case .message(let sender, _, _): .messageReceived(from: sender, name: "", payload: [])
+        case .scheduled(_, let task): .scheduledLaunchDue("", task: task)
         case .none, .until, .level, .cause, .event, .edge: self
         }
     }
@@ -255,7 +256,7 @@ extension Announcement {
         case .urls(_, options: let fields), .options(let fields), .activity(_, info: let fields),
             .message(from: _, name: _, payload: let fields):
             Variant.entries(inFields: fields)
-        case .until, .level, .cause, .event, .edge: []
+        case .until, .level, .cause, .event, .edge, .scheduled: []
         }
     }
 
@@ -287,6 +288,9 @@ extension Announcement {
             try message.append(sender)
             try message.append(name)
             try message.appendDictionary(entries)
+        case .scheduled(let name, let task):
+            try message.append(name)
+            try message.append(task)
         case .edge(let edge, let reason):
             try message.append(edge.from.rawValue)
             try message.append(edge.to.rawValue)

@@ -86,6 +86,7 @@ public struct Configuration {
                 Row("DiskRate", .rate, \.settings.diskRate),
                 Row("TerminateGraceSec", .span, \.settings.terminateGrace),
                 Row("LaunchTimeoutSec", .span, \.settings.launchTimeout),
+                Row("UnresponsiveSec", .span, \.settings.unresponsive),
                 Row("LaunchTimeoutAction", .choice, \.settings.launchTimeoutAction),
             ]
         case "Limits":
@@ -93,7 +94,7 @@ public struct Configuration {
                 Row("ApplicationsPerUser", .count, \.settings.limits.applicationsPerUser),
                 Row("SubscribersPerUser", .count, \.settings.limits.subscribersPerUser),
                 Row("WindowsPerUser", .count, \.settings.limits.windowsPerUser),
-                Row("BackgroundTasksPerApplication", .count, \.settings.limits.backgroundTasksPerApplication),
+                Row("BackgroundTasksPerUser", .count, \.settings.limits.backgroundTasksPerUser),
                 Row("StringBytes", .count, \.settings.limits.stringBytes),
                 Row("SavedStatePerUser", .bytes, \.settings.limits.savedStatePerUser),
             ]

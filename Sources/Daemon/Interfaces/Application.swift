@@ -10,8 +10,8 @@ extension Daemon {
     func applicationInterface() -> Interface {
         Interface(
             BusNames.application,
-            methods: delegateMethods() + stateMethods() + managingMethods() + sendingMethods()
-                + windowMethods() + [inhibit()],
+            methods: delegateMethods() + taskMethods() + schedulingMethods() + stateMethods()
+                + managingMethods() + sendingMethods() + windowMethods() + [inhibit()],
             properties: applicationProperties(),
             signals: ApplicationSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
     }
@@ -35,32 +35,10 @@ extension Daemon {
                 try perform(.acknowledge(application.number, serial: serial, by: connection.name))
                 try call.reply()
             },
-            Method(Name.beginBackgroundTask, in: [("name", "s")], out: [("task", "t")]) {
-                [unowned self] call in
-                let name = try call.message.readString()
+            Method(Name.answerPings) { [unowned self] call in
                 let (application, connection) = try ownApplication(call)
-                let limit = core.machine.settings.limits.stringBytes
-                guard name.utf8.count <= limit else {
-                    throw MethodError(.limitsExceeded, "The name is longer than \(limit) bytes")
-                }
-                var task: UInt64 = 0
-                try perform(.beginBackgroundTask(application.number, name: name, by: connection.name)) {
-                    answer in
-                    if case .task(let id) = answer { task = id }
-                }
-                try call.reply { message throws(BusFailure) in try message.append(task) }
-            },
-            Method(Name.endBackgroundTask, in: [("task", "t")]) { [unowned self] call in
-                let task = try call.message.readUInt64()
-                let (application, _) = try ownApplication(call)
-                try perform(.endBackgroundTask(application.number, task: task))
+                try perform(.answerPings(application.number, by: connection.name))
                 try call.reply()
-            },
-            Method(Name.backgroundTimeRemaining, out: [("usec", "t")]) { [unowned self] call in
-                let (application, _) = try ownApplication(call)
-                let now = Clock.monotonicMicroseconds
-                let remaining = core.machine.backgroundTimeRemaining(of: application, at: now)
-                try call.reply { message throws(BusFailure) in try message.append(remaining) }
             },
             Method(Name.setUnsavedChanges, in: [("unsaved", "b")]) { [unowned self] call in
                 let unsaved = try call.message.readBool()

@@ -37,6 +37,7 @@ extension Daemon {
             property(.objections, "as", .change) { try $0.append(strings: $1.outlook.objections) },
             property(.inhibitors, "a(ss)", .change) { try $0.append(rows: .inhibitors($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },
+            property(.continuedTasks, "aa{sv}", .change) { try $0.append(continuedTasksOf: $1) },
             property(.launchOptions, "a{sv}", .change) { [unowned self] in
                 let options = table[$1.number]?.launchOptions ?? []
                 try $0.appendDictionary(
@@ -202,6 +203,7 @@ extension ReclaimPolicy.Rank {
         case .held: "held"
         case .stopped: "stopped"
         case .background: "background"
+        case .continued: "continued"
         }
     }
 }

@@ -100,6 +100,7 @@ extension Daemon {
                 .alreadyRegistered,
                 "An application \(id) is registered: it can be forgotten once it has ended")
         }
+        try perform(.cancelLaunch(kept.owner, name: nil))
         keeper.forget(kept, call.deferred())
     }
 
@@ -118,7 +119,7 @@ extension Daemon {
         if asFile { keeper.open(kept, call.deferred()) } else { keeper.load(kept, call.deferred()) }
     }
 
-    private func openKeeper() throws(MethodError) -> Keeper {
+    func openKeeper() throws(MethodError) -> Keeper {
         guard let keeper else { throw Self.nothingIsKept }
         guard keeper.isOpen else {
             throw .failed(
@@ -127,7 +128,7 @@ extension Daemon {
         return keeper
     }
 
-    private func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
+    func keeper(of application: Application) throws(MethodError) -> (Keeper, KeptID) {
         let keeper = try openKeeper()
         guard let kept = table[application.number]?.kept else {
             throw MethodError(

@@ -44,6 +44,7 @@ extension Daemon {
             try requireUnconfined(connection, call.member)
             agents.register(connection, as: role, for: try agentSession(session, connection))
             try call.reply()
+            if role == .launcher { core.report(.agentCame(user: connection.user)) }
         }
     }
 

@@ -78,7 +78,8 @@ extension Daemon {
                         try $0.append(isSuspended(number))
                     }
                 },
-                getHistory(), listHistory(), forgetApplication(),
+                getHistory(), listHistory(), forgetApplication(), listScheduledLaunches(),
+                cancelScheduledLaunch(),
             ] + launchingMethods(),
             properties: [
                 property(.version, "s", .const) { try $0.append(Product.version) },

@@ -5,9 +5,9 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Keeps the data that outlives an application, the daemon and the boot: how the application ended, and its
-/// saved state (lifecycle.md § 7). The index is in memory. Only the worker accesses the disk, in the order in which it
-/// was asked.
+/// Keeps the data that outlives an application, the daemon and the boot: how the application ended, its saved state
+/// (lifecycle.md § 7), and the launches that it has scheduled. The index is in memory. Only the worker accesses the
+/// disk, in the order in which it was asked.
 final class Keeper {
     private final class SharedFile: Sendable {
         let descriptor: Descriptor
@@ -74,6 +74,8 @@ final class Keeper {
     private var unwritten: Set<KeptID> = []
     private var lastRetry: UInt64 = 0
     private var hasFailed = false
+    /// Calls that are answered once the record of the application is on the disk.
+    private var unconfirmed: [KeptID: [PendingCall]] = [:]
 
     /// nil if there is no directory: then nothing is kept.
     ///
@@ -275,6 +277,34 @@ final class Keeper {
     /// The applications of a user of which an end is recorded.
     func applicationsWithHistory(of user: UInt32) -> [ApplicationID] {
         (users[user] ?? [:]).filter { !$0.value.exits.isEmpty }.map(\.key)
+    }
+
+    /// All scheduled launches of all applications.
+    var launches: [ScheduledLaunch] {
+        users.flatMap { user, applications in
+            applications.flatMap { application, known in
+                known.launches.map {
+                    ScheduledLaunch(
+                        owner: ScheduleOwner(user: user, application: application), name: $0.name,
+                        trigger: $0.trigger)
+                }
+            }
+        }
+    }
+
+    func setLaunches(_ launches: [ScheduledLaunch], of kept: KeptID) {
+        guard self[kept] != nil else { return }
+        self[kept]?.launches = launches.map { KeptApplication.Launch(name: $0.name, trigger: $0.trigger) }
+        write(kept)
+    }
+
+    /// Answers once everything that is known about the application is on the disk.
+    func confirm(_ kept: KeptID, _ call: PendingCall) {
+        if jobs.contains(where: { $0.kept == kept && $0.isRecord }) {
+            unconfirmed[kept, default: []].append(call)
+        } else {
+            call.reply()
+        }
     }
 
     /// Ensures that there is an entry for it, if necessary in place of the entry of its user that was used longest ago.
@@ -484,6 +514,15 @@ final class Keeper {
         case (.record, _): if self[job.kept] != nil { unwritten.insert(job.kept) }
         default: break
         }
+        if job.isRecord, !others.contains(where: \.isRecord) {
+            for call in unconfirmed.removeValue(forKey: job.kept) ?? [] {
+                if let failure = outcome.failure {
+                    call.fail(.failed("It is not certain that the launch is kept: \(failure)"))
+                } else {
+                    call.reply()
+                }
+            }
+        }
         if case .forget(let call) = job.work, let failure = outcome.failure {
             unwritten.insert(job.kept)
             call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
@@ -565,8 +604,8 @@ final class Keeper {
             worker.complete()
         }
         (isOpen, isUnderWay) = (false, false)
-        for job in jobs {
-            job.work.call?.fail(.failed("appstated is ending, and the disk has not answered"))
+        for call in unconfirmed.values.joined() + jobs.compactMap(\.work.call) {
+            call.fail(.failed("appstated is ending, and the disk has not answered"))
         }
         jobs = []
     }

@@ -17,6 +17,13 @@ struct KeptApplication: Equatable, Sendable {
     /// The number that `GetHistory` promises.
     static let mostExits = 16
 
+    /// A launch that it has scheduled.
+    struct Launch: Equatable, Sendable {
+        let name: String
+        let trigger: ScheduledLaunch.Trigger
+    }
+
+    var launches: [Launch] = []
     /// Oldest first.
     private(set) var exits: [Exit] = []
     /// Whether at least one run is over.
@@ -38,7 +45,7 @@ struct KeptApplication: Equatable, Sendable {
     init(usedAt: UInt64) { self.usedAt = usedAt }
 
     /// Whether it may be forgotten when there are too many.
-    var isIdle: Bool { runs == 0 && stateSize == nil }
+    var isIdle: Bool { runs == 0 && stateSize == nil && launches.isEmpty }
 
     /// - Parameter time: CLOCK_REALTIME, which may have been set back.
     mutating func noteUse(at time: UInt64) { usedAt = max(usedAt, time) }
@@ -68,6 +75,7 @@ extension KeptApplication {
         for exit in exits {
             record.add("exit", exit.fields)
         }
+        for launch in launches { record.add("launch", launch.fields) }
         return record
     }
 
@@ -78,6 +86,7 @@ extension KeptApplication {
         usedAt = try record.require("used") { $0.number() }
         hasRun = try record.require("has-run") { $0.flag() }
         exits = try record.all("exit") { Exit(&$0) }.suffix(Self.mostExits)
+        launches = try record.all("launch") { Launch(&$0) }
         let state: LifeCycleState? = try record.optional("state") { $0.value() }
         switch try record.optional("running", { $0.text() }) {
         case nil: break
@@ -87,6 +96,26 @@ extension KeptApplication {
         case _?:
             add(Exit(time: now, reason: .rebooted, state: state, status: nil))
             isUnwritten = true
+        }
+    }
+}
+
+extension KeptApplication.Launch {
+    fileprivate var fields: [String] {
+        switch trigger {
+        case .time(let time): [name, trigger.kind.rawValue, String(time)]
+        case .network, .power: [name, trigger.kind.rawValue]
+        }
+    }
+
+    fileprivate init?(_ fields: inout Fields) {
+        guard let name = fields.text(), let kind: LaunchTrigger = fields.value() else { return nil }
+        switch kind {
+        case .time:
+            guard let time: UInt64 = fields.number() else { return nil }
+            self.init(name: name, trigger: .time(time))
+        case .network: self.init(name: name, trigger: .network)
+        case .power: self.init(name: name, trigger: .power)
         }
     }
 }

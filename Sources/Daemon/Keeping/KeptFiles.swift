@@ -9,6 +9,12 @@ struct KeptID: Hashable, Sendable {
     let application: ApplicationID
 }
 
+extension KeptID {
+    init(_ owner: ScheduleOwner) { self.init(user: owner.user, application: owner.application) }
+
+    var owner: ScheduleOwner { ScheduleOwner(user: user, application: application) }
+}
+
 // MARK: Written down
 
 extension KeptID {
@@ -25,7 +31,8 @@ extension KeptID {
 /// The location of the files. Every file is intact after a power cut (`DurableFile`), and accessible to the
 /// daemon's user only.
 ///
-///     STATE_DIRECTORY/applications/UID/ID   how application ID of user UID has ended (`KeptApplication`), as a record
+///     STATE_DIRECTORY/applications/UID/ID   how application ID of user UID has ended, and what launches it has
+///                                           scheduled (`KeptApplication`), as a record
 ///     STATE_DIRECTORY/states/UID/ID         what it has saved, byte by byte
 ///
 /// A `.` at the beginning of an id is replaced by `@`, which no id contains.

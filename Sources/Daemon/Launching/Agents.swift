@@ -75,6 +75,9 @@ final class Agents {
         agents.last { $0.role == role && $0.session == session && $0.user == user }
     }
 
+    /// The newest launcher of a user, in any session.
+    func launcher(for user: UInt32) -> Agent? { agents.last { $0.role == .launcher && $0.user == user } }
+
     /// Calls an agent of a user without waiting for the answer. One of the two closures is called, later and once.
     ///
     /// - Parameters:

@@ -224,6 +224,7 @@ extension Daemon {
             if known.delegate != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, request.words))
             }
+            if let launch = request.backgroundLaunch { try perform(.wake(known.number, launch)) }
             return known.number
         }
         try checkKind(subject)
@@ -234,6 +235,7 @@ extension Daemon {
         registration.launchMode = request.launchMode
         registration.launched = true
         registration.deliveries = rest.deliveries
+        registration.backgroundLaunch = request.backgroundLaunch
         return try enroll(registration, subject, given, launch)
     }
 
@@ -274,10 +276,16 @@ extension Daemon {
             }
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
-            if application.isBeingLaunched, !request.deliveries.isEmpty || !request.scene.isEmpty {
+            if application.isBeingLaunched,
+                !request.deliveries.isEmpty || !request.scene.isEmpty || request.backgroundLaunch != nil
+            {
                 return wait(untilLaunched: application, request, answer, orElse: orElse) { [unowned self] in
                     present($0, request, answer, orElse: orElse)
                 }
+            }
+            if let launch = request.backgroundLaunch {
+                try perform(.wake(number, launch))
+                return answer(.success(number))
             }
             let hasDelegate = application.delegate != nil
             let launcher = agent(.launcher, of: application.user, in: application.session)

@@ -20,6 +20,8 @@ struct LaunchRequest {
     var mustShow = false
     /// Whether it is of use only to a delegate. Without one, nothing is done.
     var needsDelegate = false
+    /// What it is launched or woken for in the background.
+    var backgroundLaunch: BackgroundLaunch?
 
     /// Tokens, like URLs, are longer than names.
     static let longestToken = 1_024
@@ -117,6 +119,9 @@ struct LaunchRequest {
         if !payload.isEmpty { options.append((LaunchKey.payload.rawValue, .dictionary(payload))) }
         if !scene.isEmpty { options.append((LaunchKey.scene.rawValue, .string(scene))) }
         if let source { options.append((SenderKey.application, .string(source.rawValue))) }
+        if case .scheduled(_, let name)? = backgroundLaunch {
+            options.append((SenderKey.scheduledLaunch, .string(name)))
+        }
         return options
     }
 
@@ -156,6 +161,7 @@ struct LaunchRequest {
 
     /// The purpose that corresponds to launch options.
     init(_ launchOptions: [(String, Variant)]) {
+        var scheduled: String?
         for (key, value) in launchOptions {
             switch (LaunchKey(rawValue: key), value) {
             case (.urls?, .strings(let urls)): self.urls = urls
@@ -163,9 +169,20 @@ struct LaunchRequest {
             case (.scene?, .string(let name)): scene = name
             case (.reason?, .string(let word)): reason = LaunchReason(rawValue: word) ?? .user
             case (nil, .string(let id)) where key == SenderKey.application: source = ApplicationID(id)
+            case (nil, .string(let name)) where key == SenderKey.scheduledLaunch: scheduled = name
             default: break
             }
         }
+        if let scheduled, let trigger = LaunchTrigger(rawValue: reason.rawValue) {
+            backgroundLaunch = .scheduled(trigger, name: scheduled)
+        }
+    }
+
+    /// A launch in the background, of nothing that a user asked for.
+    init(for launch: BackgroundLaunch) {
+        launchMode = .background
+        reason = launch.reason
+        backgroundLaunch = launch
     }
 }
 
@@ -175,7 +192,7 @@ extension LaunchReason {
         switch self {
         case .activity: ("type", "info")
         case .message: ("name", "payload")
-        case .user, .url, .transfer, .time, .restore: nil
+        case .user, .url, .transfer, .restore, .time, .network, .power: nil
         }
     }
 }

@@ -54,9 +54,9 @@ extension Machine {
             && (application.windowLevel == .hidden || !application.isHeldByDecision):
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
-        where application.suspension == .automatic && application.exemptions.isEmpty
-            && !hasLostReporter(application):
-            return .background
+        where application.suspension == .automatic && !hasLostReporter(application):
+            if application.exemptions.isEmpty { return .background }
+            return application.isContinuing ? .continued : nil
         case .notRunning, .inactive, .active, .background, .suspended:
             return nil
         }

@@ -54,7 +54,7 @@ extension Machine {
             // A cgroup that has not been measured has no known members yet.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
             let victim = victim(of: source)
-            if victim.map({ $0.rank == .background || $0.isUnsaved }) ?? true, source.user == nil {
+            if victim.map({ $0.rank >= .background || $0.isUnsaved }) ?? true, source.user == nil {
                 if pressure.exhausted.isEmpty { step.effects.append(.lowMemoryWarning(.critical)) }
                 pressure.exhausted.insert(source)
             }
@@ -89,7 +89,8 @@ extension Machine {
                 ReclaimPolicy.Candidate(
                     application.number, user: application.user, rank: rank,
                     isUnsaved: application.hasUnsavedChanges,
-                    age: step.now - min(step.now, application.stateSince), bytes: bytes))
+                    age: step.now - min(step.now, application.stateSince), bytes: bytes,
+                    progress: application.progress))
         }
         return ReclaimPolicy.first(of: candidates, usage: usage)
     }
@@ -137,7 +138,7 @@ extension Machine {
                 number: number, counting: counting, deadline: step.now.advanced(saturatingBy: wait))
             update(number, .policy) { $0.termination = .atOnce(.reclaimed) }
             step.effects.append(.reclaim(number))
-        case .background:
+        case .background, .continued:
             let grace = settings.pressure.terminateGrace
             pressure.victim = Pressure.Victim(
                 number: number, counting: counting,

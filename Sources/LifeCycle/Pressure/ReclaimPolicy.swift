@@ -7,6 +7,7 @@ import AppStateContract
 /// | `held`: suspended, and only policy wants that | the user furthest above an equal share of what all applications hold | the greatest weight: bytes × time suspended |
 /// | `stopped`: suspended, because another process stopped it or a client requested that | the same | the same |
 /// | `background`: in the background, `automatic`, without a task, a mode or another exemption; notified before | the same | bytes × time in the background |
+/// | `continued`: the same, but with tasks that progress | the least progress | as for `background` |
 ///
 /// This order applies first to applications without unsaved changes. Those with unsaved changes follow only
 /// when none of the former is left.
@@ -19,6 +20,7 @@ public enum ReclaimPolicy {
         case held
         case stopped
         case background
+        case continued
 
         public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
     }
@@ -34,12 +36,15 @@ public enum ReclaimPolicy {
         public var age: Microseconds
         /// The memory that its end would free; 0: not known.
         public var bytes: UInt64
+        /// How far its tasks have come that progress, 0 to 1.
+        public var progress: Double
 
         public init(
             _ number: ApplicationNumber, user: UInt32, rank: Rank, isUnsaved: Bool = false, age: Microseconds,
-            bytes: UInt64
+            bytes: UInt64, progress: Double = 0
         ) {
             self.isUnsaved = isUnsaved
+            self.progress = progress
             self.number = number
             self.user = user
             self.rank = rank
@@ -59,6 +64,9 @@ public enum ReclaimPolicy {
         candidates.min { left, right in
             if left.isUnsaved != right.isUnsaved { return right.isUnsaved }
             if left.rank != right.rank { return left.rank < right.rank }
+            if left.rank == .continued, left.progress != right.progress {
+                return left.progress < right.progress
+            }
             if left.user != right.user {
                 let (mine, theirs) = (usage[left.user] ?? 0, usage[right.user] ?? 0)
                 return mine == theirs ? left.user < right.user : mine > theirs

@@ -121,6 +121,7 @@ final class StandIn {
             application = call.sender
             try call.reply()
         }
+        let pings = Method("AnswerPings") { call in try call.reply() }
         let acknowledge = method("Acknowledge", in: [("serial", "t")]) { [unowned self] call in
             acknowledged.append(try call.read { message throws(BusFailure) in try message.readUInt64() })
             try call.reply()
@@ -146,7 +147,7 @@ final class StandIn {
         }
         return Interface(
             BusNames.application,
-            methods: [launch, delegate, acknowledge, save, load, begin, end, open, activity],
+            methods: [launch, delegate, pings, acknowledge, save, load, begin, end, open, activity],
             properties: [
                 Property("State", "s") { [unowned self] message, _ in try message.append(state) },
                 Property("LaunchOptions", "a{sv}") { [unowned self] message, _ in

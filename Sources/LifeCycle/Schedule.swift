@@ -1,0 +1,258 @@
+public import AppStateContract
+
+/// An application of a user, whether or not it runs.
+public struct ScheduleOwner: Hashable, Sendable {
+    public let user: UInt32
+    public let application: ApplicationID
+
+    public init(user: UInt32, application: ApplicationID) {
+        self.user = user
+        self.application = application
+    }
+}
+
+/// A launch that an application has asked for (`ScheduleLaunch`).
+public struct ScheduledLaunch: Hashable, Sendable {
+    public let owner: ScheduleOwner
+    /// The application's own name for it. An application has one launch of each name.
+    public let name: String
+    public let trigger: Trigger
+
+    public enum Trigger: Hashable, Sendable {
+        /// CLOCK_REALTIME, in microseconds.
+        case time(Microseconds)
+        case network
+        case power
+
+        public var kind: LaunchTrigger {
+            switch self {
+            case .time: .time
+            case .network: .network
+            case .power: .power
+            }
+        }
+    }
+
+    public init(owner: ScheduleOwner, name: String, trigger: Trigger) {
+        self.owner = owner
+        self.name = name
+        self.trigger = trigger
+    }
+}
+
+extension ScheduledLaunch {
+    fileprivate var order: (UInt32, String, String) { (owner.user, owner.application.rawValue, name) }
+}
+
+/// What an application is launched in the background for or, if it runs, woken for. It gets a background task's worth of
+/// time.
+public enum BackgroundLaunch: Equatable, Sendable {
+    case scheduled(LaunchTrigger, name: String)
+
+    public var reason: LaunchReason {
+        switch self {
+        case .scheduled(let trigger, _): trigger.reason
+        }
+    }
+
+    /// The name of its background task.
+    var taskName: String {
+        switch self {
+        case .scheduled(let trigger, let name):
+            name.isEmpty ? "scheduled launch, \(trigger.rawValue)" : "scheduled launch \(name)"
+        }
+    }
+
+    /// What its delegate is told.
+    func announcement(task: UInt64) -> Announcement {
+        switch self {
+        case .scheduled(_, let name): .scheduledLaunchDue(name, task: task)
+        }
+    }
+}
+
+/// All scheduled launches: those that wait for their trigger, and those that are due and wait for a session agent.
+struct Schedule: Equatable, Sendable {
+    private enum Phase: Equatable {
+        case waiting
+        /// It is being launched.
+        case underWay
+        /// It is launched as soon as an agent can do that.
+        case due
+    }
+
+    private struct Entry: Equatable {
+        let launch: ScheduledLaunch
+        var phase = Phase.waiting
+    }
+
+    private var entries: [ScheduleOwner: [Entry]] = [:]
+
+    /// The most of one application.
+    static let mostOfApplication = 16
+
+    var isEmpty: Bool { entries.isEmpty }
+
+    /// In the order in which they were scheduled.
+    func launches(of owner: ScheduleOwner) -> [ScheduledLaunch] { entries[owner]?.map(\.launch) ?? [] }
+
+    func count(ofUser user: UInt32) -> Int {
+        entries.reduce(0) { $1.key.user == user ? $0 + $1.value.count : $0 }
+    }
+
+    /// All of them, and whether each is due.
+    var all: [(launch: ScheduledLaunch, isDue: Bool)] {
+        entries.values.joined().map { ($0.launch, $0.phase != .waiting) }
+    }
+
+    /// CLOCK_REALTIME of the next one that waits for a moment.
+    var nextTime: Microseconds? {
+        entries.values.joined().compactMap { entry in
+            if case .time(let time) = entry.launch.trigger, entry.phase == .waiting { time } else { nil }
+        }.min()
+    }
+
+    /// Whether one waits for this.
+    func awaits(_ trigger: LaunchTrigger) -> Bool {
+        entries.values.joined().contains { $0.phase == .waiting && $0.launch.trigger.kind == trigger }
+    }
+
+    /// Replaces the one with the same name.
+    mutating func add(_ launch: ScheduledLaunch) {
+        var own = entries[launch.owner] ?? []
+        own.removeAll { $0.launch.name == launch.name }
+        own.append(Entry(launch: launch))
+        entries[launch.owner] = own
+    }
+
+    /// - Parameter name: nil: all of this application.
+    /// - Returns: whether there was one.
+    mutating func remove(_ owner: ScheduleOwner, name: String?) -> Bool {
+        let before = entries[owner]?.count ?? 0
+        entries[owner]?.removeAll { name == nil || $0.launch.name == name }
+        let after = entries[owner]?.count ?? 0
+        if after == 0 { entries[owner] = nil }
+        return after < before
+    }
+
+    /// Those that wait and for which `isDue` is true; they are being launched from now on.
+    mutating func take(waitingFor isDue: (ScheduledLaunch.Trigger) -> Bool) -> [ScheduledLaunch] {
+        begin { $0.phase == .waiting && isDue($0.launch.trigger) }
+    }
+
+    /// Those of a user that are due; they are being launched from now on.
+    mutating func takeDue(of user: UInt32) -> [ScheduledLaunch] {
+        begin { $0.phase == .due && $0.launch.owner.user == user }
+    }
+
+    private mutating func begin(_ isTaken: (Entry) -> Bool) -> [ScheduledLaunch] {
+        var taken: [ScheduledLaunch] = []
+        for (owner, own) in entries {
+            for (index, entry) in own.enumerated() where isTaken(entry) {
+                entries[owner]?[index].phase = .underWay
+                taken.append(entry.launch)
+            }
+        }
+        return taken.sorted { $0.order < $1.order }
+    }
+
+    /// The launch is over. One that was scheduled anew meanwhile stays.
+    ///
+    /// - Parameter isKept: it is tried again when an agent comes.
+    /// - Returns: whether it was removed.
+    mutating func settle(_ launch: ScheduledLaunch, isKept: Bool) -> Bool {
+        guard
+            let index = entries[launch.owner]?.firstIndex(where: {
+                $0.launch == launch && $0.phase == .underWay
+            })
+        else { return false }
+        entries[launch.owner]?[index].phase = .due
+        return !isKept && remove(launch.owner, name: launch.name)
+    }
+}
+
+// MARK: In the machine
+
+extension Machine {
+    /// CLOCK_REALTIME of the next scheduled launch; nil: none waits for a moment.
+    public var nextScheduledTime: Microseconds? { schedule.nextTime }
+
+    /// Whether a scheduled launch waits for this.
+    public func awaits(_ trigger: LaunchTrigger) -> Bool { schedule.awaits(trigger) }
+
+    public func scheduledLaunches(of owner: ScheduleOwner) -> [ScheduledLaunch] {
+        schedule.launches(of: owner)
+    }
+
+    /// All scheduled launches, and whether each is due and waits for a session agent.
+    public var scheduledLaunches: [(launch: ScheduledLaunch, isDue: Bool)] { schedule.all }
+
+    mutating func schedule(_ launch: ScheduledLaunch) throws(Refusal) {
+        let own = schedule.launches(of: launch.owner)
+        if !own.contains(where: { $0.name == launch.name }) {
+            guard own.count < Schedule.mostOfApplication else {
+                throw .limitExceeded(
+                    "scheduled launches of \(launch.owner.application)", limit: Schedule.mostOfApplication)
+            }
+            try checkTaskRoom(of: launch.owner.user)
+        }
+        schedule.add(launch)
+        step.effects.append(.scheduleChanged(launch.owner))
+        launchDue()
+    }
+
+    mutating func cancelLaunch(_ owner: ScheduleOwner, name: String?) {
+        guard schedule.remove(owner, name: name) else { return }
+        step.effects.append(.scheduleChanged(owner))
+        forgetConditions()
+    }
+
+    mutating func changeCondition(_ trigger: LaunchTrigger, _ isMet: Bool) {
+        if isMet { conditions.insert(trigger) } else { conditions.remove(trigger) }
+        launchDue()
+    }
+
+    /// Launches what waits for a condition that is met. What nothing waits for is no longer watched, so it is not known.
+    private mutating func launchDue() {
+        let met = conditions
+        launch(schedule.take(waitingFor: { met.contains($0.kind) }))
+        forgetConditions()
+    }
+
+    private mutating func forgetConditions() { conditions = conditions.filter { schedule.awaits($0) } }
+
+    mutating func launchDue(at time: Microseconds) {
+        launch(
+            schedule.take(waitingFor: { trigger in
+                if case .time(let due) = trigger { due <= time } else { false }
+            }))
+    }
+
+    mutating func launchAgain(of user: UInt32) { launch(schedule.takeDue(of: user)) }
+
+    private mutating func launch(_ due: [ScheduledLaunch]) {
+        for launch in due { step.effects.append(.launch(launch)) }
+    }
+
+    mutating func settled(_ launch: ScheduledLaunch, isKept: Bool) {
+        if schedule.settle(launch, isKept: isKept) { step.effects.append(.scheduleChanged(launch.owner)) }
+    }
+
+    /// A running application has something to do in the background. One that only policy has suspended is resumed.
+    mutating func wake(_ number: ApplicationNumber, _ launch: BackgroundLaunch) throws(Refusal) {
+        let application = try require(number)
+        if application.isTerminating { throw .noSuchApplication("\(number) any more: it is ending") }
+        if !application.isLaunching { needed(number, launch.reason.rawValue) }
+        let limit = backgroundTaskLimit
+        updateAnnouncing(number, .demand) { $0.grant(launch, limit, &$1) }
+    }
+}
+
+extension Application {
+    /// Begins a background task in its name, and tells its delegate what it is for.
+    mutating func grant(_ launch: BackgroundLaunch, _ limit: BackgroundTask.Limit, _ step: inout Step) {
+        let task = addTask(launch.taskName, of: delegate, limit, at: step.now)
+        let announcement = launch.announcement(task: task)
+        announce(announcement.signal, with: announcement.payload, &step)
+    }
+}
