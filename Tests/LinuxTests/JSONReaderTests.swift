@@ -1,6 +1,6 @@
 import Testing
 
-@testable import Windows
+@testable import Linux
 
 /// The JSON that sway and i3 send, and malformed JSON.
 @Suite("JSON")
