@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plays what users see of appstated, and says of each part whether it is right. scripts/bars describes it."""
 import json, os, pathlib, random, re, signal, string, subprocess, sys, threading, time, traceback
-import figures, stage
+import figures, handoff as machines, stage
 from stage import (APPLICATION, HERE, LIMIT, MANAGER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing, Refused,
                    Subject, Wrong, eventually, need, program)
 
@@ -430,6 +430,13 @@ CriticalAvailable={line}M
     return f"{len(reclaimed())} of 4 ended while the front grew by {grown} of {most} MiB; state and history read back"
 
 
+# ---- two machines
+
+def handoff():
+    """what is written on one machine, continued on another over a link that is cut"""
+    return machines.play()
+
+
 # ---- figures
 
 def beside():
@@ -447,9 +454,9 @@ def idle():
     return "wake-ups in 60 s: " + figures.told(found)
 
 
-BARS = [edges, foreign, freeze, kills, state, reclaim, apps, beside, idle]
+BARS = [edges, foreign, freeze, kills, state, reclaim, handoff, apps, beside, idle]
 # These run programs that have buses of their own.
-ALONE = [edges, apps, beside, idle]
+ALONE = [edges, handoff, apps, beside, idle]
 
 
 def play(name):

@@ -26,11 +26,8 @@ extension Daemon {
                 try $0.appendDictionary(table[$1.number]?.launchOptions ?? [])
             },
             property(.userActivity, "(sa{sv})", .invalidation) { [unowned self] message, application in
-                let activity = table[application.number]?.userActivity
                 try message.withContainer(.struct, "sa{sv}") {
-                    try message.append(activity?.type ?? "")
-                    let info = activity?.info ?? [:]
-                    try message.appendDictionary(info.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+                    try append(table[application.number]?.userActivity, to: message)
                 }
             },
             property(.session, "s", .const) { [unowned self] in
