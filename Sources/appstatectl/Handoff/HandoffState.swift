@@ -3,10 +3,10 @@ import Linux
 
 /// What is remembered about handoffs, in the user's state directory (XDG Base Directory Specification). It survives
 /// this program, the application, the daemon and a reboot.
-struct HandoffState: ~Copyable {
+final class HandoffState {
     private let directory: String
     /// The directory, locked: nobody else reads or writes there.
-    private let lock: Descriptor
+    private let lock: Int32
 
     /// - Parameter part: `sent` and `received` have a directory each: a user may hand over to this machine itself.
     private init(_ part: String) throws(Failure) {
@@ -25,13 +25,14 @@ struct HandoffState: ~Copyable {
         } catch {
             throw Failure("what was handed over cannot be remembered: \(error)")
         }
-        let number = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard number >= 0 else { throw Self.failure("open", directory) }
-        lock = Descriptor(owning: number)
-        while flock(number, LOCK_EX) != 0 {
+        lock = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard lock >= 0 else { throw Self.failure("open", directory) }
+        while flock(lock, LOCK_EX) != 0 {
             guard errno == EINTR else { throw Self.failure("lock", directory) }
         }
     }
+
+    deinit { close(lock) }
 
     private static func failure(_ operation: String, _ path: String) -> Failure {
         Failure(
@@ -39,11 +40,11 @@ struct HandoffState: ~Copyable {
                 + KernelFailure(operation: operation, subject: path, errno: errno).description)
     }
 
-    private borrowing func bytes(of name: String) throws -> [UInt8] {
+    private func bytes(of name: String) throws -> [UInt8] {
         try UserFile.bytes(of: "\(directory)/\(name)") ?? []
     }
 
-    private borrowing func write(_ text: String, to name: String) throws(Failure) {
+    private func write(_ text: String, to name: String) throws(Failure) {
         do throws(KernelFailure) {
             try DurableFile.write(Array(text.utf8), to: name, in: directory)
         } catch {
@@ -62,7 +63,7 @@ extension HandoffState {
     private static let mostIDs = 256
     private static let list = "numbers"
 
-    private borrowing func numbers() throws -> [(id: Substring, number: UInt64)] {
+    private func numbers() throws -> [(id: Substring, number: UInt64)] {
         String(decoding: try bytes(of: Self.list), as: UTF8.self).split(separator: "\n").compactMap { line in
             let words = line.split(separator: " ")
             guard words.count == 2, let number = UInt64(words[1]) else { return nil }
@@ -71,12 +72,12 @@ extension HandoffState {
     }
 
     /// Whether an activity was delivered, or a later one with the same id.
-    borrowing func has(_ activity: Activity) throws -> Bool {
+    func has(_ activity: Activity) throws -> Bool {
         try numbers().contains { $0.id == activity.id && $0.number >= activity.number }
     }
 
     /// An activity was delivered.
-    borrowing func note(_ activity: Activity) throws {
+    func note(_ activity: Activity) throws {
         let others = try numbers().filter { $0.id != activity.id }.suffix(Self.mostIDs - 1)
         let all = others + [(activity.id[...], activity.number)]
         try write(all.map { "\($0.id) \($0.number)\n" }.joined(), to: Self.list)
@@ -91,7 +92,7 @@ extension HandoffState {
 
     /// Gives an activity its id and number. They are those of the last attempt if that said the same, and is not known
     /// to have arrived.
-    borrowing func number(_ activity: inout Activity, for host: String) throws {
+    func number(_ activity: inout Activity, for host: String) throws {
         let name = Self.name(host, activity)
         if let (last, hasArrived) = try last(name) {
             activity.id = last.id
@@ -101,7 +102,7 @@ extension HandoffState {
     }
 
     /// An activity has arrived at a host. What it said is forgotten.
-    borrowing func arrived(_ activity: Activity, at host: String) throws {
+    func arrived(_ activity: Activity, at host: String) throws {
         let name = Self.name(host, activity)
         // Another attempt may have followed.
         guard let (last, _) = try last(name), last.number == activity.number else { return }
@@ -110,7 +111,7 @@ extension HandoffState {
         try write("arrived\n" + rest.json.text + "\n", to: name)
     }
 
-    private borrowing func last(_ name: String) throws -> (Activity, hasArrived: Bool)? {
+    private func last(_ name: String) throws -> (Activity, hasArrived: Bool)? {
         let lines = try bytes(of: name).split(separator: UInt8(ascii: "\n"))
         guard lines.count == 2, let activity = try? Activity(line: Array(lines[1])) else { return nil }
         return (activity, lines[0].elementsEqual("arrived".utf8))

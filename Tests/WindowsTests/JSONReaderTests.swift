@@ -1,6 +1,7 @@
 import Testing
 
 @testable import Linux
+@testable import Windows
 
 /// The JSON that sway and i3 send, and malformed JSON.
 @Suite("JSON")
