@@ -16,7 +16,8 @@ public final class Application {
     /// The id that it is registered with.
     public internal(set) var id = ""
 
-    /// What the user is doing, to be continued on another device or later; nil: nothing that can be continued.
+    /// What the user is doing, to be continued on another machine (`appstatectl handoff`) or later; nil: nothing that can
+    /// be continued.
     public var userActivity: UserActivity? {
         didSet { if userActivity != oldValue { life?.tellUserActivity() } }
     }

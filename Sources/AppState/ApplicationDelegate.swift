@@ -90,7 +90,8 @@ public protocol ApplicationDelegate: AnyObject {
     /// `source-app-id`, the application that asked for the launch. Both may be absent.
     func application(_ application: Application, reopen options: [String: Value])
 
-    /// The user wants to continue an activity here that they began elsewhere or earlier.
+    /// The user wants to continue an activity here that they began elsewhere or earlier. From another machine come only
+    /// the types that the desktop entry declares (`X-AppState-ActivityTypes=`).
     func application(_ application: Application, continue activity: UserActivity)
 
     /// Another application has sent a message.

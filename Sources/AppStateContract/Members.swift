@@ -32,6 +32,7 @@ public enum ManagerProperty: String, Sendable {
     case version = "Version"
     case memoryPressure = "MemoryPressure"
     case focusedApplication = "FocusedApplication"
+    case frontActivity = "FrontActivity"
     case stopDetection = "StopDetection"
     case mode = "Mode"
     case refusedLines = "RefusedLines"

@@ -32,6 +32,8 @@ public struct Rule: Equatable, Sendable {
     public var execSuspend: String?
     /// `ExecResume=`: the same.
     public var execResume: String?
+    /// `ActivityTypes=`: the user activities that it continues, besides those that its desktop entry names.
+    public var activityTypes: [String]?
     /// `OnBattery=`: whether the rule applies only on battery power or only on mains power; nil: always.
     public var onBattery: Bool?
 
@@ -86,6 +88,7 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("RelaunchReclaimed", .boolean, \.[rule: pattern, layer].relaunchReclaimed),
             ConfigurationRow("ExecSuspend", .commandLine, \.[rule: pattern, layer].execSuspend),
             ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern, layer].execResume),
+            ConfigurationRow("ActivityTypes", .activityTypes, \.[rule: pattern, layer].activityTypes),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern, layer].onBattery),
         ]
     }
@@ -117,6 +120,7 @@ public struct Rule: Equatable, Sendable {
         if let relaunchReclaimed { lines.append("RelaunchReclaimed=\(relaunchReclaimed ? "yes" : "no")") }
         if let execSuspend { lines.append("ExecSuspend=\(execSuspend)") }
         if let execResume { lines.append("ExecResume=\(execResume)") }
+        if let activityTypes { lines.append("ActivityTypes=\(activityTypes.joined(separator: " "))") }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
         if let keepWhile {
             lines.append("KeepWhile=" + (keepWhile.isEmpty ? "none" : keepWhile.joined(separator: " ")))
@@ -136,6 +140,7 @@ public struct Rule: Equatable, Sendable {
             all.drainFor = rule.drainFor ?? all.drainFor
             all.onBattery = rule.onBattery ?? all.onBattery
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
+            all.activityTypes = rule.activityTypes ?? all.activityTypes
             all.unsavedMark = rule.unsavedMark ?? all.unsavedMark
             all.relaunchReclaimed = rule.relaunchReclaimed ?? all.relaunchReclaimed
             all.execSuspend = rule.execSuspend ?? all.execSuspend
@@ -214,6 +219,14 @@ extension ConfigurationValue where Value == String {
 }
 
 extension ConfigurationValue where Value == [String] {
+    /// Types of user activities, such as org.example.Notes.editing.
+    fileprivate static var activityTypes: Self {
+        Self("is not a list of types such as org.example.Notes.editing") { text in
+            let words = text.split(whereSeparator: \.isWhitespace).map(String.init)
+            return words.count <= 64 && words.allSatisfy { $0.utf8.count <= 255 } ? words : nil
+        }
+    }
+
     /// Words of a-z, 0-9 and -; `none`: no reason counts.
     fileprivate static var reasons: Self {
         Self("is neither a list of words of a-z, 0-9 and - nor none") { text in

@@ -10,6 +10,13 @@ enum Verdict: Int32 {
     case ambiguous = 2
     case noSuchApplication = 3
     case notRunning = 4
+    /// The other machine is not reached, or the connection was lost before it answered.
+    case unreachable = 5
+    case loginRefused = 6
+    /// No application continues activities of this type.
+    case noReceiver = 7
+    /// appstatectl or appstated is missing on the other machine, or does not know of activities.
+    case tooOld = 8
     /// EX_USAGE of sysexits.h, as ArgumentParser has it.
     case usage = 64
 }

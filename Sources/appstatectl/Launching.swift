@@ -122,13 +122,16 @@ struct LaunchOrder {
     enum Reason: String {
         case user
         case url
+        case activity
     }
 
     var appID: String
     var urls: [String]
     let reason: Reason
     let isBackground: Bool
-    let scene: String?
+    var scene: String?
+    /// What it is to continue, for the reason `activity`.
+    var activity: Activity?
 }
 
 /// What a user asks to open.
@@ -170,6 +173,10 @@ extension Client {
     func launch(_ order: LaunchOrder) throws -> String {
         var options: [(String, Variant)] = [("reason", .string(order.reason.rawValue))]
         if !order.urls.isEmpty { options.append(("urls", .strings(order.urls))) }
+        if let activity = order.activity {
+            let payload = ["type": Variant.string(activity.type), "info": .dictionary(activity.info)]
+            options.append(("payload", .dictionary(payload)))
+        }
         if order.isBackground {
             options.append((RegisterOption.launchMode.rawValue, .string(LaunchMode.background.rawValue)))
         }

@@ -28,7 +28,9 @@ struct AppStateCtl: ParsableCommand {
             file, a rule or an application for a file does not exist, a file cannot be read or written, or the \
             output cannot be written; 2 a name that may mean several applications: an id that they share, or \
             digits that are both a number and an id; 3 no such application or \
-            process; 4 appstated is not running, or the bus has gone; 64 wrong usage, including a value that \
+            process; 4 appstated is not running, or the bus has gone; 5 the other host cannot be reached, or the \
+            connection to it was lost; 6 it refuses the login; 7 no application there continues activities of this \
+            type; 8 it has no appstated that knows of activities; 64 wrong usage, including a value that \
             an option does not accept and an id that cannot be one.
             """,
         version: "appstatectl \(Product.version)",
@@ -39,6 +41,7 @@ struct AppStateCtl: ParsableCommand {
             Launch.self,
             Open.self,
             Activate.self,
+            ShowActivity.self, Continue.self, Handoff.self,
             Register.self,
             Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Inhibit.self, Terminate.self, Focus.self, Minimize.self,

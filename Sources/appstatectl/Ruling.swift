@@ -51,6 +51,7 @@ struct RuleCommand: ParsableCommand {
         ("RelaunchReclaimed=yes|no", "started again in the background once memory is no longer short"),
         ("ExecSuspend=COMMAND", "run before it is suspended; suspension waits until it succeeds"),
         ("ExecResume=COMMAND", "run when it runs again"),
+        ("ActivityTypes=TYPE…", "the user activities that it continues, besides those of its desktop entry"),
         ("OnBattery=yes|no", "the rule applies only on battery, or only on mains"),
     ]
 

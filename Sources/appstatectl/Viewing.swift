@@ -155,7 +155,9 @@ struct Status: ParsableCommand {
 
     func run() throws {
         let client = try bus.connect()
+        // The activity is private, and has a command of its own.
         let properties = try client.properties(of: BusNames.root, BusNames.manager)
+            .filter { $0.key != ManagerProperty.frontActivity.rawValue }
         let count = try client.applications().count
         if output.json {
             let members = properties.sorted { $0.key < $1.key }.map { ($0.key, JSON($0.value)) }

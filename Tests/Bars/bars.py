@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plays what users see of appstated, and says of each part whether it is right. scripts/bars describes it."""
 import json, os, pathlib, random, re, signal, string, subprocess, sys, threading, time, traceback
-import figures, stage
+import figures, handoff as machines, stage
 from stage import (APPLICATION, HERE, LIMIT, MANAGER, REPORTER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing,
                    Refused, Subject, Wrong, eventually, need, program)
 
@@ -647,6 +647,13 @@ def events():
     return f"noticed; {span:.0f} s with progress, limit 3 s; woken and launched after kill -9"
 
 
+# ---- two machines
+
+def handoff():
+    """what is written on one machine, continued on another over a link that is cut"""
+    return machines.play()
+
+
 # ---- figures
 
 def beside():
@@ -664,9 +671,9 @@ def idle():
     return "wake-ups in 60 s: " + figures.told(found)
 
 
-BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, events, apps, beside, idle]
+BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, handoff, events, apps, beside, idle]
 # These run programs that have buses of their own.
-ALONE = [edges, apps, beside, idle]
+ALONE = [edges, handoff, apps, beside, idle]
 
 
 def play(name):

@@ -54,7 +54,9 @@ final class Commands {
         case "allocate": allocations.append([UInt8](repeating: 9, count: (Int(word) ?? 0) << 20))
         case "unsaved": application.hasUnsavedChanges = word == "true"
         case "activity":
-            application.userActivity = word == "-" ? nil : UserActivity(type: word, info: ["note": "x"])
+            let note = words.count > 2 ? words[2] : "x"
+            application.userActivity =
+                word == "-" ? nil : UserActivity(type: word, info: ["note": .string(note)])
         case "remaining":
             let remaining = await application.backgroundTimeRemaining
             return remaining.map { $0 > .zero ? "some" : "none" } ?? "unlimited"

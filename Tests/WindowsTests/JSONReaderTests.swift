@@ -1,5 +1,6 @@
 import Testing
 
+@testable import Linux
 @testable import Windows
 
 /// The JSON that sway and i3 send, and malformed JSON.

@@ -44,11 +44,8 @@ extension Daemon {
                     isReadByItself($1) ? options : options.filter { Self.isPublic($0.0) })
             },
             property(.userActivity, "(sa{sv})", .invalidation) { [unowned self] message, application in
-                let activity = table[application.number]?.userActivity
                 try message.withContainer(.struct, "sa{sv}") {
-                    try message.append(activity?.type ?? "")
-                    let info = isReadByItself(application) ? activity?.info ?? [:] : [:]
-                    try message.appendDictionary(info.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+                    try append(table[application.number]?.userActivity, to: message)
                 }
             },
             property(.session, "s", .const) { [unowned self] in
@@ -75,7 +72,7 @@ extension Daemon {
     }
 
     /// Whether the property is being read by one of the application's own processes. No other client reads what was sent
-    /// to the application, or what its user does in it.
+    /// to the application.
     private func isReadByItself(_ application: Application) -> Bool {
         guard let connection = announcer.reader ?? (try? caller()) else { return false }
         return isOwn(application, connection)

@@ -89,6 +89,9 @@ extension Daemon {
                 property(.focusedApplication, "o", .change) { [unowned self] in
                     try $0.append(objectPath: focusedApplicationPath())
                 },
+                property(.frontActivity, "(osa{sv})", .none) { [unowned self] in
+                    try appendFrontActivity(to: $0)
+                },
                 property(.stopDetection, "s", .change) { [unowned self] in
                     try $0.append(sensor.detection.rawValue)
                 },

@@ -36,6 +36,8 @@ public struct DesktopEntry: Equatable, Sendable {
     public let icon: String?
     /// `MimeType`: the types that the application opens.
     public let mimeTypes: [String]
+    /// `X-AppState-ActivityTypes`: the types of the user activities that the application continues.
+    public let activityTypes: [String]
 
     /// - Parameters:
     ///   - id: the id, without `.desktop`.
@@ -74,6 +76,7 @@ public struct DesktopEntry: Equatable, Sendable {
         startupWMClass = text("StartupWMClass")
         icon = localized("Icon")
         mimeTypes = file.list("MimeType", in: Self.group)
+        activityTypes = file.list("X-AppState-ActivityTypes", in: Self.group)
     }
 
     /// Reads the file of an entry.

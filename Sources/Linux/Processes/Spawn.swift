@@ -1,12 +1,22 @@
 import Glibc
 
-/// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty.
+/// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty
+/// unless it is given one.
 public enum Spawn {
     /// What the child leads: killing it reaches everything that the child has started.
     public enum Leadership: Sendable {
         case group
         /// setsid(2)
         case session
+    }
+
+    /// What a child has as its standard streams. The descriptors stay with the caller.
+    public struct Streams: Sendable {
+        let input, output, errors: Int32
+
+        public init(input: Int32, output: Int32, errors: Int32) {
+            (self.input, self.output, self.errors) = (input, output, errors)
+        }
     }
 
     /// POSIX_SPAWN_SETSID of the C library, which is declared only for _GNU_SOURCE.
@@ -18,14 +28,23 @@ public enum Spawn {
     ///   - program: its file.
     ///   - arguments: all of them, beginning with the name that it is called by.
     ///   - environment: all of it, `NAME=value`.
+    ///   - leadership: nil: it stays in our group, so that it may ask the user on our terminal.
+    ///   - streams: nil: those of this process, with nothing to read.
     /// - Returns: its process ID. It is our child, and we must wait for it.
     public static func run(
-        _ program: String, _ arguments: [String], environment: [String], leading leadership: Leadership
+        _ program: String, _ arguments: [String], environment: [String], leading leadership: Leadership?,
+        streams: Streams? = nil
     ) throws(KernelFailure) -> Int32 {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        if let streams {
+            posix_spawn_file_actions_adddup2(&actions, streams.input, STDIN_FILENO)
+            posix_spawn_file_actions_adddup2(&actions, streams.output, STDOUT_FILENO)
+            posix_spawn_file_actions_adddup2(&actions, streams.errors, STDERR_FILENO)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
+        }
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -40,6 +59,7 @@ public enum Spawn {
             posix_spawnattr_setpgroup(&attributes, 0)
             flags |= POSIX_SPAWN_SETPGROUP
         case .session: flags |= ownSession
+        case nil: break
         }
         posix_spawnattr_setflags(&attributes, Int16(flags))
         var pid: pid_t = 0

@@ -1,3 +1,5 @@
+import Linux
+
 /// The reports of our script in KWin about windows (dbus/org.appstate1.Windows.xml), and their meaning, which
 /// is the same as with KWin's protocol.
 public struct ScriptedDesk {

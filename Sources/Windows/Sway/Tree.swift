@@ -1,3 +1,5 @@
+import Linux
+
 /// A node of the tree that GET_TREE returns: sway-ipc(7), i3's IPC interface.
 struct TreeNode {
     var id: Int64 = 0

@@ -9,14 +9,16 @@
 ///         default: try json.skip()
 ///         }
 ///     }
-struct JSONReader {
+public struct JSONReader {
     /// The text does not have the expected structure, or is not JSON.
-    struct Failure: Error, Equatable, CustomStringConvertible {
+    public struct Failure: Error, Equatable, CustomStringConvertible, Sendable {
         /// In bytes from the beginning.
-        let offset: Int
-        let expected: String
+        public let offset: Int
+        /// What should be there.
+        public let expected: String
 
-        var description: String { "\(expected) expected at byte \(offset) of the JSON text" }
+        /// One sentence.
+        public var description: String { "\(expected) expected at byte \(offset) of the JSON text" }
     }
 
     /// A tree of windows is as deep as its nested containers, with three levels of JSON for each.
@@ -28,21 +30,22 @@ struct JSONReader {
     /// Whether the present object or array already had a value.
     private var isFollowing = false
 
-    init(_ bytes: [UInt8]) {
+    /// - Parameter bytes: the whole text.
+    public init(_ bytes: [UInt8]) {
         self.bytes = bytes
     }
 
     // MARK: Structure
 
     /// Reads `{`.
-    mutating func beginObject() throws(Failure) { try begin("{") }
+    public mutating func beginObject() throws(Failure) { try begin("{") }
 
     /// Reads `[`.
-    mutating func beginArray() throws(Failure) { try begin("[") }
+    public mutating func beginArray() throws(Failure) { try begin("[") }
 
     /// The key of the object's next member, whose value must be read or skipped then; nil at the end, which is
     /// consumed.
-    mutating func nextKey() throws(Failure) -> String? {
+    public mutating func nextKey() throws(Failure) -> String? {
         guard try next(before: "}") else { return nil }
         let key = try string()
         try take(":", "a colon")
@@ -50,10 +53,10 @@ struct JSONReader {
     }
 
     /// Whether the array has another element, which must be read or skipped then; if not, the end is consumed.
-    mutating func nextElement() throws(Failure) -> Bool { try next(before: "]") }
+    public mutating func nextElement() throws(Failure) -> Bool { try next(before: "]") }
 
     /// Checks that nothing follows.
-    mutating func end() throws(Failure) {
+    public mutating func end() throws(Failure) {
         skipBlanks()
         guard offset == bytes.count else { throw failure("the end") }
     }
@@ -61,13 +64,14 @@ struct JSONReader {
     // MARK: Values
 
     /// Whether the next scalar is `null`, which is consumed then.
-    mutating func null() throws(Failure) -> Bool {
+    public mutating func null() throws(Failure) -> Bool {
         guard peek() == UInt8(ascii: "n") else { return false }
         try word("null")
         return true
     }
 
-    mutating func bool() throws(Failure) -> Bool {
+    /// `true` or `false`.
+    public mutating func bool() throws(Failure) -> Bool {
         guard let first = peek(), "tf".utf8.contains(first) else { throw failure("true or false") }
         let isTrue = first == UInt8(ascii: "t")
         try word(isTrue ? "true" : "false")
@@ -75,17 +79,18 @@ struct JSONReader {
     }
 
     /// A number without fraction and exponent that fits.
-    mutating func integer() throws(Failure) -> Int64 {
+    public mutating func integer() throws(Failure) -> Int64 {
         guard let value = Int64(try number()) else { throw failure("an integer of 64 bits") }
         return value
     }
 
-    mutating func string() throws(Failure) -> String {
+    /// A string. What is not UTF-8 becomes U+FFFD.
+    public mutating func string() throws(Failure) -> String {
         String(decoding: try stringBytes(), as: UTF8.self)
     }
 
     /// The bytes of a string, which need not be UTF-8.
-    mutating func stringBytes() throws(Failure) -> [UInt8] {
+    public mutating func stringBytes() throws(Failure) -> [UInt8] {
         try take("\"", "a string")
         var text: [UInt8] = []
         while offset < bytes.count {
@@ -104,7 +109,7 @@ struct JSONReader {
     }
 
     /// Reads a value of any kind, and forgets it.
-    mutating func skip() throws(Failure) {
+    public mutating func skip() throws(Failure) {
         switch peek() {
         case UInt8(ascii: "{"):
             try beginObject()
@@ -179,7 +184,7 @@ struct JSONReader {
     }
 
     /// The text of a number.
-    private mutating func number() throws(Failure) -> String {
+    public mutating func number() throws(Failure) -> String {
         skipBlanks()
         let begin = offset
         _ = skips("-")
@@ -220,8 +225,8 @@ struct JSONReader {
         return true
     }
 
-    /// The next byte that is not a blank.
-    private mutating func peek() -> UInt8? {
+    /// The next byte that is not a blank: the first of the next value.
+    public mutating func peek() -> UInt8? {
         skipBlanks()
         return offset < bytes.count ? bytes[offset] : nil
     }
@@ -230,5 +235,6 @@ struct JSONReader {
         while offset < bytes.count, [0x20, 0x0A, 0x0D, 0x09].contains(bytes[offset]) { offset += 1 }
     }
 
-    func failure(_ expected: String) -> Failure { Failure(offset: offset, expected: expected) }
+    /// A failure at this place.
+    public func failure(_ expected: String) -> Failure { Failure(offset: offset, expected: expected) }
 }
