@@ -110,7 +110,7 @@ public final class Daemon {
         let table = ApplicationTable(proc: proc)
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
-        let hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        let hierarchy = UnifiedHierarchy.find()
         units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(

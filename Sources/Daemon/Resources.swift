@@ -51,7 +51,7 @@ final class Resources {
         self.core = core
         self.applications = applications
         self.records = records
-        slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
+        slices = SliceProtection(hierarchy: UnifiedHierarchy.find(), journal: journal)
         retry = try Retry(loop: loop, now: now)
     }
 

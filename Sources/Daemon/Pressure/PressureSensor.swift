@@ -98,7 +98,7 @@ final class PressureSensor {
         self.proc = proc
         self.journal = journal
         self.report = report
-        hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        hierarchy = UnifiedHierarchy.find()
         machine = MachineMemory(proc: proc) { loop.now }
         openAlarm()
     }
@@ -286,10 +286,10 @@ final class PressureSensor {
             _ = try stalls.read()
             let cgroup = hierarchy.flatMap { source.cgroup(in: $0) }
             // In a container, the machine's memory is that of the topmost cgroup, if that has a limit.
-            let limited = cgroup ?? hierarchy.flatMap { Cgroup(path: $0.top, in: $0) }
+            let limited = cgroup ?? hierarchy.flatMap { Cgroup(path: "/", in: $0) }
             entry = Watched(
                 isOfCgroup: cgroup.map { !$0.isRoot } ?? false,
-                limited.flatMap { CgroupLimits($0, proc: proc) },
+                limited.flatMap { CgroupLimits($0) },
                 stalls)
             for (wanted, level) in [
                 (settings.warning, MemoryPressure.warning), (settings.critical, .critical),
@@ -380,7 +380,6 @@ extension PressureSource {
     func cgroup(in hierarchy: UnifiedHierarchy) -> Cgroup? {
         guard path.hasPrefix(hierarchy.mountPoint + "/"), path.hasSuffix(Self.file) else { return nil }
         let below = path.dropFirst(hierarchy.mountPoint.count).dropLast(Self.file.count)
-        let place = hierarchy.top == "/" ? String(below) : hierarchy.top + below
-        return Cgroup(path: place.isEmpty ? "/" : place, in: hierarchy)
+        return Cgroup(path: below.isEmpty ? "/" : String(below), in: hierarchy)
     }
 }
