@@ -16,7 +16,7 @@ final class PressureSensor {
     private let handed: HandedOver
     private let hierarchy: UnifiedHierarchy?
     private let report: (Fact) -> Void
-    private let machine: MachineMemory
+    private lazy var machine = MachineMemory(proc: proc) { [loop] in loop.now }
     private let hasEnded: (PressureSource) -> Bool
     private let front: (PressureSource) -> FrontSensor.Front?
     private let fronts = FrontSensor()
@@ -99,11 +99,15 @@ final class PressureSensor {
         self.journal = journal
         self.report = report
         hierarchy = UnifiedHierarchy.find()
-        machine = MachineMemory(proc: proc) { loop.now }
-        openAlarm()
     }
 
     // MARK: The alarm
+
+    /// Memory that is being taken rings from now on.
+    func start() {
+        openAlarm()
+        arm()
+    }
 
     private func openAlarm() {
         journal.attempt(.info, "memory that is being taken is detected by stalls alone") {
