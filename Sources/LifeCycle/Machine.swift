@@ -10,7 +10,7 @@ public import AppStateContract
 /// application there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
 public struct Machine: Equatable, Sendable {
     public internal(set) var settings: Settings
-    public internal(set) var applications: [ApplicationNumber: Application] = [:]
+    public internal(set) var applications = Applications()
     var numbers: [ProcessID: ApplicationNumber] = [:]
     var windows: [WindowKey: Window] = [:]
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
