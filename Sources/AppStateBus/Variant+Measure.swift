@@ -22,20 +22,6 @@ extension Variant {
         }
     }
 
-    /// How many values it contains, including itself.
-    public var valueCount: Int {
-        switch self {
-        case .string, .objectPath, .signature, .bool, .byte, .int16, .uint16, .int32, .uint32, .int64,
-            .uint64, .double, .descriptor, .bytes:
-            1
-        case .strings(let texts): 1 + texts.count
-        case .dictionary(let entries): entries.values.reduce(1) { $0 + $1.valueCount }
-        case .array(_, let members), .structure(let members): members.reduce(1) { $0 + $1.valueCount }
-        case .entry(let key, let value): key.valueCount + value.valueCount
-        case .variant(let value): 1 + value.valueCount
-        }
-    }
-
     /// For an empty array, the depth of its elements follows from their type.
     private static func depth(ofSignature signature: String) -> Int {
         var (deepest, level, arrays) = (0, 0, 0)

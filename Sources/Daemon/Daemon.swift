@@ -113,7 +113,7 @@ public final class Daemon {
         let table = ApplicationTable(proc: proc)
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
-        let hierarchy = try? UnifiedHierarchy.find(proc: proc)
+        let hierarchy = UnifiedHierarchy.find()
         units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
@@ -191,7 +191,8 @@ public final class Daemon {
         // This must come before the events to which it applies are opened.
         watchCPUs()
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
-        watchKills()
+        processes.howEnded = { [unowned self] in askExit(of: $0, $1) }
+        processes.wasChosen = { $1(false) }
         slots.append(try bus.addFilter { [unowned self] in intercept($0) })
         let manager = managerInterface()
         let application = applicationInterface()
@@ -237,14 +238,17 @@ public final class Daemon {
             for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
         }
         keeper?.whenOpen { [unowned self] in keepAll() }
-        configurePressure()
-        watchTime()
         try loop.beginWatchdog()
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
             // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
+        // What no client waits for. Events wait until the loop runs.
+        watchKills()
+        watchTime()
+        pressure.start()
+        configurePressure()
     }
 
     /// The disk has answered: from now on, the history and saved state of all applications that run are kept.
@@ -281,8 +285,6 @@ public final class Daemon {
     }
 
     private func watchKills() {
-        processes.howEnded = { [unowned self] in askExit(of: $0, $1) }
-        processes.wasChosen = { $1(false) }
         journal.attempt(.info, "out-of-memory kills by the kernel cannot be distinguished from other kills") {
             let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
             processes.wasChosen = { [core] process, answer in

@@ -30,8 +30,12 @@ final class Registered {
     /// SIGKILL. The processes that were already stopped before, as far as they were found. nil: they are not
     /// being stopped.
     var stoodBeforeKill: [ProcessIdentity]?
-    /// Restores its original resources.
-    var resources: [String] = []
+    /// The settings that it got last; nil: its original values are restored.
+    var row: ResourceRow?
+    /// What was set for it; nil: it has not been examined yet.
+    var ledger: ResourceLedger?
+    /// The recorded lines that restore its original resources.
+    var resources = ""
 
     /// CLOCK_REALTIME, microseconds: when it was registered, and when its state last changed. The life cycle knows only
     /// the monotonic clock, from which these cannot be computed later: the wall clock is set, and the machine sleeps.

@@ -15,7 +15,6 @@ final class Resources {
     private let records: Records
     private var table = ResourceTable()
     private var mode = Settings.Mode.enforce
-    private var ledgers: [ApplicationNumber: ResourceLedger] = [:]
     /// Cgroup files that this machine lacks and that were logged: one line for all applications.
     private var lacking: Set<String> = []
 
@@ -39,9 +38,6 @@ final class Resources {
     /// next daemon.
     private(set) var owed: Set<ApplicationNumber> = []
 
-    /// The settings that each application got last.
-    private var rows: [ApplicationNumber: ResourceRow] = [:]
-
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds, core: Core,
         applications: ApplicationTable, records: Records
@@ -51,7 +47,7 @@ final class Resources {
         self.core = core
         self.applications = applications
         self.records = records
-        slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
+        slices = SliceProtection(hierarchy: UnifiedHierarchy.find(), journal: journal)
         retry = try Retry(loop: loop, now: now)
     }
 
@@ -78,7 +74,9 @@ final class Resources {
         let number = application.number
         let makers = makers(of: application)
         for maker in makers { departing[maker, default: []].insert(application.process) }
-        let others = ledgers.keys.filter { makers.contains($0) || mayHave(application, $0) }
+        let others = (Array(applications.all) + leaving.values).filter {
+            $0.ledger != nil && (makers.contains($0.number) || mayHave(application, $0))
+        }.map(\.number)
         if others.isEmpty { return }
         awaited[number] = Set(others)
         for other in others {
@@ -92,11 +90,8 @@ final class Resources {
 
     /// Whether a newcomer has, or is about to get, the values of another application. Only applications of
     /// the same user affect it, so that it waits for no other user.
-    private func mayHave(_ newcomer: Registered, _ number: ApplicationNumber) -> Bool {
-        guard number != newcomer.number, let other = applications[number] ?? leaving[number],
-            other.user == newcomer.user
-        else { return false }
-        return ledgers[number]?.contains(newcomer.process) == true
+    private func mayHave(_ newcomer: Registered, _ other: Registered) -> Bool {
+        other !== newcomer && other.user == newcomer.user && other.ledger?.contains(newcomer.process) == true
     }
 
     /// The applications in whose extent a newcomer was until now, whether or not it was found there: the
@@ -122,11 +117,11 @@ final class Resources {
         if entries.isEmpty {
             untouched.append(application)
         } else {
-            application.resources = entries
+            application.resources = entries.joined(separator: "\n")
             var ledger = ResourceLedger(proc: proc, main: application.process, owner: application.user)
             ledger.adopt(entries)
             for note in ledger.takeNotes() { tell(note, of: application) }
-            ledgers[application.number] = ledger
+            application.ledger = ledger
             slices.protect(application.number, ledger.protectedCgroup, recordSlices)
         }
     }
@@ -149,7 +144,7 @@ final class Resources {
 
     private func note(_ application: Registered, _ state: LifeCycleState) {
         let row = row(of: application.number, in: state)
-        rows[application.number] = mode == .enforce ? row : nil
+        application.row = mode == .enforce ? row : nil
         if mode == .observe {
             let what = row.words.joined(separator: " ")
             if !what.isEmpty {
@@ -171,7 +166,7 @@ final class Resources {
     /// Restores an application's original values, whether it ended or was given up.
     func remove(_ application: Registered) {
         let number = application.number
-        rows[number] = nil
+        application.row = nil
         // It need not wait any longer, because nothing was set for it yet.
         awaited[number] = nil
         leaving[number] = application
@@ -181,14 +176,16 @@ final class Resources {
     /// Restores the original values of every application, because the daemon shuts down.
     func putBackAll() {
         isEnding = true
-        rows = [:]
         awaited = [:]
-        for application in Array(applications.all) + Array(leaving.values) { settle(application) }
+        for application in Array(applications.all) + leaving.values {
+            application.row = nil
+            settle(application)
+        }
     }
 
     // MARK: Setting
 
-    /// Applies `rows` to an application, and tries again later what could not be done.
+    /// Applies its row to an application, and tries again later what could not be done.
     private func settle(_ application: Registered) {
         let number = application.number
         if awaited[number] != nil { return }
@@ -211,10 +208,10 @@ final class Resources {
 
     private func isSettled(_ application: Registered) -> Bool {
         let number = application.number
-        let row = rows[number]
+        let row = application.row
         let own = row.map { _ in applications.ownControllers(of: application) }
         let present =
-            ledgers[number]
+            application.ledger
             ?? ResourceLedger(proc: proc, main: application.process, owner: application.user)
         var ledger = present
         var changes = ledger.plan(
@@ -228,7 +225,7 @@ final class Resources {
         ledger.carryOut(changes)
         for note in ledger.takeNotes() { tell(note, of: application) }
         let isShort = ledger.takeShortage()
-        ledgers[number] = ledger
+        application.ledger = ledger
         guard isRecorded, !isShort else { return false }
         departing[number] = nil
         if !changes.isEmpty || row == nil { shortenRecord(of: application, to: row == nil ? [] : after) }
@@ -243,29 +240,35 @@ final class Resources {
     ) -> Bool {
         let meanwhile = Set(present.entries).union(planned.entries).sorted()
         let all = meanwhile + slices.entries(of: application.number, next: planned.protectedCgroup)
-        return all == application.resources || records.writeResources(of: application, all)
+        return records.writeResources(of: application, all)
     }
 
     /// Once all values are written, the record names these values only. If a write has failed, it stays as it is.
     private func shortenRecord(of application: Registered, to entries: [String]) {
         let number = application.number
-        guard !isEnding, leaving[number] == nil, ledgers[number]?.isAsPlanned == true else { return }
-        let all = entries + application.resources.filter(SliceProtection.isEntry)
-        if all != application.resources { _ = records.writeResources(of: application, all) }
+        guard !isEnding, leaving[number] == nil, application.ledger?.isAsPlanned == true else { return }
+        _ = records.writeResources(
+            of: application, entries + recorded(of: application, aboutSlices: true))
+    }
+
+    private func recorded(of application: Registered, aboutSlices: Bool) -> [String] {
+        application.resources.split(separator: "\n").map(String.init).filter {
+            SliceProtection.isEntry($0) == aboutSlices
+        }
     }
 
     private func finish(_ application: Registered) {
         let number = application.number
-        if rows[number] == nil { ledgers[number]?.forget() }
+        if application.row == nil { application.ledger?.forget() }
         if leaving.removeValue(forKey: number) != nil {
-            ledgers[number] = nil
+            application.ledger = nil
             records.haveGivenBack(number)
         }
         // The original values of the newcomers that waited for this application are restored now.
         for (newcomer, others) in awaited where others.contains(number) {
             let rest = others.subtracting([number])
             awaited[newcomer] = rest.isEmpty ? nil : rest
-            if rest.isEmpty, rows[newcomer] != nil, let application = applications[newcomer] {
+            if rest.isEmpty, let application = applications[newcomer], application.row != nil {
                 settle(application)
             }
         }
@@ -275,8 +278,8 @@ final class Resources {
     /// record of an application that has left stays as it is until it is deleted.
     private func recordSlices(_ number: ApplicationNumber, _ entries: [String]) -> Bool {
         guard let application = applications[number], leaving[number] == nil, !isEnding else { return true }
-        let all = application.resources.filter { !SliceProtection.isEntry($0) } + entries
-        return all == application.resources || records.writeResources(of: application, all)
+        return records.writeResources(
+            of: application, recorded(of: application, aboutSlices: false) + entries)
     }
 
     // MARK: Explained
@@ -284,9 +287,9 @@ final class Resources {
     /// The values that the daemon has set for an application, and those that it leaves alone, as of the last
     /// change, in words. Distinct values of one setting are listed one by one, up to a readable number.
     func given(_ application: Registered) -> [String] {
-        let figures = ledgers[application.number]?.figures ?? [:]
+        let figures = application.ledger?.figures ?? [:]
         var lines = figures.map { $0.words(count: $1) }.sorted().prefix(Self.mostExplained).map { $0 }
-        if let quota = rows[application.number]?.cpuQuota,
+        if let quota = application.row?.cpuQuota,
             !figures.keys.contains(where: { $0.knob == .cpuQuota })
         {
             lines.append(

@@ -29,10 +29,6 @@ extension Machine {
     mutating func remove(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard let window = windows.removeValue(forKey: key) else { return [] }
         unindex(key, window)
-        if window.orphaned, case .reported(_, let number) = key {
-            orphans[number]?.remove(key)
-            if orphans[number]?.isEmpty == true { orphans[number] = nil }
-        }
         if case .reported(let connection, let number) = key { reporters[connection]?.windows.remove(number) }
         if let owner = window.owner { applications[owner]?.windows.remove(key) }
         if sessions[window.session]?.focus == key { sessions[window.session]?.focus = nil }

@@ -159,7 +159,7 @@ extension Machine {
         if window.visible { flags += "v" }
         if window.minimized { flags += "m" }
         if window.isUnsaved { flags += "u" }
-        if window.orphaned { flags += "o" }
+        if isOrphaned(key) { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
         // If there are a thousand windows, each is written whenever one of them changes.
         var fields = name
@@ -181,11 +181,8 @@ extension Machine {
     private mutating func take(_ entry: RestoredWindow) {
         let session = entry.window.session
         put(entry.window, as: entry.key)
-        if entry.window.orphaned, case .reported(_, let number) = entry.key {
-            orphans[number, default: []].insert(entry.key)
-        }
         if entry.hasFocus { sessions[session, default: Session()].focus = entry.key }
-        guard case .reported(let connection, let number) = entry.key, !entry.window.orphaned else { return }
+        guard case .reported(let connection, let number) = entry.key, !entry.isOrphaned else { return }
         let user = entry.window.reporterUser
         let reported = user != 0 || entry.isOfOneSession ? session : nil
         reporters[connection, default: Reporter(session: reported, user: user)].windows.insert(number)
@@ -200,6 +197,7 @@ private struct RestoredWindow {
     let key: WindowKey
     var window: Window
     let hasFocus: Bool
+    let isOrphaned: Bool
     let isOfLastingReporter: Bool
     /// Its reporter is root's, and has called `SetSession`.
     let isOfOneSession: Bool
@@ -219,10 +217,10 @@ private struct RestoredWindow {
         window.visible = flags.contains("v")
         window.minimized = flags.contains("m")
         window.isUnsaved = flags.contains("u")
-        window.orphaned = flags.contains("o")
         window.appID = appID
         window.title = title
         hasFocus = flags.contains("f")
+        isOrphaned = flags.contains("o")
         isOfLastingReporter = flags.contains("r")
         isOfOneSession = flags.contains("s")
     }

@@ -126,26 +126,11 @@ extension Machine {
     /// A reporter's connection has ended. Its reports stay until a new reporter replaces them.
     mutating func reporterLeft(_ connection: ConnectionName) {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
-        var touched: Set<ApplicationNumber> = []
         for number in reporter.windows {
             let key = WindowKey.reported(connection, number)
-            if windows[key]?.process == nil {
-                // Another user's window: it could only take the focus from our windows, and no reporter could
-                // remove it now.
-                _ = remove(key)
-            } else if let successor = successor(of: key, number, by: reporter) {
-                if let session = windows[key]?.session, sessions[session]?.focus == key,
-                    let window = windows[successor], window.visible, !window.minimized
-                {
-                    moveFocus(to: successor, in: session)
-                }
-                touched.formUnion(remove(key))
-            } else {
-                windows[key]?.orphaned = true
-                orphans[number, default: []].insert(key)
-            }
+            // Another user's window: it could only take the focus from our windows.
+            if windows[key]?.process == nil { _ = remove(key) }
         }
-        refresh(touched, .windows)
         for session in sessionsReported(by: connection) {
             sessions[session]?.lastingReporters.remove(connection)
             guard sessions[session]?.lastingReporters.isEmpty == true else { continue }
@@ -158,14 +143,6 @@ extension Machine {
         if let session = reporter.session { tidy(session) }
     }
 
-    /// The same window, if a reporter of the same user has already reported it. It never repeats that.
-    private func successor(of key: WindowKey, _ number: UInt64, by reporter: Reporter) -> WindowKey? {
-        let others = reporters.filter { $0.value.user == reporter.user && $0.value.windows.contains(number) }
-        return others.keys.map { WindowKey.reported($0, number) }.sorted(by: WindowKey.inOrder).first {
-            windows[$0]?.process == windows[key]?.process && windows[$0]?.session == windows[key]?.session
-        }
-    }
-
     // MARK: One report
 
     private mutating func take(
@@ -174,11 +151,6 @@ extension Machine {
         let key = WindowKey.reported(reporter.connection, report.number)
         let session = session(of: report.process, by: reporter)
         var touched: Set<ApplicationNumber> = []
-        // The same window, reported by a reporter of this user that is gone: this reporter is responsible for
-        // it now.
-        for other in predecessors(of: report, by: reporter) where other != key {
-            touched.formUnion(remove(other))
-        }
         var window =
             windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
         let former = window.process
@@ -230,7 +202,6 @@ extension Machine {
         let named = Set(numbers.map { WindowKey.reported(reporter.connection, $0) })
         var replaced = named
         if replacing { replaced.formUnion(superseded(by: reporter, in: sessions(of: reports, by: reporter))) }
-        for report in reports { replaced.formUnion(predecessors(of: report, by: reporter)) }
         let gone = replaced.count { windows[$0] != nil }
         try checkCount(windowCount(of: reporter.user) - gone + named.count, of: reporter.user)
     }
@@ -250,35 +221,21 @@ extension Machine {
         reporter.isRoot || report.process.user == reporter.user ? report.process.lineage : []
     }
 
-    /// The same window, as reported by reporters of this user that are gone: with the same number, of the same process.
-    private func predecessors(of report: WindowReport, by reporter: ReporterIdentity) -> [WindowKey] {
-        let session = session(of: report.process, by: reporter)
-        return (orphans[report.number] ?? []).filter { key in
-            guard let window = windows[key] else { return false }
-            return window.session == session && window.reporterUser == reporter.user
-                && window.process == report.process.process
-        }.sorted(by: WindowKey.inOrder)
-    }
-
     /// The windows that a reporter's whole set about these sessions replaces: its own, and those of earlier reporters
     /// that are gone.
-    ///
-    /// - Parameter sessions: nil: all.
-    private func superseded(
-        by reporter: ReporterIdentity, in sessions: Set<SessionKey>?
-    ) -> Set<WindowKey> {
-        var keys = Set(
-            (reporters[reporter.connection]?.windows ?? []).map {
-                WindowKey.reported(reporter.connection, $0)
-            })
-        for key in orphans.values.joined() {
-            if let window = windows[key], sessions?.contains(window.session) ?? true,
-                window.reporterUser == reporter.user
-            {
-                keys.insert(key)
-            }
-        }
-        return keys
+    private func superseded(by reporter: ReporterIdentity, in sessions: Set<SessionKey>) -> Set<WindowKey> {
+        Set(
+            windows.lazy.filter { key, window in
+                guard case .reported(let connection, _) = key else { return false }
+                return connection == reporter.connection
+                    || isOrphaned(key) && sessions.contains(window.session)
+                        && window.reporterUser == reporter.user
+            }.map(\.key))
+    }
+
+    /// The connection of its reporter has ended; the facts stay.
+    func isOrphaned(_ key: WindowKey) -> Bool {
+        if case .reported(let connection, _) = key { reporters[connection] == nil } else { false }
     }
 
     /// Makes the connection a permanent reporter of these sessions.

@@ -10,12 +10,10 @@ public import AppStateContract
 /// application there edge by edge (StateDiagram.swift), with the delegate signals of each edge.
 public struct Machine: Equatable, Sendable {
     public internal(set) var settings: Settings
-    public internal(set) var applications: [ApplicationNumber: Application] = [:]
+    public internal(set) var applications = Applications()
     var numbers: [ProcessID: ApplicationNumber] = [:]
     var windows: [WindowKey: Window] = [:]
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
-    /// Windows whose reporter is gone, by their numbers.
-    var orphans: [UInt64: Set<WindowKey>] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Applications in which a connection has a part: as delegate or as the owner of a task. One whose task has
@@ -405,7 +403,7 @@ public struct Machine: Equatable, Sendable {
             if sessions[window.session]?.focus == key { words.append("focused") }
             words.append(window.minimized ? "minimized" : window.visible ? "visible" : "hidden")
             if window.isUnsaved { words.append("unsaved changes") }
-            if window.orphaned { words.append("reporter gone") }
+            if isOrphaned(key) { words.append("reporter gone") }
             if !window.title.isEmpty { words.append("\"\(window.title)\"") }
             return words.joined(separator: " ")
         }.sorted()

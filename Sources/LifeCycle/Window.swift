@@ -45,8 +45,6 @@ struct Window: Equatable, Sendable {
     var isUnsaved = false
     var title = ""
     var appID = ""
-    /// The reporter's connection has ended; the facts stay.
-    var orphaned = false
     /// The application whose extent the window is in.
     var owner: ApplicationNumber?
 

@@ -60,16 +60,11 @@ final class Agent {
     private var launches: LaunchService?
     private var configuration: Configuration
     private var configurationWatch: ConfigurationWatch?
-    private var reconnection: Timer?
-    private var reconnectionDelay = shortestDelay
-    private var connected: UInt64 = 0
+    private var reconnection: Retry?
     private var isLost = false
     private var signals: [Source] = []
     private var lastLook: UInt64 = 0
 
-    /// Between two attempts to reach the bus, in microseconds; doubled each time.
-    private static let shortestDelay: UInt64 = 1_000_000
-    private static let longestDelay: UInt64 = 60_000_000
     /// If a display server answers and ends again and again within this time, the agent gives up;
     /// microseconds.
     private static let looksApart: UInt64 = 10_000_000
@@ -93,7 +88,7 @@ final class Agent {
         signals.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         complain()
         watchConfiguration()
-        reconnection = try loop.timer { [unowned self] in reconnect() }
+        reconnection = try Retry(loop) { [unowned self] in reconnect() }
         interruption = try loop.timer { [unowned self] in
             settleConnection()
             report()
@@ -483,15 +478,8 @@ final class Agent {
         isLost = true
         journal.log(.warning, why)
         watchConnections(of: [])
-        // A bus that accepts us may disconnect us each time.
-        if loop.now >= connected + Self.longestDelay { reconnectionDelay = Self.shortestDelay }
         // This must not be done from within its own handler.
-        reconnectLater()
-    }
-
-    private func reconnectLater() {
-        reconnection?.arm(at: loop.now + reconnectionDelay)
-        reconnectionDelay = min(2 * reconnectionDelay, Self.longestDelay)
+        reconnection?.schedule()
     }
 
     /// Without information about windows, the agent must not be a reporter: while there is none, policy
@@ -540,13 +528,14 @@ final class Agent {
 
     private func reconnect() {
         // An observer that has recovered does not wait for this.
-        reconnection?.disarm()
+        reconnection?.cancel()
         disconnect()
         do throws(BusFailure) {
-            (connected, isLost) = (loop.now, false)
+            reconnection?.hasSucceeded()
+            isLost = false
             try connect()
         } catch {
-            reconnectLater()
+            reconnection?.schedule()
         }
     }
 

@@ -30,24 +30,20 @@ final class DaemonLine {
     private var awaited = 0
     private var calls: [Slot] = []
     private var ownerChange: Slot?
-    private let loop: EventLoop
-    private var retry: Timer?
+    private var retry: Retry?
 
     /// The number of attempts since a call was last accepted that may be refused because of a limit.
     private var attempts = 0
 
     private static let mostAttempts = 3
-    /// How long to wait before a call is tried again that was refused for a temporary reason, in microseconds.
-    private static let retryDelay: UInt64 = 2_000_000
 
     /// - Parameter deaf: called if the bus refuses a match rule for the daemon.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal
     ) throws(BusFailure) {
         self.bus = bus
-        self.loop = loop
         self.journal = journal
-        retry = try loop.timer { [unowned self] in
+        retry = try Retry(loop, after: 2_000_000) { [unowned self] in
             isResting = false
             proceed()
         }
@@ -92,6 +88,7 @@ final class DaemonLine {
                 refused(error)
             } else {
                 daemon = reply.sender
+                retry?.reset()
                 answered(reply)
             }
             proceed()
@@ -128,19 +125,16 @@ final class DaemonLine {
 
     /// Handles a refusal.
     ///
-    /// - Parameter doublings: how often the pause may double until `haveRoom` is called: after three attempts the reason
-    ///   is hardly temporary.
     /// - Returns: whether the refusal may be temporary, for example because too many calls are in progress. If so, the
     ///   speaker sends its calls again after a pause.
-    func tryAgain(_ sentence: String, _ error: MethodError, doublings most: Int = 0) -> Bool {
+    func tryAgain(_ sentence: String, _ error: MethodError) -> Bool {
         journal.log(.info, "\(BusNames.service) \(sentence): \(error)")
         guard error.isNoReply || ErrorName(rawValue: error.name) == .limitsExceeded else { return false }
         // Another of the calls that were sent together was refused.
         if isResting { return true }
         isResting = true
         attempts += 1
-        let doublings = min(max(attempts - Self.mostAttempts, 0), most)
-        retry?.arm(at: loop.now + Self.retryDelay << doublings)
+        retry?.schedule()
         return true
     }
 

@@ -14,14 +14,7 @@ final class Playback {
     private var watchSource: Source?
     private var observer: PlaybackObserver?
     private var source: Source?
-    private var reconnection: Timer?
-    private var delay = shortestDelay
-    private var begin: UInt64 = 0
-
-    /// The delay between two attempts, in microseconds. It doubles each time. After the longest delay there is no
-    /// further attempt until something appears in the socket's directory.
-    private static let shortestDelay: UInt64 = 100_000
-    private static let longestDelay: UInt64 = 60_000_000
+    private var reconnection: Retry?
 
     /// - Parameters:
     ///   - path: the sound server's socket.
@@ -36,10 +29,10 @@ final class Playback {
         watch = try PathWatch(path: path)
         watchSource = try loop.watch(watch.descriptor) { [unowned self] _ in
             watch.dispatch()
-            delay = Self.shortestDelay
+            reconnection?.reset()
             connect()
         }
-        reconnection = try loop.timer { [unowned self] in connect() }
+        reconnection = try Retry(loop, after: 100_000) { [unowned self] in connect() }
         connect()
     }
 
@@ -49,12 +42,12 @@ final class Playback {
             let observer = try PlaybackObserver(path: path)
             source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatch() }
             self.observer = observer
-            begin = loop.now
+            reconnection?.hasSucceeded()
             journal.log(.info, "watching \(observer.subject)")
         } catch {
             journal.log(.debug, "\(error)")
             // The socket exists, but no server listens, perhaps not yet: nothing announces listen(2).
-            if access(path, F_OK) == 0 { tryAgain() }
+            if access(path, F_OK) == 0 { reconnection?.schedule() }
         }
     }
 
@@ -69,14 +62,7 @@ final class Playback {
             observer = nil
             tell([])
             // The socket may belong to the service manager, and stay: the next connection then starts the next server.
-            if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
-            tryAgain()
+            reconnection?.schedule()
         }
-    }
-
-    private func tryAgain() {
-        guard delay <= Self.longestDelay else { return }
-        reconnection?.arm(at: loop.now + delay)
-        delay *= 2
     }
 }

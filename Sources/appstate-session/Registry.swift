@@ -132,7 +132,7 @@ final class Registry: DaemonSpeaker {
                 method,
                 refused: { [unowned self] in
                     // Changes before the subscription is accepted are not announced.
-                    if line.tryAgain("does not accept a subscription", $0, doublings: 2) {
+                    if line.tryAgain("does not accept a subscription", $0) {
                         (isSubscribed, isListed) = (false, false)
                     }
                 },

@@ -55,11 +55,9 @@ enum Report: Equatable {
     /// Windows that come to the front are first: an application that replaces one window by another does not lose its
     /// state on the way. The loss of the focus is not reported if another window has got it.
     ///
-    /// - Parameters:
-    ///   - makingRoom: windows that are gone come first, because the daemon has no room for both.
-    ///   - withTitles: a window with another title has changed.
+    /// - Parameter withTitles: a window with another title has changed.
     static func changes(
-        from told: [UInt64: Window], to present: [Window], makingRoom: Bool = false, withTitles: Bool = false
+        from told: [UInt64: Window], to present: [Window], withTitles: Bool = false
     ) -> [Report] {
         var known = told
         if let focused = present.first(where: \.observed.focused) { Self.focus(focused.number, in: &known) }
@@ -69,12 +67,15 @@ enum Report: Equatable {
                 || withTitles && window.observed.title != before.observed.title
         }
         let numbers = Set(present.map(\.number))
-        let updates: [Report] =
-            changed.filter(\.observed.focused).map(Report.update)
-            + changed.filter { $0.observed.visible && !$0.observed.focused }.map(Report.update)
-            + changed.filter { !$0.observed.visible }.map(Report.update)
-        let removals = told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
-        return makingRoom ? removals + updates : updates + removals
+        return mostImportantFirst(changed).map(Report.update)
+            + told.keys.filter { !numbers.contains($0) }.sorted().map(Report.remove)
+    }
+
+    /// The focused window, then those that are visible.
+    static func mostImportantFirst(_ windows: [Window]) -> [Window] {
+        windows.filter(\.observed.focused)
+            + windows.filter { $0.observed.visible && !$0.observed.focused }
+            + windows.filter { !$0.observed.visible && !$0.observed.focused }
     }
 
     /// The reports after which the daemon knows windows by their new numbers; nil: the changes are enough.
@@ -113,15 +114,6 @@ enum Report: Equatable {
     private static func focus(_ number: UInt64, in told: inout [UInt64: Window]) {
         for (other, window) in told where other != number && window.observed.focused {
             told[other]?.observed.focused = false
-        }
-    }
-
-    /// The window that the report is about; nil: all of them.
-    var number: UInt64? {
-        switch self {
-        case .replace: nil
-        case .update(let window): window.number
-        case .remove(let number): number
         }
     }
 

@@ -19,17 +19,12 @@ final class Reporter: DaemonSpeaker {
     private var isRenumbered = false
     /// The daemon has not answered since the whole set had to be sent.
     private var isUntold = false
-    /// The daemon had no room for a window, and does not know all changes since then.
-    private var lacksRoom = false
     /// For titles that have changed, and nothing else with them.
     private var titleTimer: Timer?
     private var isTitleTimerArmed = false
     private var areTitlesDue = false
-    /// How often the daemon had no room for each window that it does not know.
-    private var refusals: [UInt64: Int] = [:]
-
-    /// A window that was refused as often as this is left out until another window is gone.
-    private static let mostRefusals = 3
+    /// How many windows the daemon has room for; nil: for all, as far as is known.
+    private var room: Int?
 
     /// How long a title that has changed alone may wait, in microseconds.
     private static let titleDelay: UInt64 = 5_000_000
@@ -62,10 +57,7 @@ final class Reporter: DaemonSpeaker {
     /// Sets the current windows. They are sent as soon as the daemon can be called.
     func report(_ windows: [Report.Window]) {
         present = Report.withOneFocus(windows)
-        if !refusals.isEmpty {
-            let numbers = Set(present.map(\.number))
-            refusals = refusals.filter { numbers.contains($0.key) }
-        }
+        if let room, present.count <= room { self.room = nil }
         line.proceed()
     }
 
@@ -80,28 +72,20 @@ final class Reporter: DaemonSpeaker {
     // MARK: Reports
 
     func speak() throws {
-        if let told, let reports = Report.renumbering(from: told, to: present, all: isRenumbered) {
-            for report in reports.prefix(Self.mostCalls) {
-                guard case .replace = report else {
-                    try send(report)
-                    continue
-                }
-                isRenumbered = false
-                // What was refused would have the whole set refused. It follows on its own.
-                try send(.replace(present.filter { refusals[$0.number] == nil }))
-            }
-        } else if let told {
-            isRenumbered = false
-            let changes = Report.changes(
-                from: told, to: present, makingRoom: lacksRoom, withTitles: areTitlesDue)
-            areTitlesDue = false
-            if changes.isEmpty { lacksRoom = false }
-            // What was refused must not keep other windows waiting.
-            let others = changes.filter { !wasRefused($0) }
-            for report in (others + changes.filter(wasRefused)).prefix(Self.mostCalls) { try send(report) }
-        } else {
+        let windows = room.map { Array(Report.mostImportantFirst(present).prefix($0)) } ?? present
+        guard let told else {
             try sendSession()
-            try send(.replace(present))
+            return try send(.replace(windows))
+        }
+        let changes = Report.changes(from: told, to: windows, withTitles: areTitlesDue)
+        areTitlesDue = false
+        if room != nil {
+            // A window without room is not closed, so it is not removed.
+            if !changes.isEmpty { try send(.replace(windows)) }
+        } else {
+            let renumbering = Report.renumbering(from: told, to: windows, all: isRenumbered)
+            if case .remove? = renumbering?.first {} else { isRenumbered = false }
+            for report in (renumbering ?? changes).prefix(Self.mostCalls) { try send(report) }
         }
         if !isTitleTimerArmed, isTitleOld {
             isTitleTimerArmed = true
@@ -117,13 +101,10 @@ final class Reporter: DaemonSpeaker {
         }
     }
 
-    private func wasRefused(_ report: Report) -> Bool { report.number.map { refusals[$0] != nil } ?? false }
-
     func forget() {
         told = nil
-        refusals = [:]
+        room = nil
         isUntold = true
-        lacksRoom = false
         if line.isAbsent {
             journal.log(.info, "\(BusNames.service) has no owner: windows are reported when it has one")
         }
@@ -139,16 +120,11 @@ final class Reporter: DaemonSpeaker {
     }
 
     private func send(_ report: Report) throws {
-        let former = report.number.flatMap { told?[$0] }
-        let focused = told?.values.first(where: \.observed.focused)?.number
         try line.call(
             report.method, { try report.write(to: $0) },
-            refused: { [unowned self] error in
-                if !isTriedAgain(report, after: error, former, focused: focused) { refused(report, error) }
-            },
+            refused: { [unowned self] error in refused(report, error) },
             answered: { [unowned self] _ in
                 line.haveRoom()
-                accepted(report)
                 guard isUntold else { return }
                 isUntold = false
                 journal.log(.info, "all windows are reported to \(BusNames.service)")
@@ -161,76 +137,22 @@ final class Reporter: DaemonSpeaker {
         told = known
     }
 
-    // MARK: Refusals
-
-    private func accepted(_ report: Report) {
-        if let number = report.number { refusals[number] = nil }
-        guard case .remove = report else { return }
-        // There may be room for windows that were left out. They are tried once.
-        for (number, count) in refusals where count >= Self.mostRefusals { told?[number] = nil }
-    }
-
-    /// - Parameters:
-    ///   - former: the window of the report, as the daemon knew it before.
-    ///   - focused: the window that had the focus before.
-    private func isTriedAgain(
-        _ report: Report, after error: MethodError, _ former: Report.Window?, focused: UInt64?
-    ) -> Bool {
-        if let number = report.number, ErrorName(rawValue: error.name) == .limitsExceeded {
-            guard refusals[number, default: 0] < Self.mostRefusals else { return false }
-            refusals[number, default: 0] += 1
-        }
-        guard line.tryAgainForRoom("does not accept a report", error) else { return false }
-        lacksRoom = true
-        // The daemon still knows what it knew before.
-        guard let number = report.number else {
-            told = nil
-            return true
-        }
-        told?[number] = former
-        if case .update(let window) = report, window.observed.focused, let focused {
-            told?[focused]?.observed.focused = true
-        }
-        return true
-    }
-
     private func refused(_ report: Report, _ error: MethodError) {
-        switch (ErrorName(rawValue: error.name), report) {
-        case (.noSuchProcess, _):
+        switch ErrorName(rawValue: error.name) {
+        case .noSuchProcess:
             // The windows of the process will be gone in a moment.
             journal.log(.debug, "\(report): \(error.message)")
-            leaveOut(report)
-        case (.limitsExceeded, .replace(let windows)) where !windows.isEmpty:
-            // There are too many windows. Sent one by one, the surplus ones are left out, and no others.
-            journal.log(
-                .warning, "reporting window by window, because not all were accepted: \(error.message)")
-            do {
-                try send(.replace([]))
-            } catch {
-                journal.log(.debug, "\(error)")
-            }
-        case (.limitsExceeded, _):
-            journal.log(.debug, "\(report): \(error.message)")
-            leaveOut(report)
-        case (.accessDenied, _), (.invalidArgs, _), (.notSupported, _):
+        case .limitsExceeded:
+            // The whole set follows, with fewer windows if that is refused again and again.
+            told = nil
+            if line.tryAgainForRoom("does not accept a report", error) { return }
+            guard case .replace(let windows) = report else { return }
+            room = windows.count * 7 / 8
+            if room == 0 { line.refused(error, "does not accept reports", .error) }
+        case .accessDenied, .invalidArgs, .notSupported:
             line.refused(error, "does not accept reports", .error)
         default:
             line.refused(error, "cannot receive reports of windows")
-        }
-    }
-
-    /// The daemon does not know this window. If the window has the focus, no other window has it. The window's update
-    /// would have implied that, so the loss of the focus is reported here.
-    private func leaveOut(_ report: Report) {
-        guard case .update(let window) = report, window.observed.focused else { return }
-        do {
-            try line.call(
-                ReporterMethod.setFocus, { try $0.append(UInt32(0)) },
-                refused: { [journal] error in
-                    journal.log(.debug, "\(ReporterMethod.setFocus.rawValue) 0: \(error)")
-                })
-        } catch {
-            journal.log(.debug, "\(error)")
         }
     }
 }

@@ -141,7 +141,7 @@ final class RuleKeeper: DaemonSpeaker {
                 refused: { [unowned self] error in
                     // It has ended, or its user's rule no longer adopts it.
                     let isGone = ErrorName(rawValue: error.name) == .noSuchApplication
-                    if isGone || !line.tryAgain("does not accept the rule for \(path)", error, doublings: 2) {
+                    if isGone || !line.tryAgain("does not accept the rule for \(path)", error) {
                         told[path] = .some(rule)
                     }
                 },

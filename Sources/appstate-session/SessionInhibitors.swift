@@ -17,9 +17,7 @@ final class SessionInhibitors {
     private var monitor: Bus?
     private var slots: [Slot] = []
     private var callers: [String: Caller] = [:]
-    private var retry: Timer?
-    private var delay = shortestDelay
-    private var begin: UInt64 = 0
+    private var retry: Retry?
     private var isLost = false
     private var isRefused = false
 
@@ -69,10 +67,6 @@ final class SessionInhibitors {
     /// How long a bus waits for a service that a call makes it start, in microseconds: dbus-daemon(1),
     /// "service_start_timeout".
     private static let startTime: UInt64 = 120_000_000
-    /// The delay before the agent looks for a lost bus again, in microseconds. It doubles each time. After the longest
-    /// delay there is no further attempt.
-    private static let shortestDelay: UInt64 = 1_000_000
-    private static let longestDelay: UInt64 = 60_000_000
 
     /// - Parameters:
     ///   - address: the address of the session bus.
@@ -84,7 +78,7 @@ final class SessionInhibitors {
         self.loop = loop
         self.journal = journal
         self.tell = tell
-        retry = try loop.timer { [unowned self] in if isRefused { leave() } else { connect() } }
+        retry = try Retry(loop) { [unowned self] in if isRefused { leave() } else { connect() } }
         connect()
     }
 
@@ -92,7 +86,8 @@ final class SessionInhibitors {
 
     private func connect() {
         leave()
-        (begin, isLost) = (loop.now, false)
+        retry?.hasSucceeded()
+        isLost = false
         do throws(BusFailure) {
             let bus = try Bus.open(address: address)
             try bus.attach(to: loop)
@@ -130,7 +125,7 @@ final class SessionInhibitors {
                 // This refusal is final: the bus shows calls to no client.
                 journal.log(.info, "inhibitors on the session bus cannot be watched: \(error)")
                 isRefused = true
-                retry?.arm(at: loop.now)
+                retry?.schedule()
             })
         self.monitor = monitor
     }
@@ -156,10 +151,7 @@ final class SessionInhibitors {
         guard !isLost else { return }
         isLost = true
         journal.log(.info, "inhibitors on the session bus are not watched: \(why)")
-        if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
-        guard delay <= Self.longestDelay else { return }
-        retry?.arm(at: loop.now + delay)
-        delay *= 2
+        retry?.schedule()
     }
 
     // MARK: Inhibitors

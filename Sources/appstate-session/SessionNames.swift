@@ -29,18 +29,12 @@ final class SessionNames {
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
     private var changes: Slot?
-    private var reconnection: Timer?
-    private var delay = shortestDelay
-    private var begin: UInt64 = 0
+    private var reconnection: Retry?
     /// Reports that the bus's socket may have appeared, while there is no bus.
     private var arrival: (watch: PathWatch, source: Source)?
 
     /// A session has a few dozen names.
     private static let mostNames = 512
-    /// The delay between two attempts, in microseconds. It doubles each time. After the longest delay there is no
-    /// further attempt until something appears in the socket's directory.
-    private static let shortestDelay: UInt64 = 100_000
-    private static let longestDelay: UInt64 = 60_000_000
 
     /// - Parameters:
     ///   - address: the address of the session bus.
@@ -54,7 +48,7 @@ final class SessionNames {
         self.journal = journal
         self.classifier = classifier
         self.tell = tell
-        reconnection = try loop.timer { [unowned self] in connect() }
+        reconnection = try Retry(loop, after: 100_000) { [unowned self] in connect() }
         connect()
     }
 
@@ -82,7 +76,7 @@ final class SessionNames {
                 publish()
             }
             isLost = false
-            begin = loop.now
+            reconnection?.hasSucceeded()
         } catch {
             journal.log(.debug, "\(error)")
             tryAgain()
@@ -100,15 +94,12 @@ final class SessionNames {
         guard !isLost else { return }
         isLost = true
         journal.log(.notice, "names on the session bus are not watched: \(why)")
-        if loop.now - begin > Self.longestDelay { delay = Self.shortestDelay }
         tryAgain()
     }
 
     private func tryAgain() {
         awaitArrival()
-        guard delay <= Self.longestDelay else { return tell([]) }
-        reconnection?.arm(at: loop.now + delay)
-        delay *= 2
+        if reconnection?.schedule() != true { tell([]) }
     }
 
     private func awaitArrival() {
@@ -120,7 +111,7 @@ final class SessionNames {
             let source = try loop.watch(watch.descriptor) { [unowned self] _ in
                 watch.dispatch()
                 guard isLost, access(path, F_OK) == 0 else { return }
-                delay = Self.shortestDelay
+                reconnection?.reset()
                 connect()
             }
             arrival = (watch, source)

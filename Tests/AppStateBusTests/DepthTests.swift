@@ -22,10 +22,6 @@ import Testing
         for (value, depth) in values { #expect(value.depth == depth, "\(value)") }
     }
 
-    @Test func valuesAreCounted() {
-        #expect(Variant.dictionary(["a": .strings(["x", "y"]), "b": .variant(.bool(true))]).valueCount == 6)
-    }
-
     @Test(.enabled(if: hasBus, noBus)) func whatIsTooDeepIsNotAppended() throws {
         let peers = try Peers()
         let call = try peers.client.newCall(

@@ -111,19 +111,6 @@ struct KeptValueTests {
         try client.settle()
     }
 
-    @Test("more than 1,024 values in launch options are refused")
-    func values() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let process = try Child("sleep", ["1000"])
-        for (count, isTaken) in [(500, true), (1_100, false)] {
-            let options = Variant.dictionary([
-                "x": .array("y", []), "y": .strings(Array(repeating: "", count: count)),
-            ])
-            try register(client, process, options, isTaken: isTaken)
-        }
-    }
-
     @Test("an error message repeats only a little of a long value, whatever its characters")
     func errorMessages() throws {
         let daemon = try TestDaemon()

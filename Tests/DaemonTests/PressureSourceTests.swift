@@ -28,15 +28,6 @@ struct PressureSourceTests {
         #expect(PressureSource(configured: path, in: nil) == PressureSource(path: path))
     }
 
-    @Test("if only a part of the hierarchy is mounted, its root is a part, too")
-    func mounted() {
-        let hierarchy = UnifiedHierarchy(mountPoint: "/mnt", top: "/machine")
-        let source = PressureSource(configured: "/mnt/memory.pressure", in: hierarchy)
-        #expect(source.isPart && source.cgroup(in: hierarchy)?.path == "/machine")
-        let below = PressureSource(configured: "/mnt/a/memory.pressure", in: hierarchy)
-        #expect(below.isPart && below.cgroup(in: hierarchy)?.directory == "/mnt/a")
-    }
-
     @Test(
         "a configured source that is missing is watched once it is there and an application is registered",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))

@@ -110,7 +110,7 @@ struct SessionTests {
         try scene.logind.open("c2", uid: App.nobody)
         try scene.logind.open(mine, uid: App.nobody, isDisplay: false)
         try scene.logind.open(theirs, uid: Self.games)
-        let root = try #require(Cgroup(path: "/", in: try UnifiedHierarchy.find()))
+        let root = try #require(UnifiedHierarchy.find().flatMap { Cgroup(path: "/", in: $0) })
         let (ours, scopes) = (
             try TestCgroup("session-\(mine).scope", below: root),
             try TestCgroup("session-\(theirs).scope", below: root)

@@ -87,8 +87,9 @@ struct UnitTests {
         let unit = #"app-appstate-org.example.my\x2dapp@1.service"#
         #expect(program.unit == unit && stage.text("out") == nil)
         #expect(try stage.units == [unit])
+        let hierarchy = try #require(UnifiedHierarchy.find())
         #expect(
-            ApplicationUnit(inPath: try Cgroup.of(program.pid, in: UnifiedHierarchy.find()).path)?.application
+            ApplicationUnit(inPath: try Cgroup.of(program.pid, in: hierarchy).path)?.application
                 == "org.example.my-app")
         var failure: DesktopFailure??
         program.proceed { failure = .some($0) }

@@ -31,34 +31,14 @@ struct ReporterTests {
         #expect(desk.forgotten.isEmpty)
     }
 
-    @Test("a new reporter that reports a window with the same number takes it over")
-    func takeover() throws {
-        var desk = Desk(windowsPerUser: 1)
-        let mine = desk.process()
-        let a = try desk.register(mine)
-        try desk.update(1, mine)
-        desk.take(.disconnected(Desk.reporter().connection))
-        desk.forget()
-        try desk.update(1, mine, visible: false, by: Desk.reporter(":1.10"))
-        #expect(desk.state(a) == .background)
-        #expect(desk.forgotten.isEmpty)
-        #expect(desk.machine.windows.count == 1)
-    }
-
-    @Test("a reporter that leaves after its successor has reported takes its windows with it")
+    @Test(
+        "the windows of a reporter that leaves late stay until the next whole set")
     func lateLeaver() throws {
         let (begun, mine, a, b) = try Self.pair()
         var desk = begun
         let next = Desk.reporter(":1.10")
         try desk.perform(.replaceWindows([Desk.report(1, mine, visible: false)], next))
-        #expect(desk.states(a, b) == [.active, .inactive])
         desk.take(.disconnected(Desk.reporter().connection))
-        // Nobody has replaced the other window yet.
-        #expect(desk.states(a, b) == [.background, .inactive])
-        // With several reporters at once, the focus goes to the one that stays.
-        let third = Desk.reporter(":1.11")
-        for reporter in [next, third] { try desk.update(1, mine, focused: true, visible: true, by: reporter) }
-        desk.take(.disconnected(third.connection))
         #expect(desk.states(a, b) == [.active, .inactive])
         try desk.perform(.replaceWindows([Desk.report(1, mine, focused: false, visible: false)], next))
         #expect(desk.states(a, b) == [.background, .background])

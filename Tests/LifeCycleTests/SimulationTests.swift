@@ -87,7 +87,7 @@ struct Simulation {
         try world.require(machine.schedule.isEmpty && machine.nextScheduledTime == nil, "launches are left")
         try world.require(machine.applications.isEmpty && machine.numbers.isEmpty, "applications are left")
         try world.require(
-            machine.windowsByProcess.isEmpty && machine.windows.isEmpty && machine.orphans.isEmpty,
+            machine.windowsByProcess.isEmpty && machine.windows.isEmpty,
             "windows of processes are left")
         try world.require(
             machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,

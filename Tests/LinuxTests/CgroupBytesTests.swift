@@ -25,10 +25,6 @@ struct CgroupBytesTests {
         #expect(try deep.isWithin(cgroup("/a")) && deep.isWithin(cgroup("/a/\(mark)b")))
         #expect(Cgroup(path: "/a//\(mark)", in: Self.hierarchy) == nil)
         #expect(Cgroup(path: "/a/../\(mark)", in: Self.hierarchy) == nil)
-        #expect(Cgroup(path: "/\(mark)", in: UnifiedHierarchy(mountPoint: "/cg", top: "/a")) == nil)
-        let part = UnifiedHierarchy(mountPoint: "/cg", top: "/a")
-        #expect(
-            Cgroup(path: "/a/\(mark)", in: part)?.directory.utf8.elementsEqual("/cg/\(mark)".utf8) == true)
     }
 
     @Test("names that look the same are different cgroups")

@@ -14,56 +14,16 @@ struct CgroupNameTests {
     }
 
     @Test(
-        "lines of mountinfo are parsed",
-        arguments: [
-            ("41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw", "/sys/fs/cgroup", "/"),
-            ("41 31 0:38 / /a\\040b\\134c rw shared:9 master:1 - cgroup2 none rw,nsdelegate", "/a b\\c", "/"),
-            ("41 31 0:38 /docker/1 /cg rw - cgroup2 cgroup rw", "/cg", "/docker/1"),
-            ("41 31 0:38 /../.. /cg rw - cgroup2 cgroup rw", nil, nil),
-            ("40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd", nil, nil),
-            ("41 31 0:38 / /cgroup2 rw - tmpfs cgroup2 rw", nil, nil),
-            ("41 31 0:38 / /cg rw -", nil, nil), ("41 31 0:38 / /cg rw cgroup2", nil, nil), ("", nil, nil),
-        ] as [(String, String?, String?)])
-    func mountinfo(line: String, mountPoint: String?, top: String?) {
-        let found = Mount(mountinfo: line).flatMap(UnifiedHierarchy.init)
-        #expect(found?.mountPoint == mountPoint)
-        #expect(found?.top == top)
-    }
-
-    @Test("a mount of the whole hierarchy is preferred to a part of it, and no mount is ENODEV")
-    func find() throws {
-        let lines = [
-            "41 31 0:38 /part /one rw - cgroup2 cgroup2 rw", "42 31 0:38 / /two rw - cgroup2 cgroup2 rw",
-            "43 31 0:38 / /three rw - cgroup2 cgroup2 rw",
-        ]
-        func proc(_ lines: some Sequence<String>) throws -> MadeUpTree {
-            try MadeUpTree(["self/mountinfo": lines.map { $0 + "\n" }.joined()])
-        }
-        let tree = try proc(lines)
-        #expect(try UnifiedHierarchy.find(proc: Proc(root: tree.root)).mountPoint == "/two")
-        let part = try proc(lines.prefix(1))
-        #expect(try UnifiedHierarchy.find(proc: Proc(root: part.root)).top == "/part")
-        let none = try proc([])
-        #expect(failure { _ = try UnifiedHierarchy.find(proc: Proc(root: none.root)) }?.errno == ENODEV)
-    }
-
-    @Test(
         "invalid paths of cgroups are refused",
         arguments: ["", "a", "/a/", "//", "/a//b", "/..", "/../a", "/a/./b"])
     func bad(path: String) {
         #expect(Cgroup(path: path, in: Self.hierarchy) == nil)
     }
 
-    @Test("directories of cgroups are found, also below a mount of a part")
+    @Test("directories of cgroups are found")
     func directories() throws {
         #expect(try cgroup("/").directory == "/cg")
         #expect(try cgroup("/a/b").directory == "/cg/a/b")
-        let part = UnifiedHierarchy(mountPoint: "/cg", top: "/a")
-        #expect(Cgroup(path: "/a/b", in: part)?.directory == "/cg/b")
-        #expect(Cgroup(path: "/a", in: part)?.directory == "/cg")
-        #expect(Cgroup(path: "/ab", in: part) == nil)
-        #expect(Cgroup(path: "/", in: part) == nil)
-        #expect(Cgroup(path: "/a/b", in: part)?.ancestors.map(\.path) == ["/a"])
     }
 
     @Test("cgroups have names, parents and descendants")
@@ -268,7 +228,7 @@ struct CgroupTests {
 
     @Test("the root of the hierarchy cannot be frozen")
     func root() throws {
-        let root = try #require(Cgroup(path: "/", in: try UnifiedHierarchy.find()))
+        let root = try #require(UnifiedHierarchy.find().flatMap { Cgroup(path: "/", in: $0) })
         #expect(failure { try root.freeze() }?.isNoSuchFile == true)
         #expect(failure { _ = try root.events() }?.isNoSuchFile == true)
     }

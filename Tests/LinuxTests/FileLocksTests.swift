@@ -9,30 +9,31 @@ import Testing
 struct FileLocksTextTests {
     @Test("every kind of line is parsed")
     func kinds() throws {
-        let lines: [(String, FileLocks.Lock.Kind, Int32?, Bool)] = [
-            ("1: POSIX  ADVISORY  READ  5433 08:01:7864448 128 128", .posix, 5433, false),
-            ("2: FLOCK  ADVISORY  WRITE 2001 08:01:7864554 0 EOF", .flock, 2001, false),
-            ("2:  -> FLOCK  ADVISORY  WRITE 12 fe:00:1 0 EOF", .flock, 12, true),
-            ("3: OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", .ofd, nil, false),
-            ("3: -> OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", .ofd, nil, true),
-            ("4: LEASE  BREAKING  UNLCK 9 fe:00:1 0 EOF", .lease, 9, false),
-            ("4: -> LEASE  BREAKER   WRITE 10 <none>:0 0 EOF", .lease, 10, true),
-            ("5: DELEG  ACTIVE    READ 0 fe:00:1 0 EOF", .lease, nil, false),
-            ("6: ACCESS *NOINODE* READ 7 <none>:0 0 EOF", .posix, 7, false),
+        let lines: [(String, Int32?, ofProcess: Bool, isWaiter: Bool)] = [
+            ("1: POSIX  ADVISORY  READ  5433 08:01:7864448 128 128", 5433, true, false),
+            ("2: FLOCK  ADVISORY  WRITE 2001 08:01:7864554 0 EOF", 2001, false, false),
+            ("2:  -> FLOCK  ADVISORY  WRITE 12 fe:00:1 0 EOF", 12, false, true),
+            ("3: OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", nil, false, false),
+            ("3: -> OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", nil, false, true),
+            ("4: LEASE  BREAKING  UNLCK 9 fe:00:1 0 EOF", 9, false, false),
+            ("4: -> LEASE  BREAKER   WRITE 10 <none>:0 0 EOF", 10, false, true),
+            ("5: DELEG  ACTIVE    READ 0 fe:00:1 0 EOF", nil, false, false),
+            ("6: ACCESS *NOINODE* READ 7 <none>:0 0 EOF", 7, true, false),
         ]
-        for (line, kind, pid, isWaiter) in lines {
-            let found = try #require(FileLocks.parse(line), "\(line)")
-            #expect(found.lock.kind == kind)
-            #expect(found.lock.pid == pid)
+        for (line, pid, isOfProcess, isWaiter) in lines {
+            let found = FileLocks.parse(line)
+            let lock = try #require(found.lock, "\(line)")
+            #expect(lock.isOfProcess == isOfProcess)
+            #expect(lock.pid == pid)
             #expect(found.isWaiter == isWaiter)
         }
-        let bad = ["", "1:", "1: -> ", "1: NEW ADVISORY READ 1 a:b:1 0 EOF", "POSIX ADVISORY READ 1 a 0 EOF"]
+        let bad = ["", "1:", "1: -> ", "POSIX ADVISORY READ 1 a 0 EOF"]
         for line in bad + ["1: POSIX ADVISORY READ x a 0 EOF", "1: FLOCK ADVISORY WRITE 1 a:b:c 0"] {
-            #expect(FileLocks.parse(line) == nil, "\(line)")
+            #expect(FileLocks.parse(line).lock == nil, "\(line)")
         }
     }
 
-    @Test("waiters belong to the lock before them; an unknown line does not affect the others")
+    @Test("waiters belong to the lock before them; a line that cannot be parsed does not affect the others")
     func contests() throws {
         let tree = try MadeUpTree([
             "locks": """
@@ -40,10 +41,10 @@ struct FileLocksTextTests {
             1: -> POSIX  ADVISORY  WRITE 20 a:b:1 0 EOF
             1:  -> POSIX  ADVISORY  WRITE 21 a:b:1 0 EOF
             2: POSIX  ADVISORY  WRITE 10 a:b:2 0 EOF
-            3: NEW    ADVISORY  WRITE 10 a:b:3 0 EOF
+            3: NEW    ADVISORY  WRITE x a:b:3 0 EOF
             3: -> POSIX  ADVISORY  WRITE 22 a:b:3 0 EOF
             4: POSIX  ADVISORY  READ 11 a:b:4 0 EOF
-            4: -> NEW    ADVISORY  WRITE 10 a:b:4 0 EOF
+            4: -> NEW    ADVISORY  WRITE x a:b:4 0 EOF
             4: -> POSIX  ADVISORY  WRITE 10 a:b:4 0 EOF
             4: -> POSIX  ADVISORY  WRITE 23 a:b:4 0 EOF
             5: FLOCK  ADVISORY  WRITE 99 a:b:5 0 EOF
@@ -124,10 +125,10 @@ struct FileLocksTests {
     @Test(
         "waiters are found, also behind each other, for each kind of lock",
         arguments: [
-            (FileLocks.Lock.Kind.flock, flock), (.posix, "fcntl.lockf(f, fcntl.LOCK_EX)"),
-            (.ofd, "fcntl.fcntl(f, 38, whole)"),
+            (false, flock), (false, "fcntl.lockf(f, fcntl.LOCK_EX)"),
+            (true, "fcntl.fcntl(f, 38, whole)"),
         ])
-    func kinds(kind: FileLocks.Lock.Kind, action: String) throws {
+    func kinds(hasNoProcess: Bool, action: String) throws {
         let file = try TestFile()
         let holder = try file.child(action)
         #expect(try holder.line() == "done")
@@ -135,8 +136,8 @@ struct FileLocksTests {
         let waiters = try (0..<2).map { _ in try file.child(action) }
         #expect(try eventually { try FileLocks().waiters(blockedBy: [holder.pid]).count == 2 })
         let found = try FileLocks().waiters(blockedBy: [holder.pid])
-        #expect(found.allSatisfy { $0.holder == holder.pid && $0.lock.kind == kind })
-        if kind == .ofd {
+        #expect(found.allSatisfy { $0.holder == holder.pid })
+        if hasNoProcess {
             #expect(found.map(\.pid) == [nil, nil])
         } else {
             let pids = Set(waiters.map(\.pid))

@@ -195,7 +195,7 @@ struct MemoryTests {
                 Self.limited("user.slice", max: slice, current: 800, statistics),
                 Self.limited("user.slice/user-1.slice", max: user, current: 100, statistics))
             let cgroup = try place("user.slice/user-1.slice", tree)
-            return try #require(CgroupLimits(cgroup, proc: Proc(root: tree.root))).read(below: 10_000)
+            return try #require(CgroupLimits(cgroup)).read(below: 10_000)
         }
         func least(_ limit: UInt64, _ current: UInt64, isOwn: Bool) -> CgroupLimits.Figures {
             CgroupLimits.Figures(
@@ -208,7 +208,7 @@ struct MemoryTests {
         // More than the machine has is no limit, no matter how little is left.
         #expect(try figures("max", "10000", "9999") == least(9999, 100, isOwn: true))
         let bare = try MadeUpTree(["user.slice/cgroup.procs": ""])
-        let none = try CgroupLimits(place("user.slice", bare), proc: Proc(root: bare.root))
+        let none = try CgroupLimits(place("user.slice", bare))
         #expect(none.map { _ in "a controller" } == nil)
     }
 

@@ -56,7 +56,7 @@ public final class TestCgroup {
 
     /// The cgroup of this process, if processes can be moved there.
     public static let base: Cgroup? = {
-        guard let hierarchy = try? UnifiedHierarchy.find() else { return nil }
+        guard let hierarchy = UnifiedHierarchy.find() else { return nil }
         return try? Cgroup.of(getpid(), in: hierarchy)
     }()
 }

@@ -33,9 +33,6 @@ struct ReportTests {
                 .update(after[1]), .update(after[2]), .update(after[0]), .update(after[3]),
                 .remove(before[3].number),
             ])
-        let crowded = Report.changes(from: told(before), to: after, makingRoom: true)
-        let expected: [Report] = [.remove(before[3].number)] + Array(changes.dropLast())
-        #expect(crowded == expected)
     }
 
     @Test("a change of the focus from one window to another takes one report")

@@ -6,8 +6,6 @@ import AppStateContract
 enum LaunchOptions {
     /// The greatest nesting of dictionaries, arrays and structures; the options themselves are the first level.
     static let greatestDepth = 8
-    /// In the options of one application.
-    static let mostValues = 1_024
     /// For all of a user's applications, with their user activities.
     static let mostBytesPerUser = 1 << 20
 
@@ -41,9 +39,6 @@ extension Variant {
         guard depth <= LaunchOptions.greatestDepth else {
             throw MethodError(
                 .limitsExceeded, "\(key) is nested more than \(LaunchOptions.greatestDepth) levels deep")
-        }
-        guard valueCount <= LaunchOptions.mostValues else {
-            throw MethodError(.limitsExceeded, "\(key) holds more than \(LaunchOptions.mostValues) values")
         }
     }
 

@@ -16,7 +16,7 @@ final class PressureSensor {
     private let handed: HandedOver
     private let hierarchy: UnifiedHierarchy?
     private let report: (Fact) -> Void
-    private let machine: MachineMemory
+    private lazy var machine = MachineMemory(proc: proc) { [loop] in loop.now }
     private let hasEnded: (PressureSource) -> Bool
     private let front: (PressureSource) -> FrontSensor.Front?
     private let fronts = FrontSensor()
@@ -98,12 +98,16 @@ final class PressureSensor {
         self.proc = proc
         self.journal = journal
         self.report = report
-        hierarchy = try? UnifiedHierarchy.find(proc: proc)
-        machine = MachineMemory(proc: proc) { loop.now }
-        openAlarm()
+        hierarchy = UnifiedHierarchy.find()
     }
 
     // MARK: The alarm
+
+    /// Memory that is being taken rings from now on.
+    func start() {
+        openAlarm()
+        arm()
+    }
 
     private func openAlarm() {
         journal.attempt(.info, "memory that is being taken is detected by stalls alone") {
@@ -286,10 +290,10 @@ final class PressureSensor {
             _ = try stalls.read()
             let cgroup = hierarchy.flatMap { source.cgroup(in: $0) }
             // In a container, the machine's memory is that of the topmost cgroup, if that has a limit.
-            let limited = cgroup ?? hierarchy.flatMap { Cgroup(path: $0.top, in: $0) }
+            let limited = cgroup ?? hierarchy.flatMap { Cgroup(path: "/", in: $0) }
             entry = Watched(
                 isOfCgroup: cgroup.map { !$0.isRoot } ?? false,
-                limited.flatMap { CgroupLimits($0, proc: proc) },
+                limited.flatMap { CgroupLimits($0) },
                 stalls)
             for (wanted, level) in [
                 (settings.warning, MemoryPressure.warning), (settings.critical, .critical),
@@ -380,7 +384,6 @@ extension PressureSource {
     func cgroup(in hierarchy: UnifiedHierarchy) -> Cgroup? {
         guard path.hasPrefix(hierarchy.mountPoint + "/"), path.hasSuffix(Self.file) else { return nil }
         let below = path.dropFirst(hierarchy.mountPoint.count).dropLast(Self.file.count)
-        let place = hierarchy.top == "/" ? String(below) : hierarchy.top + below
-        return Cgroup(path: place.isEmpty ? "/" : place, in: hierarchy)
+        return Cgroup(path: below.isEmpty ? "/" : String(below), in: hierarchy)
     }
 }

@@ -99,7 +99,7 @@ final class Records {
     func writeAllWithoutResources(except owed: Set<ApplicationNumber>) {
         for application in table.all {
             if !owed.contains(application.number) {
-                application.resources = []
+                application.resources = ""
                 state?.removeResources(application.number)
             }
             _ = write(application.number)
@@ -108,11 +108,14 @@ final class Records {
 
     // MARK: Resources
 
-    /// Records the values that restore an application's original resources. Returns false if this failed.
+    /// Records the values that restore an application's original resources, unless they are recorded already. Returns
+    /// false if this failed.
     func writeResources(of application: Registered, _ entries: [String]) -> Bool {
+        let lines = entries.joined(separator: "\n")
+        if lines == application.resources { return true }
         let owner = RuntimeState.Owner(main: application.process, user: application.user)
         guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
-        application.resources = entries
+        application.resources = lines
         return true
     }
 

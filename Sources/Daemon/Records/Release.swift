@@ -10,17 +10,10 @@ extension RuntimeState.Found {
     func release(
         proc: Proc, sparing: ProcessIdentity? = nil, isForeign: (ProcessIdentity) -> Bool
     ) -> Holding.Outcome {
-        let found = Result { () throws(KernelFailure) in try UnifiedHierarchy.find(proc: proc) }
-        let hierarchy = try? found.get()
+        let hierarchy = UnifiedHierarchy.find()
         var held = holding
         if let hierarchy { held.freeze = freeze(proc: proc, in: hierarchy) }
-        var outcome = held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
-        // If there are no cgroups, none is frozen.
-        if case .failure(let failure) = found, failure.errno != ENODEV, held.freeze != nil || mayHoldMore {
-            outcome.failures.append(failure)
-            outcome.mayBeFrozen = true
-        }
-        return outcome
+        return held.release(proc: proc, hierarchy: hierarchy, sparing: sparing, isForeign: isForeign)
     }
 
     /// The frozen cgroups of the application, as recorded, or as found if the records are damaged.
@@ -35,10 +28,9 @@ extension RuntimeState.Found {
     /// - Parameter isTaken: whether a cgroup is frozen for another application by now.
     /// - Returns: the cgroup that was thawed; nil: there is no longer a cgroup to thaw.
     func thaw(proc: Proc, isTaken: (Cgroup) -> Bool) throws(KernelFailure) -> Cgroup? {
-        let hierarchy = try UnifiedHierarchy.find(proc: proc)
-        guard let cgroup = freeze(proc: proc, in: hierarchy)?.cgroup(in: hierarchy), !isTaken(cgroup) else {
-            return nil
-        }
+        guard let hierarchy = UnifiedHierarchy.find(),
+            let cgroup = freeze(proc: proc, in: hierarchy)?.cgroup(in: hierarchy), !isTaken(cgroup)
+        else { return nil }
         do throws(KernelFailure) {
             guard try cgroup.wantsFrozen() else { return nil }
             try cgroup.thaw()
@@ -128,7 +120,7 @@ public enum Release {
         let boot = (try? proc.bootID()) ?? ""
         // A process that is no longer an application may belong to another application.
         let mains = Set(found.lazy.filter { !$0.isRemoved }.compactMap { $0.owner?.main })
-        let slices = SliceProtection(hierarchy: try? UnifiedHierarchy.find(proc: proc), journal: journal)
+        let slices = SliceProtection(hierarchy: UnifiedHierarchy.find(), journal: journal)
         var status: Int32 = 0
         for entry in found where boot.isEmpty || entry.boot.map({ $0 == boot }) ?? true {
             let release = entry.release(proc: proc, sparing: entry.spared) { mains.contains($0) }

@@ -177,6 +177,6 @@ extension ForegroundJob {
 extension FileLocks.Waiter {
     var words: String {
         let who = pid.map { "pid \($0)" } ?? "a process"
-        return "\(who) waits for a file lock (\(lock.file)) that pid \(holder) holds"
+        return "\(who) waits for a file lock (\(file)) that pid \(holder) holds"
     }
 }

@@ -1,5 +1,21 @@
 import Glibc
 
+/// The unified hierarchy of control groups (cgroups(7), "Cgroups version 2").
+public struct UnifiedHierarchy: Hashable, Sendable {
+    /// Without a slash at its end.
+    public let mountPoint: String
+
+    /// A hierarchy that is known to be mounted there, or a made-up tree in tests.
+    public init(mountPoint: String) { self.mountPoint = mountPoint }
+
+    /// The hierarchy where the service manager mounts it: the second place is that of a machine that also has version 1.
+    /// nil: it is in neither.
+    public static func find() -> UnifiedHierarchy? {
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].first { Files.exists($0 + "/cgroup.controllers") }
+            .map(Self.init)
+    }
+}
+
 /// A control group by its place in the unified hierarchy (cgroups(7)); nothing is opened or made here.
 ///
 /// This is a place, not an identity: when a cgroup is removed, another may be created there. `identifier()`
@@ -11,20 +27,16 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     /// Where the hierarchy is mounted.
     public let hierarchy: UnifiedHierarchy
     /// Its directory, without a slash at its end.
-    public let directory: String
+    public var directory: String { isRoot ? hierarchy.mountPoint : hierarchy.mountPoint + path }
 
     /// A cgroup by its path. Nil for a path that is relative, or holds an empty component, `.` or `..` (the kernel
-    /// shows `/..` for what lies outside of our cgroup namespace, cgroup_namespaces(7)), and for a path that the mount
-    /// does not show.
+    /// shows `/..` for what lies outside of our cgroup namespace, cgroup_namespaces(7)).
     public init?(path: String, in hierarchy: UnifiedHierarchy) {
         guard path.utf8.first == Self.slash, !path.utf8.contains(0) else { return nil }
         let components = path.utf8.dropFirst().split(separator: Self.slash, omittingEmptySubsequences: false)
-        guard path == "/" || components.allSatisfy({ !Self.isReserved($0) }),
-            let directory = hierarchy.directory(of: path)
-        else { return nil }
+        guard path == "/" || components.allSatisfy({ !Self.isReserved($0) }) else { return nil }
         self.path = path
         self.hierarchy = hierarchy
-        self.directory = directory
     }
 
     /// The cgroup of a process, from the line `0::` of `/proc/PID/cgroup`.
@@ -60,14 +72,14 @@ public struct Cgroup: Hashable, Sendable, CustomStringConvertible {
     /// Whether it has a file of this name, which shows whether a controller is enabled for it.
     public func has(_ file: String) -> Bool { Files.exists("\(directory)/\(file)") }
 
-    /// The cgroup above; nil for the root, and if the mount does not show it.
+    /// The cgroup above; nil for the root.
     public var parent: Cgroup? {
         guard !isRoot else { return nil }
         let above = path.utf8[..<lastSlash]
         return Cgroup(path: above.isEmpty ? "/" : String(Substring(above)), in: hierarchy)
     }
 
-    /// The cgroups above it, nearest first, as far as the mount shows them.
+    /// The cgroups above it, nearest first.
     public var ancestors: some Sequence<Cgroup> { sequence(first: self, next: \.parent).dropFirst() }
 
     /// Whether it is `other` or lies below it.

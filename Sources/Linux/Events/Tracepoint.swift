@@ -81,7 +81,7 @@ extension Tracepoint {
         /// Takes the lines that describe a field, and ignores the others.
         init(parsing text: String) {
             var fields: [String: Field] = [:]
-            for line in text.split(separator: "\n") {
+            for line in text.utf8.split(separator: UInt8(ascii: "\n")) {
                 if let (name, field) = Self.field(line) { fields[name] = field }
             }
             self.fields = fields
@@ -93,18 +93,19 @@ extension Tracepoint {
         }
 
         /// `field:int sig;	offset:8;	size:4;	signed:1;`
-        private static func field(_ line: Substring) -> (name: String, field: Field)? {
+        private static func field(_ line: Substring.UTF8View) -> (name: String, field: Field)? {
             var name: String?
             var offset: Int?
             var size: Int?
-            for part in line.split(separator: ";") {
-                let part = part.drop { $0 == "\t" || $0 == " " }
-                guard let colon = part.firstIndex(of: ":") else { continue }
+            for part in line.split(separator: UInt8(ascii: ";")) {
+                let part = part.drop { $0 == UInt8(ascii: "\t") || $0 == UInt8(ascii: " ") }
+                guard let colon = part.firstIndex(of: UInt8(ascii: ":")) else { continue }
                 let value = part[part.index(after: colon)...]
-                switch part[..<colon] {
-                case "field": name = value.split(separator: " ").last.map(String.init)
-                case "offset": offset = Int(value)
-                case "size": size = Int(value)
+                switch Substring(part[..<colon]) {
+                case "field":
+                    name = value.split(separator: UInt8(ascii: " ")).last.map { String(Substring($0)) }
+                case "offset": offset = Int(Substring(value))
+                case "size": size = Int(Substring(value))
                 default: continue
                 }
             }

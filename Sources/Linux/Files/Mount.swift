@@ -2,13 +2,9 @@ import Glibc
 
 /// A line of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 struct Mount {
-    /// The part of its file system that is mounted.
-    let root: String
     let mountPoint: String
     /// For example `cgroup2`.
     let fileSystem: String
-    /// Options of the file system, for example `rw` and `memory`.
-    let options: [Substring]
 
     /// A line such as `41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw`; nil for text
     /// that is no such line.
@@ -18,21 +14,9 @@ struct Mount {
         guard fields.count > 6, let dash = fields[6...].firstIndex(of: "-"), dash + 1 < fields.count else {
             return nil
         }
-        root = Self.unescape(fields[3])
         mountPoint = Self.unescape(fields[4])
         fileSystem = String(fields[dash + 1])
-        options = dash + 3 < fields.count ? fields[dash + 3].split(separator: ",") : []
     }
-
-    /// Calls `body` with each mount that we see, until it returns false.
-    static func forEach(proc: Proc, _ body: (Mount) -> Bool) throws(KernelFailure) {
-        try Files.forEachLine(of: path(proc)) { line in
-            Mount(mountinfo: line.text).map(body) ?? true
-        }
-    }
-
-    /// The file that lists them.
-    static func path(_ proc: Proc) -> String { "\(proc.root)/self/mountinfo" }
 
     /// The kernel writes blank, tab, newline and backslash as a backslash and three octal digits.
     private static func unescape(_ field: Substring) -> String {
@@ -69,7 +53,8 @@ public struct MountTable: Sendable {
     public init(_ proc: Proc = Proc()) {
         var mounts: [(point: String, mayHang: Bool)] = []
         do throws(KernelFailure) {
-            try Mount.forEach(proc: proc) { mount in
+            try Files.forEachLine(of: "\(proc.root)/self/mountinfo") { line in
+                guard let mount = Mount(mountinfo: line.text) else { return true }
                 let type = mount.fileSystem
                 let isFUSE = type == "fuse" || type.hasBytes(prefix: "fuse.")
                 mounts.append((mount.mountPoint, isFUSE || Self.remote.contains(type)))

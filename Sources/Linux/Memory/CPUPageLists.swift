@@ -11,14 +11,15 @@ import Glibc
 public final class CPUPageLists {
     private let file: KeptFile
 
-    /// The most bytes that are read: enough for some thousand lists.
-    private static let mostBytes = 512 << 10
-
     /// Opens `zoneinfo` below `root`, where proc is mounted, or in a made-up tree in tests.
     public init(root: String = "/proc") throws(KernelFailure) {
         let path = "\(root)/zoneinfo"
         // Its length stays about the same: it depends on the number of zones and of CPUs.
-        let length = try KeptFile(path, capacity: Self.mostBytes).readWhole().count
+        var length = 0
+        try Files.forEachLine(of: path) { line in
+            length += line.rest.count + 1
+            return true
+        }
         file = try KeptFile(path, capacity: length + length / 4 + 4096)
     }
 

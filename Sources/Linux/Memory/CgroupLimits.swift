@@ -1,5 +1,5 @@
-/// How much memory a cgroup has left below its own limit and those of all cgroups above it, as far as the hierarchy
-/// shows them. In a container, the topmost may have a limit, too.
+/// How much memory a cgroup has left below its own limit and those of all cgroups above it.
+/// In a container, the topmost may have a limit, too.
 ///
 /// For one thread at a time. Reading allocates nothing: it is done when memory has run out.
 public final class CgroupLimits {
@@ -15,11 +15,11 @@ public final class CgroupLimits {
     private let levels: [(memory: CgroupMemory, isOwn: Bool)]
 
     /// Opens the files. nil: neither the cgroup nor one above it has a memory controller, of version 2 or 1.
-    public init?(_ cgroup: Cgroup, proc: Proc = Proc()) {
+    public init?(_ cgroup: Cgroup) {
         var levels: [(memory: CgroupMemory, isOwn: Bool)] = []
         for level in [cgroup] + cgroup.ancestors {
             let memory =
-                (try? CgroupMemory(level)) ?? (try? CgroupMemory(versionOneCounterpartOf: level, proc: proc))
+                (try? CgroupMemory(level)) ?? (try? CgroupMemory(versionOneCounterpartOf: level))
             if let memory { levels.append((memory, level == cgroup)) }
         }
         if levels.isEmpty { return nil }

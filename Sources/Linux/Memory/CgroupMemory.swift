@@ -43,24 +43,11 @@ public final class CgroupMemory {
     }
 
     /// The same for the version 1 controller's cgroup with the same path: systemd makes the same cgroups in both
-    /// hierarchies, and PSI belongs to the unified one. Throws `ENODEV` if no such controller is mounted, `ENOENT` if
-    /// it has no such cgroup.
-    public convenience init(versionOneCounterpartOf cgroup: Cgroup, proc: Proc = Proc()) throws(KernelFailure)
-    {
-        var found: String?
-        try Mount.forEach(proc: proc) { mount in
-            guard mount.fileSystem == "cgroup", mount.root == "/", mount.options.contains("memory") else {
-                return true
-            }
-            found = mount.mountPoint
-            return false
-        }
-        guard let found else {
-            throw KernelFailure(
-                operation: "find the memory controller in", subject: Mount.path(proc), errno: ENODEV)
-        }
+    /// hierarchies, side by side, and PSI belongs to the unified one. Throws `ENOENT` if there is no such controller or cgroup.
+    public convenience init(versionOneCounterpartOf cgroup: Cgroup) throws(KernelFailure) {
         try self.init(
-            found + cgroup.path, limit: "memory.limit_in_bytes", high: nil,
+            "\(cgroup.hierarchy.mountPoint)/../memory\(cgroup.path)", limit: "memory.limit_in_bytes",
+            high: nil,
             current: "memory.usage_in_bytes", isVersionOne: true)
     }
 

@@ -47,15 +47,15 @@ public enum MemoryLock {
 
     /// Each page of code that is used maps its neighbours (fault-around), so that after a start nearly all code is mapped.
     private static func unmapCode() throws(KernelFailure) {
-        let path = "/proc/self/maps"
-        let maps = try Files.text(in: try Descriptor.open(path, 0), named: path, limit: 1 << 20)
-        for line in maps.split(separator: "\n") {
-            let fields = line.split(separator: " ", omittingEmptySubsequences: true)
-            // proc_pid_maps(5): the file's name is last. Pages of code are never changed, so nothing is lost.
-            guard fields.count > 5, fields[1] == "r-xp", fields[5].hasPrefix("/") else { continue }
-            let ends = fields[0].split(separator: "-").compactMap { UInt(String($0), radix: 16) }
-            guard ends.count == 2, let start = UnsafeMutableRawPointer(bitPattern: ends[0]) else { continue }
-            madvise(start, Int(ends[1] - ends[0]), MADV_DONTNEED)
+        try Files.forEachLine(of: "/proc/self/maps") { line in
+            // proc_pid_maps(5): addresses, permissions, offset, device, inode, file. Pages of code are never changed, so
+            // nothing is lost.
+            if let start = line.hexadecimal(), line.take("-"), let end = line.hexadecimal(),
+                line.take(" r-xp "), line.skip(fields: 3), line.byte() == UInt8(ascii: "/")
+            {
+                madvise(UnsafeMutableRawPointer(bitPattern: start), Int(end - start), MADV_DONTNEED)
+            }
+            return true
         }
     }
 

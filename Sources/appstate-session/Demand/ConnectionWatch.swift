@@ -152,7 +152,7 @@ final class ConnectionWatch {
             guard let main = try? proc.identity(of: pid) else { return .success(([], [:])) }
             let members = Extent.members(of: main, proc: proc) { foreign.contains($0.pid) }
             var pids = Set(members.map(\.pid))
-            if let hierarchy = try? UnifiedHierarchy.find(proc: proc),
+            if let hierarchy = UnifiedHierarchy.find(),
                 let unit = (try? Cgroup.of(pid, in: hierarchy, proc: proc))?.applicationUnit
             {
                 pids.formUnion((try? unit.processes()) ?? [])
