@@ -213,7 +213,7 @@ public struct Machine: Equatable, Sendable {
             }
         case .suspend(let number, let holder):
             if try require(number).isTerminating { throw .notSuspendable(number, "it is being terminated") }
-            update(number, .request) { $0.hold(.request, holder) }
+            suspend(number, .request, holder)
         case .resume(let number, let holder):
             try require(number)
             resume(number, holder)
@@ -221,7 +221,7 @@ public struct Machine: Equatable, Sendable {
             let application = try require(number)
             if application.isTerminating { throw .notSuspendable(number, "it is being terminated") }
             if minimizing { minimize(application) }
-            update(number, .request) { $0.hold(.toggle, holder) }
+            suspend(number, .toggle, holder)
         case .terminate(let number, let force):
             try require(number)
             terminate(number, force: force)
