@@ -25,7 +25,10 @@ extension Rule {
             case .relaunchReclaimed: relaunchReclaimed = try value.bool(key)
             case .backgroundGrace: backgroundGrace = try value.uint64(key)
             case .drainEvery: drainEvery = try value.uint64(key)
-            case .drainFor: drainFor = try value.uint64(key)
+            case .drainFor:
+                let span = try value.uint64(key)
+                guard span < .max else { throw MethodError(.invalidArgs, "\(key) cannot be unlimited") }
+                drainFor = span
             case .suspendWhen: suspendWhen = try value.choice(key)
             case .backgroundCPUQuota:
                 let quota = try value.uint32(key)
