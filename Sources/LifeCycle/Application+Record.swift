@@ -12,6 +12,7 @@ extension Application {
         record.add("session", session.fields)
         record.add("registered", String(registeredAt))
         record.add("adopted", ifPresent: isAdopted ? [isAdopted.digit] : nil)
+        record.add("by-itself", ifPresent: hasRegisteredItself ? [hasRegisteredItself.digit] : nil)
         record.add("launched", ifPresent: awaitsOwnRegistration ? [awaitsOwnRegistration.digit] : nil)
         record.add("restored", ifPresent: isRestored ? [isRestored.digit] : nil)
         record.add("state", state.rawValue)
@@ -59,6 +60,7 @@ extension Application {
         session = try record.require("session") { SessionKey(&$0) }
         registeredAt = try record.require("registered") { $0.number() }
         isAdopted = try record.optional("adopted") { $0.flag() } ?? false
+        hasRegisteredItself = try record.optional("by-itself") { $0.flag() } ?? false
         awaitsOwnRegistration = try record.optional("launched") { $0.flag() } ?? false
         isRestored = try record.optional("restored") { $0.flag() } ?? false
         state = try record.require("state") { $0.value() }

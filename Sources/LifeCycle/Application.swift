@@ -34,6 +34,8 @@ public struct Application: Equatable, Sendable {
     public internal(set) var saysUnsaved = false
     /// One of its windows shows the mark of unsaved changes.
     public internal(set) var hasUnsavedMark = false
+    /// Its process registered itself, and not another program.
+    public internal(set) var hasRegisteredItself: Bool
     /// The level that its windows would give it if it were neither stopped nor launching.
     public internal(set) var windowLevel: WindowLevel = .hidden
     /// The session agent started it, and its process has not registered itself yet.
@@ -189,6 +191,7 @@ public struct Application: Equatable, Sendable {
         session = registration.session
         registeredAt = now
         isAdopted = registration.adopted
+        hasRegisteredItself = registration.byItself
         awaitsOwnRegistration = registration.launched
         isRestored = registration.isRestored
         stateSince = now
@@ -217,7 +220,10 @@ public struct Application: Equatable, Sendable {
     public var isStopped: Bool { stop.isStanding }
 
     /// A stop or a continuation was ordered but has not been observed yet.
-    public var isPending: Bool { stop.enforcement == .stopping || stop.enforcement == .continuing }
+    public var isPending: Bool {
+        if case .closing = stop.drain { return true }
+        return stop.enforcement == .stopping || stop.enforcement == .continuing
+    }
 
     /// Whether its delegate reads the signals that are sent to it.
     var isReachable: Bool { !isStopped && stop.enforcement == .none }

@@ -24,6 +24,7 @@ extension Machine {
         let delegate = registration.delegate
         update(number, .launch) {
             $0.awaitsOwnRegistration = false
+            $0.hasRegisteredItself = true
             $0.unresponsive = nil
             $0.requestedSuspension = registration.suspension ?? .automatic
             $0.requestedReclaimable = registration.reclaimable

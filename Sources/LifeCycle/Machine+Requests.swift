@@ -220,6 +220,14 @@ extension Machine {
         }
     }
 
+    /// Whoever requests this expects that it executes nothing from now on, so a drain ends.
+    mutating func suspend(_ number: ApplicationNumber, _ reason: HoldReason, _ holder: String) {
+        updateAnnouncing(number, .request) {
+            $0.hold(reason, holder)
+            $0.order(.drainEnded($0.wish), &$1)
+        }
+    }
+
     mutating func resume(_ number: ApplicationNumber, _ holder: String) {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }

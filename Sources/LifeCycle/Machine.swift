@@ -250,13 +250,13 @@ public struct Machine: Equatable, Sendable {
             }
         case .suspend(let number, let holder):
             try requireSuspendable(number)
-            update(number, .request) { $0.hold(.request, holder) }
+            suspend(number, .request, holder)
         case .resume(let number, let holder):
             try require(number)
             resume(number, holder)
         case .suspendUntilFocused(let number, let holder):
             try requireSuspendable(number)
-            update(number, .request) { $0.hold(.toggle, holder) }
+            suspend(number, .toggle, holder)
         case .terminate(let number, let force):
             try require(number)
             terminate(number, force: force)

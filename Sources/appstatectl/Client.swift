@@ -167,7 +167,12 @@ final class Client {
             if let meant = all.first(where: { $0.number == number }) {
                 try refuse(name, as: "application \(meant.number) (\(meant.id), \(path))", or: others)
             }
-            if others.isEmpty { return path }
+            if others.isEmpty, all.contains(where: { $0.number == number }) { return path }
+            if others.isEmpty {
+                throw Failure(
+                    "no application \(number); name the application of process \(number) as pid:\(number)",
+                    .noSuchApplication)
+            }
         }
         guard let first = found.first else { throw Failure("no application \"\(name)\"", .noSuchApplication) }
         guard found.count == 1 else {

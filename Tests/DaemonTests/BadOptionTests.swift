@@ -54,6 +54,7 @@ struct BadOptionTests {
             (.reclaimable, .string("yes")), (.backgroundGrace, .uint32(5)), (.backgroundGrace, .string("5")),
             (.keepWhile, .string("audio")), (.keepWhile, .strings(["Audio"])), (.keepWhile, .strings([""])),
             (.drainEvery, .string("5")), (.drainFor, .uint32(1)),
+            (.drainFor, .uint64(.max)),
             (.suspendWhen, .string("active")), (.unsavedMark, .string("yes")),
             (.relaunchReclaimed, .string("yes")),
             (.backgroundCPUQuota, .uint32(0)),

@@ -89,12 +89,6 @@ struct DeliveryTests {
         #expect(told["MessageReceived"] == ["org.example.Sender", ""])
         #expect(told["ContinueUserActivity"] == [""])
         // Nor do properties say it, whichever way they are read.
-        try app.application(path, "SetUserActivity s:reading {secret=s:secret}")
-        let properties = try client.call(path, BusNames.properties, "GetAll") {
-            try $0.append(BusNames.application)
-        }
-        let all = try properties.readDictionary().map { "\($0.key)=\($0.value)" }.joined()
-        #expect(all.contains("reading") && !all.contains("secret"), "\(all)")
         let options = try client.property(path, "LaunchOptions")
         #expect(options.texts?.contains("x") == false, "\(options)")
         #expect(try app.launchOptions(path, contain: " x ay 00000000000000"))

@@ -106,7 +106,9 @@ struct ExtentAttackTests {
     func changedUser(isJudged: Bool) throws {
         let scene = try Self.scene(isJudged: isJudged)
         try scene.app.ask("setuid \(App.nobody)")
-        #expect(throws: (any Error).self) { try scene.client.application(scene.path, "Suspend") }
+        let failure = #expect(throws: BusFailure.self) { try scene.client.application(scene.path, "Suspend") }
+        let why = "Process \(scene.app.pid) does not run with the rights of user \(getuid()) alone"
+        #expect(failure?.message?.hasSuffix(why) == true, "\(failure?.message ?? "")")
         #expect(try !scene.home.cgroup.wantsFrozen())
         for pid in [scene.app.pid] + scene.others { #expect(try !isStopped(pid)) }
         #expect(try scene.client.state(scene.path) == "background")

@@ -66,6 +66,32 @@ struct UnrecordedTests {
         #expect(try !isStopped(scene.child.pid))
     }
 
+    @Test(
+        "what was resumed while the runtime directory was full is not held by the next daemon",
+        arguments: [false, true])
+    func resumed(isSuspendRefused: Bool) throws {
+        let scene = try Scene()
+        try scene.client.application(scene.path, "Suspend")
+        try scene.disk.fill()
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !isStopped(scene.child.pid))
+        if isSuspendRefused {
+            #expect(
+                scene.client.error { try scene.client.application(scene.path, "Suspend") }
+                    == ErrorName.notSuspendable.rawValue)
+            try scene.restart()
+            #expect(try !isStopped(scene.child.pid))
+        }
+        // It is killed before it writes the record again.
+        try scene.disk.clear()
+        try scene.restart()
+        #expect(try !isStopped(scene.child.pid))
+        #expect(try scene.client.state(scene.path) == "background")
+        #expect(try scene.client.holds(scene.path) == [])
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try isStopped(scene.child.pid))
+    }
+
     @Test("resources that cannot be recorded are not changed until there is room again")
     func resources() throws {
         let scene = try Scene()

@@ -84,7 +84,7 @@ struct WindowListTests {
         #expect(agent.presented.first?.pid == UInt32(child.pid))
         #expect(agent.presented.first?.options == ["activation-token": .string("token")])
         try client.wait(for: path, toBe: "background")
-        agent.raises = false
+        agent.hasWindow = false
         do {
             try ask()
             Issue.record("it was not raised")

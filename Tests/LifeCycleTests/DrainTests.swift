@@ -67,6 +67,49 @@ struct DrainTests {
         #expect(stage.effects.contains(.drain(stage.number)))
     }
 
+    @Test("an application that another program has registered is drained like an adopted one")
+    func registered() throws {
+        var stage = try suspended { _ in }
+        let record = try #require(stage.machine.record(of: stage.number))
+        stage.pass(64 * Self.second)
+        #expect(stage.effects.contains(.drain(stage.number)))
+        var next = Machine()
+        let number = try next.restore(record)
+        #expect(next.applications[number]?.isDrainedAlways == true)
+    }
+
+    @Test("an application that its process's own registration takes over is one that registered itself")
+    func takenOver() throws {
+        var stage = try suspended {
+            $0.launched = true
+            $0.launchMode = .background
+        }
+        try stage.register(delegate: false, suspension: .automatic) { $0.byItself = true }
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.forget()
+        stage.pass(64 * Self.second)
+        #expect(stage.effects == [.lookForUnread(stage.number)])
+        let record = try #require(stage.machine.record(of: stage.number))
+        var next = Machine()
+        let number = try next.restore(record)
+        #expect(next.applications[number]?.isDrainedAlways == false)
+    }
+
+    @Test("a request to suspend ends a drain, and is carried out once the application is stopped")
+    func request() throws {
+        var stage = try suspended()
+        stage.pass(64 * Self.second)
+        #expect(stage.application.isBeingDrained)
+        stage.forget()
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        #expect(stage.effects.contains(.stop(stage.number)))
+        #expect(stage.application.isPending && stage.state == .suspended)
+        stage.take(.stopped(stage.number, holder: nil))
+        #expect(!stage.application.isPending && !stage.application.isBeingDrained)
+        #expect(stage.holds == [.policy, .request])
+    }
+
     @Test("a suspended application that registered itself runs only if something waits to be read")
     func registeredItself() throws {
         var stage = try suspended { $0.byItself = true }

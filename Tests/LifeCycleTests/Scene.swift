@@ -43,8 +43,8 @@ extension Scene {
         for number in machine.applications.keys.sorted() {
             while let application = machine.applications[number], application.isPending {
                 take(
-                    application.stop.enforcement == .stopping
-                        ? .stopped(number, holder: nil) : .continued(number))
+                    application.stop.enforcement == .continuing
+                        ? .continued(number) : .stopped(number, holder: nil))
             }
         }
     }

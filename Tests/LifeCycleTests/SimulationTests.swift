@@ -285,6 +285,11 @@ struct Simulation {
         try world.require(
             former?.number != world.numbers[process] || !isTaken || isTakenOver,
             "\(process) has kept its application")
+        if isTaken, let number = world.numbers[process] {
+            try world.require(
+                world.machine.applications[number]?.hasRegisteredItself == registration.byItself,
+                "it is not known of \(number) who has registered it")
+        }
         let isVisible =
             (registration.launchMode ?? (registration.byItself ? .foreground : .background)) == .foreground
         if let number = world.machine.application(of: process)?.number, world.told[number]?.isFresh == true {

@@ -199,6 +199,37 @@ struct WorkTests {
         #expect(before.isWhole)
     }
 
+    @Test("bytes that wait in a TCP connection are found", arguments: ["127.0.0.1", "::1"])
+    func unread(_ address: String) throws {
+        let reader = try TestSupport.Child(
+            python,
+            [
+                "-c",
+                """
+                import signal, socket, sys
+                family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+                try: end = socket.create_server((sys.argv[1], 0), family=family)
+                except OSError: print("none", flush=True); sys.exit()
+                out = socket.create_connection(end.getsockname()[:2])
+                there = end.accept()[0]
+                signal.signal(signal.SIGUSR1, lambda *_: out.sendall(b"x"))
+                signal.signal(signal.SIGUSR2, lambda *_: there.recv(1))
+                print("on", flush=True)
+                while True: signal.pause()
+                """, address,
+            ])
+        guard try reader.waitForLine(containing: "n") != "none" else { return }
+        func isUnread() -> Bool { NetworkTraffic.isUnread(by: [reader.pid], owner: getuid()) }
+        #expect(!isUnread())
+        reader.kill(SIGUSR1)
+        #expect(eventually(isUnread))
+        let other = try Child.idle()
+        #expect(!NetworkTraffic.isUnread(by: [other.pid], owner: getuid()))
+        #expect(!NetworkTraffic.isUnread(by: [reader.pid], owner: getuid() + 1))
+        reader.kill(SIGUSR2)
+        #expect(eventually { !isUnread() })
+    }
+
     @Test(
         "bytes written to files are counted once, those of ended children too, but not what goes into a pipe",
         .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))

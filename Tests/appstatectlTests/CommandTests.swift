@@ -418,6 +418,8 @@ struct CommandTests {
         let malformed = try stage.run("show", "pid:abc")
         #expect(malformed.status == .exited(64) && malformed.errors.contains("\"pid:abc\" is not"))
         #expect(try stage.run("show", "pid:99999999").status == .exited(3))
+        let bare = try stage.run("suspend", "99999999")
+        #expect(bare.status == .exited(3) && bare.errors.contains("pid:99999999"))
         for name in ["77", "/org/appstate1/application/77"] {
             #expect(try stage.run("monitor", name).status == .exited(3), "\(name)")
         }

@@ -95,11 +95,7 @@ extension Daemon {
     /// Why the daemon cannot act on the application: it has executed a set-user-ID program since. nil: it has
     /// not.
     func otherRights(of application: Application) -> String? {
-        guard let owner = (try? proc.status(application.process.pid))?.owner,
-            !owner.isWholly(application.user)
-        else { return nil }
-        return
-            "Process \(application.process.pid) does not run with the rights of user \(application.user) alone"
+        proc.otherRights(of: application.process.pid, than: application.user)
     }
 
     /// Answers a call once the application's processes have been checked.
@@ -245,5 +241,13 @@ extension Message {
                 }
             }
         }
+    }
+}
+
+extension Proc {
+    /// In words, that a process does not run with its user's rights alone; nil: it does, as far as is known.
+    func otherRights(of pid: Int32, than user: UInt32) -> String? {
+        guard let owner = (try? status(pid))?.owner, !owner.isWholly(user) else { return nil }
+        return "Process \(pid) does not run with the rights of user \(user) alone"
     }
 }

@@ -30,7 +30,10 @@ extension Rule {
                     throw MethodError(.invalidArgs, "\(key) is 0; \(UInt64.never) means not at all")
                 }
                 drainEvery = every
-            case .drainFor: drainFor = try value.uint64(key)
+            case .drainFor:
+                let span = try value.uint64(key)
+                guard span < .never else { throw MethodError(.invalidArgs, "\(key) cannot be unlimited") }
+                drainFor = span
             case .suspendWhen: suspendWhen = try value.choice(key)
             case .backgroundCPUQuota:
                 let quota = try value.uint32(key)

@@ -37,7 +37,7 @@ extension Daemon {
                 replaced.append((entry, successor))
                 continue
             }
-            guard entry.damage == nil, let record = entry.application?.record else {
+            guard entry.damage == nil, let record = entry.takenOver else {
                 dropped.append((entry, entry.damage))
                 continue
             }

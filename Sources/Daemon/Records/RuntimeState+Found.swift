@@ -53,6 +53,16 @@ extension RuntimeState {
             return holding
         }
 
+        /// The application's record, for taking it over. If it says that the application is held, but the file of the
+        /// holds is missing, these were lifted when there was no room to record that: it runs.
+        var takenOver: Record? {
+            guard var record = application?.record else { return nil }
+            if holds == nil, record.lines.contains(where: Holding.isBrief) {
+                record.lines.removeAll { $0.key == "hold" }
+            }
+            return record
+        }
+
         /// The main process, if another process has stopped it by signal: that stop is not ours to lift. nil: none has,
         /// as far as is known.
         var spared: ProcessIdentity? {

@@ -82,7 +82,8 @@ final class RuntimeState {
     func begin(bus: String, boot: String) { origin = [Record.Line("boot", boot), Record.Line("bus", bus)] }
 
     /// Writes the record of an application, if it has changed. The holds are written first, in a separate
-    /// file.
+    /// file. If nothing is held any longer, that file is removed even without room for the record: where it is missing,
+    /// the next daemon does not hold the application.
     ///
     /// - Returns: why it could not be written; nil: it is written now.
     func write(_ number: ApplicationNumber, _ record: Record, _ holding: Holding) -> KernelFailure? {
@@ -98,7 +99,7 @@ final class RuntimeState {
                     try WholeFile.write(bytes, to: path(number))
                 } catch {
                     // The two files of an application must describe the same holds.
-                    if isFirst { removeHolds(number) }
+                    if isFirst || brief == nil { removeHolds(number) }
                     throw error
                 }
                 written[number] = hash

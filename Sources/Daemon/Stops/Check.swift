@@ -133,7 +133,11 @@ struct Check: Sendable {
     }
 
     /// Also true if this cannot be determined.
-    func hasUnread() -> Bool { (try? UnixSockets.haveUnread(members(), proc: proc, handed: handed)) ?? true }
+    func hasUnread() -> Bool {
+        let members = members()
+        if (try? UnixSockets.haveUnread(members, proc: proc, handed: handed)) ?? true { return true }
+        return NetworkTraffic.isUnread(by: members.map(\.pid), owner: owner, proc: proc, handed: handed)
+    }
 
     /// The processes that the stop has stopped or would stop: a process of the application's own unit belongs to it
     /// even if its parents have ended.

@@ -263,7 +263,8 @@ final class Stops {
                 return false
             }
             // The daemon cannot stop its main process, and waiting will not change that.
-            core.report(.stopFailed(number, failure.description))
+            let rights = proc.otherRights(of: application.process.pid, than: application.user)
+            core.report(.stopFailed(number, rights ?? failure.description))
             return true
         }
     }

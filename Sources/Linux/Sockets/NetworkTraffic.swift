@@ -25,7 +25,7 @@ public struct NetworkTraffic: Sendable {
     ) {
         let time = Clock.monotonicMicroseconds
         let used: [UInt32: UInt64]
-        (used, isWhole) = Self.used(owner, handed)
+        (used, isWhole) = Self.bytes(owner, handed) { $0.idle < Self.recent ? $0.bytes : nil }
         guard !used.isEmpty else {
             bytes = Tally()
             return
@@ -34,18 +34,30 @@ public struct NetworkTraffic: Sendable {
         bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
     }
 
-    /// The traffic of one user's sockets, and whether the list is whole: it is not if there was no room for it. A kernel
-    /// that does not list them, or not for us, counts as having none.
-    private static func used(
-        _ owner: UInt32, _ handed: HandedOver
+    /// Whether bytes to read wait in a TCP connection of the processes, which count as above. Also true if there was no
+    /// room for the kernel's list.
+    public static func isUnread(
+        by processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
+        handed: HandedOver = HandedOver()
+    ) -> Bool {
+        let waiting = bytes(owner, handed) { $0.waiting > 0 ? UInt64($0.waiting) : nil }
+        if waiting.bytes.isEmpty || !waiting.isWhole { return !waiting.isWhole }
+        let own = proc.sockets(of: processes, handed).holders
+        return waiting.bytes.keys.contains { own[$0] != nil }
+    }
+
+    /// The bytes of one user's connections that have any, by the socket's inode, and whether the list is whole: it is not
+    /// if there was no room for it. A kernel that does not list them, or not for us, counts as having none.
+    private static func bytes(
+        _ owner: UInt32, _ handed: HandedOver, _ count: (SocketDiagnosis.Connection) -> UInt64?
     ) -> (bytes: [UInt32: UInt64], isWhole: Bool) {
         var found: [UInt32: UInt64] = [:]
         var isWhole = true
         for family in [AF_INET, AF_INET6] {
             do throws(KernelFailure) {
                 try SocketDiagnosis(handed).askConnections(family) { connection in
-                    if connection.owner == owner, connection.idle < recent {
-                        found[connection.inode] = connection.bytes
+                    if connection.owner == owner, let bytes = count(connection) {
+                        found[connection.inode] = bytes
                     }
                     return true
                 }

@@ -39,6 +39,8 @@ struct SocketDiagnosis: ~Copyable {
         let bytes: UInt64
         /// Milliseconds since it has last sent or received data.
         let idle: UInt32
+        /// Bytes to read.
+        let waiting: UInt32
     }
 
     private let socket: Descriptor
@@ -282,7 +284,8 @@ extension SocketDiagnosis.Connection {
         }
         guard isWhole else { return nil }
         self.init(
-            inode: head.idiag_inode, owner: head.idiag_uid, bytes: traffic.bytes, idle: traffic.idle)
+            inode: head.idiag_inode, owner: head.idiag_uid, bytes: traffic.bytes, idle: traffic.idle,
+            waiting: head.idiag_rqueue)
     }
 
     /// `struct tcp_info` (include/uapi/linux/tcp.h): `tcpi_last_data_sent` and `tcpi_last_data_recv`, then
