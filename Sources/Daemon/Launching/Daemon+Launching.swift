@@ -283,7 +283,10 @@ extension Daemon {
             if hasDelegate, !deliveries.isEmpty {
                 try perform(.deliver(number, deliveries, request.words))
             }
-            let isShown = request.launchMode == .foreground || !hasDelegate && !request.urls.isEmpty
+            // Only the application knows which window a scene is, and shows it itself.
+            let isShown =
+                request.launchMode == .foreground && request.scene.isEmpty
+                || !hasDelegate && !request.urls.isEmpty
             guard isShown, let agent else { return answer(.success(number)) }
             try agents.call(agent.connection, of: agent.user, .present, within: Agents.patience) {
                 message throws(BusFailure) in
