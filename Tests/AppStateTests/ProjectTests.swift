@@ -335,7 +335,6 @@ struct ProjectTests {
             try message.appendDictionary([("scene", .string("new"))])
         }
         try expect("active", "inactive", "active")
-        _ = try tiles.command("[pid=\(notes.pid)] focus")
         let windows = try tiles.windows(of: notes.pid)
         _ = try tiles.command("[con_id=\(windows[0])] focus")
         try expect("active", "active", "inactive")

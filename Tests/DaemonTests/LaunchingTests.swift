@@ -243,6 +243,8 @@ struct LaunchingTests {
             try $0.appendDictionary([("scene", .string("three"))])
         }
         try isTold("OpenURLs", "three")
+        // The agent might raise another window than that of the scene.
+        #expect(scene.agent.presented.isEmpty)
         let long = String(repeating: "x", count: 256)
         for (value, name) in [
             (Variant.string(""), ErrorName.invalidArgs), (.bool(true), .invalidArgs),

@@ -13,7 +13,7 @@ extension Daemon {
                 let (application, connection) = try managedApplication(call)
                 request.source = self.application(of: connection)?.id
                 let number = application.number
-                guard agent(of: application.user, in: application.session) != nil else {
+                guard agent(.presenter, of: application.user, in: application.session) != nil else {
                     throw Self.noAgent(application.session)
                 }
                 if let hold = application.holds.first(where: {

@@ -303,7 +303,8 @@ extension Daemon {
                     raise(application, request, noWindow: done, done)
                 }
             }
-            guard request.launchMode == .foreground else { return done() }
+            // Only the application knows which window a scene is, and shows it itself.
+            guard request.launchMode == .foreground, request.scene.isEmpty else { return done() }
             raise(
                 application, request,
                 noWindow: { [unowned self] in
