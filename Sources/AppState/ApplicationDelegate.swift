@@ -96,6 +96,12 @@ public protocol ApplicationDelegate: AnyObject {
     /// Another application has sent a message.
     func application(_ application: Application, didReceive message: ReceivedMessage)
 
+    /// A background transfer of the application has ended: see ``BackgroundTransferSession``.
+    ///
+    /// The application is not suspended until this callback returns, or its time in the background is over. Then a
+    /// transfer that has finished is forgotten; one that has failed can be tried again.
+    func application(_ application: Application, didFinish transfer: FinishedTransfer) async
+
     // MARK: State
 
     /// Returns the state to restore at the next launch; nil: there is nothing to restore.
@@ -132,6 +138,7 @@ extension ApplicationDelegate {
     public func application(_ application: Application, reopen options: [String: Value]) {}
     public func application(_ application: Application, continue activity: UserActivity) {}
     public func application(_ application: Application, didReceive message: ReceivedMessage) {}
+    public func application(_ application: Application, didFinish transfer: FinishedTransfer) async {}
     public func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? { nil }
     public func application(_ application: Application, didDecodeRestorableState state: RestorableState) {}
 

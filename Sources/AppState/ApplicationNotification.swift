@@ -16,6 +16,7 @@ public enum ApplicationNotification: Hashable, Sendable {
     case reopen(options: [String: Value])
     case continueUserActivity(UserActivity)
     case didReceiveMessage(ReceivedMessage)
+    case didFinishTransfer(FinishedTransfer)
 }
 
 /// Something the user is doing that can be continued elsewhere or later.

@@ -89,6 +89,7 @@ public enum ApplicationMethod: String, MethodName {
     case acknowledge = "Acknowledge"
     case beginBackgroundTask = "BeginBackgroundTask"
     case endBackgroundTask = "EndBackgroundTask"
+    case finishTransfer = "FinishTransfer"
     case backgroundTimeRemaining = "BackgroundTimeRemaining"
     case setUnsavedChanges = "SetUnsavedChanges"
     case configure = "Configure"

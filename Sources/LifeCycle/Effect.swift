@@ -107,6 +107,8 @@ public struct Announcement: Hashable, Sendable {
         case activity(String, info: [String])
         /// A message: its sender, its name and its payload, as fields.
         case message(from: String, name: String, payload: [String])
+        /// A background transfer that has ended: its id and its result, as fields.
+        case transfer(String, result: [String])
     }
 
     init(_ signal: ApplicationSignal, _ payload: Payload = .none) {
@@ -136,11 +138,16 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.messageReceived, .message(from: sender, name: name, payload: payload))
     }
 
+    /// - Parameter result: a dictionary, as fields.
+    public static func backgroundTransferFinished(_ id: String, result: [String]) -> Announcement {
+        Announcement(.backgroundTransferFinished, .transfer(id, result: result))
+    }
+
     /// Whether another process sends it. It waits until its receiver has launched, and is kept for a receiver
     /// that cannot read.
     var isDelivery: Bool {
         switch payload {
-        case .urls, .options, .activity, .message: true
+        case .urls, .options, .activity, .message, .transfer: true
         case .none, .until, .level, .cause, .edge, .event: false
         }
     }
@@ -153,7 +160,8 @@ public struct Announcement: Hashable, Sendable {
         return switch payload {
         case .urls(let urls, let options): sum(urls) + sum(options)
         case .options(let options): sum(options)
-        case .activity(let type, let info): type.utf8.count + sum(info)
+        case .activity(let name, let content), .transfer(let name, let content):
+            name.utf8.count + sum(content)
         case .message(let sender, let name, let payload): sender.utf8.count + name.utf8.count + sum(payload)
         case .none, .until, .level, .cause, .edge, .event: 0
         }

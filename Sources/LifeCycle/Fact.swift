@@ -188,7 +188,9 @@ public enum Request: Equatable, Sendable {
     /// Whether ending it now would lose data, according to the application itself.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
-    /// URLs, a user activity or a message for its delegate; the text says who sends it.
+    /// Its delegate has handled the end of a background transfer.
+    case finishTransfer(ApplicationNumber, id: String)
+    /// URLs, a user activity, a message or the end of a transfer for its delegate; the text says who sends it.
     case deliver(ApplicationNumber, [Announcement], String)
     /// It will be brought to the front; the text says why.
     case bringForward(ApplicationNumber, String)
@@ -234,6 +236,7 @@ public enum Refusal: Error, Equatable, Sendable {
     case alreadyRegistered(ProcessID, ApplicationNumber)
     case notDelegate(ConnectionName, ApplicationNumber)
     case noSuchTask(UInt64)
+    case noSuchTransfer(ApplicationNumber, String)
     case notSuspendable(ApplicationNumber, String)
     /// There is no delegate to notify.
     case noDelegate(ApplicationNumber)
@@ -247,7 +250,7 @@ public enum Refusal: Error, Equatable, Sendable {
         case .noSuchApplication: .noSuchApplication
         case .alreadyRegistered: .alreadyRegistered
         case .notDelegate: .notDelegate
-        case .noSuchTask: .noSuchTask
+        case .noSuchTask, .noSuchTransfer: .noSuchTask
         case .notSuspendable: .notSuspendable
         case .noDelegate: .notSupported
         case .invalidArgument: .invalidArgs
@@ -265,6 +268,8 @@ public enum Refusal: Error, Equatable, Sendable {
         case .notDelegate(let connection, let number):
             "\(connection) is not the delegate of application \(number)"
         case .noSuchTask(let task): "No background task \(task)"
+        case .noSuchTransfer(let number, let id):
+            "Application \(number) is not at work on the end of a transfer \(id)"
         case .notSuspendable(let number, let why): "Application \(number) cannot be suspended: \(why)"
         case .noDelegate(let number): "Application \(number) has no delegate to notify"
         case .invalidArgument(let what): what

@@ -42,7 +42,8 @@ extension Machine {
         numbers[application.process] = number
         countByUser[application.user, default: 0] += 1
         lastNumber = max(lastNumber, number.rawValue)
-        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 }) {
+        for connection in application.tasks.map(\.owner) + [application.delegate].compactMap({ $0 })
+        where !connection.isEmpty {
             parts[connection, default: []].insert(number)
         }
         for entry in found { take(entry) }

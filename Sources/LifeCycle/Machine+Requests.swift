@@ -34,6 +34,7 @@ extension Machine {
             let view = view(of: application)
             let stopped = registration.stopped && former?.stop.isOursAlone != true
             let reasons = (reportedReasons()[number] ?? []).sorted()
+            let settings = settings
             updateAnnouncing(number, .launch) {
                 if stopped {
                     $0.stop.take(
@@ -42,9 +43,7 @@ extension Machine {
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
-                for delivery in registration.deliveries {
-                    $0.announce(delivery.signal, with: delivery.payload, &$1)
-                }
+                for delivery in registration.deliveries { $0.take(delivery, settings, &$1) }
                 // This is its initial value; it is notified of changes only.
                 $0.show(view)
             }
@@ -218,14 +217,10 @@ extension Machine {
         }
         // A connection can begin tasks in one application after the other, for as long as it exists.
         parts[connection] = (parts[connection] ?? []).filter { applications[$0] != nil }.union([number])
-        let id = application.lastTask + 1
+        var id: UInt64 = 0
         let settings = settings
         updateAnnouncing(number, .request) {
-            $0.lastTask = id
-            $0.tasks.append(
-                Application.BackgroundTask(
-                    id: id, name: name, owner: connection, warning: settings.backgroundTaskWarn,
-                    limit: Countdown(settings.backgroundTaskMax, from: $1.now)))
+            id = $0.beginTask(name, owner: connection, settings, at: $1.now)
         }
         return id
     }

@@ -191,6 +191,8 @@ public struct Machine: Equatable, Sendable {
         case .setUnsavedChanges(let number, let unsaved):
             try require(number)
             update(number, .request) { $0.saysUnsaved = unsaved }
+        case .finishTransfer(let number, let id):
+            try finishTransfer(number, id)
         case .deliver(let number, let announcements, let why):
             try deliver(number, announcements, why)
         case .bringForward(let number, let why):

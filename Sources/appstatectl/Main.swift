@@ -40,7 +40,7 @@ struct AppStateCtl: ParsableCommand {
             Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,
-            Rules.self, Reload.self, Complete.self,
+            Rules.self, Reload.self, Transfers.self, TransferCommand.self, Complete.self,
         ],
         defaultSubcommand: List.self)
 

@@ -178,6 +178,10 @@ extension Life {
             let payload = [String: Value](try message.readDictionary())
             let received = ReceivedMessage(sender: sender, name: name, payload: payload)
             return { self.director.perform(.delivery) { self.didReceive(received) } }
+        case .backgroundTransferFinished:
+            let id = try message.readString()
+            let transfer = FinishedTransfer(id: id, result: [String: Value](try message.readDictionary()))
+            return { self.director.performLater(.delivery) { await self.didFinish(transfer) } }
         default: return nil
         }
     }

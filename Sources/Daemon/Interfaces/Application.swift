@@ -55,6 +55,12 @@ extension Daemon {
                 try perform(.endBackgroundTask(application.number, task: task))
                 try call.reply()
             },
+            Method(Name.finishTransfer, in: [("id", "s")]) { [unowned self] call in
+                let id = try call.message.readString()
+                let (application, _) = try ownApplication(call)
+                try perform(.finishTransfer(application.number, id: id))
+                try call.reply()
+            },
             Method(Name.backgroundTimeRemaining, out: [("usec", "t")]) { [unowned self] call in
                 let (application, _) = try ownApplication(call)
                 let now = Clock.monotonicMicroseconds

@@ -278,7 +278,8 @@ extension Daemon {
             let hasDelegate = application.delegate != nil
             let agent = agent(of: application.user, in: application.session)
             if !hasDelegate, !request.urls.isEmpty, agent == nil { throw Self.noAgent(application.session) }
-            try perform(.bringForward(number, request.words))
+            // The end of a transfer that it knows already does not resume it.
+            if request.reason != .transfer { try perform(.bringForward(number, request.words)) }
             let deliveries = deliveries(of: request, to: application)
             if hasDelegate, !deliveries.isEmpty {
                 try perform(.deliver(number, deliveries, request.words))
