@@ -137,6 +137,15 @@ let package = Package(
             ],
             swiftSettings: settings),
         .testTarget(
+            name: "TransferTests",
+            dependencies: [
+                "AppStateBus", "AppStateContract", "TestSupport", "appstated", "appstate-session",
+                "appstate-transfer",
+                "appstatectl", "AppActor", "LibraryActor",
+            ],
+            path: "Tests/Transfers", exclude: ["server.py", "application.py", "trial.py"],
+            swiftSettings: settings),
+        .testTarget(
             name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],
             swiftSettings: settings),
         .testTarget(

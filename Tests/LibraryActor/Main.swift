@@ -164,6 +164,10 @@ final class Actor: ApplicationDelegate {
         tell("didReceive", message.sender, message.name, message.payload["word"]?.stringValue ?? "-")
     }
 
+    func application(_ application: Application, didFinish transfer: FinishedTransfer) async {
+        tell("didFinish", transfer.id, transfer.isSuccess ? "finished" : transfer.error ?? "-")
+    }
+
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {
         RestorableState(text: text, places: places, bytes: bytes)
     }
