@@ -50,7 +50,7 @@ def register():
     global path
     manager = dbus.Interface(system.get_object("org.appstate1", "/org/appstate1", introspect=False), MANAGER)
     try:
-        path = manager.Register(ID, dbus.UInt32(0), dbus.Dictionary({}, signature="sv"))
+        path = manager.Register(ID, dbus.UInt32(0), dbus.Dictionary({"launch-mode": "background"}, signature="sv"))
     except dbus.DBusException as error:
         if "AlreadyRegistered" not in error.get_dbus_name():
             raise

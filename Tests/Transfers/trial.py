@@ -15,7 +15,7 @@ ENDS = {"none": 0, "cut": 0, "stall": 0, "change": 1, "swap": 0, "promise": 0, "
 # The same tag for other bytes: the hash finds it, and the second file is whole.
 SECOND = {"swap", "change"}
 MIB = 1 << 20
-CONFIGURATION = "[LifeCycle]\nBackgroundGraceSec=500ms\nDrainEverySec=0\nStopDetection=polling\n"
+CONFIGURATION = "[LifeCycle]\nBackgroundGraceSec=500ms\nDrainEverySec=0\n"
 
 
 class Server:
@@ -243,13 +243,16 @@ def play(count=100, sizes=(1, 50), seconds=400, whole=True):
             x for x in n if d.endswith("files") or "bus" in x])
         raise Wrong("; ".join(wrong[:6]))
     starts = desk.log.read_text().count("start ")
+    suspended = sum(member == "StateChanged" and words[-2] == "suspended" for _, member, words in desk.client.signals)
+    if not suspended:
+        raise Wrong("the application was never suspended meanwhile")
     more = ""
     if whole:
         full_disk(desk, http)
         more = f"; full disk named; {throughput(desk, http):.2f} times curl's time"
     return (f"{states.get('finished', 0)} whole, {states.get('failed', 0)} with a named error; kills: "
             + ", ".join(f"{times} of {name}" for name, times in deeds.items())
-            + f"; {len(told)} told once, {len(missed)} found at a start, {starts} starts of the application" + more)
+            + f"; {len(told)} told once, {len(missed)} found at a start, {starts} starts of the application, suspended {suspended} times" + more)
 
 
 if __name__ == "__main__":
