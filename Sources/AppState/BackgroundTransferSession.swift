@@ -129,43 +129,45 @@ public final class BackgroundTransferSession {
         _ body: (borrowing Message) throws(BusFailure) -> Void = { (_) throws(BusFailure) in },
         read: @escaping (borrowing Message) throws(BusFailure) -> Value
     ) async throws(ApplicationError) -> Value {
-        let message: Message
-        let bus: Bus
-        do throws(BusFailure) {
-            bus = try connection()
-            message = try bus.newCall(
-                destination: TransferNames.service, path: path, interface: interface, member: member)
-            try body(message)
-        } catch {
-            throw ApplicationError(error)
-        }
         let answer: Result<Value, ApplicationError> = await withUnsafeContinuation { continuation in
-            send(message, on: bus, read) { continuation.resume(returning: $0) }
+            send(path, interface, member, body, read) { continuation.resume(returning: $0) }
         }
         return try answer.get()
     }
 
+    /// Calls `done` once.
     private func send<Value>(
-        _ message: borrowing Message, on bus: Bus,
+        _ path: String, _ interface: String, _ member: String,
+        _ body: (borrowing Message) throws(BusFailure) -> Void,
         _ read: @escaping (borrowing Message) throws(BusFailure) -> Value,
         _ done: @escaping (Result<Value, ApplicationError>) -> Void
     ) {
         lastSlot += 1
         let number = lastSlot
         do throws(BusFailure) {
+            let bus = try connection()
+            let message = try bus.newCall(
+                destination: TransferNames.service, path: path, interface: interface, member: member)
+            try body(message)
             slots[number] = try bus.callAsync(message) { [weak self] reply in
                 self?.drop(number)
-                if let error = reply.error { return done(.failure(ApplicationError(error))) }
-                do throws(BusFailure) {
-                    done(.success(try read(reply)))
-                } catch {
-                    done(.failure(ApplicationError(error)))
-                }
+                done(Self.answer(reply, read))
             }
         } catch {
             done(.failure(ApplicationError(error)))
         }
         Application.shared.life?.connection.arm()
+    }
+
+    private static func answer<Value>(
+        _ reply: borrowing Message, _ read: (borrowing Message) throws(BusFailure) -> Value
+    ) -> Result<Value, ApplicationError> {
+        if let error = reply.error { return .failure(ApplicationError(error)) }
+        do throws(BusFailure) {
+            return .success(try read(reply))
+        } catch {
+            return .failure(ApplicationError(error))
+        }
     }
 
     /// A method of its own: Swift 6.0.3 crashes if a dictionary of `self` is changed while a message is borrowed.

@@ -7,9 +7,9 @@ import Linux
 final class Attempt {
     let handle: UnsafeMutableRawPointer
     private let record: Record
-    /// The temporary file; nil: the answer's body is dropped.
-    private let file: Descriptor?
-    private let upload: Descriptor?
+    /// The temporary file, owned; nil: the answer's body is dropped.
+    private let file: Int32?
+    private let upload: Int32?
     private var list: UnsafeMutablePointer<curl_slist>?
     /// Where the requested part begins; 0: everything is requested.
     private var start: UInt64 = 0
@@ -53,36 +53,43 @@ final class Attempt {
     ///   - stall: seconds without a byte after which the attempt ends.
     init(_ record: Record, isUsable: Bool, stall: Int) throws(TargetFile.Failure) {
         self.record = record
-        file = try Self.temporary(record)
-        upload = try Self.source(record)
+        let upload = try Self.source(record)
+        self.upload = upload
+        do throws(TargetFile.Failure) {
+            file = try Self.temporary(record)
+        } catch {
+            if let upload { close(upload) }
+            throw error
+        }
         if let file {
-            if isUsable, record.upload.isEmpty { start = TargetFile.size(of: file) }
-            if start == 0 { ftruncate(file.rawValue, 0) }
+            if isUsable, record.upload.isEmpty { start = TargetFile.size(ofDescriptor: file) }
+            if start == 0 { ftruncate(file, 0) }
         }
         if let upload {
-            total = TargetFile.size(of: upload)
+            total = TargetFile.size(ofDescriptor: upload)
         } else {
             total = start > 0 ? record.total : record.size ?? 0
         }
         received = start
-        guard let handle = curl_easy_init() else { throw TargetFile.Failure("use", "libcurl", ENOMEM) }
+        guard let handle = curl_easy_init() else { preconditionFailure("out of memory") }
         self.handle = handle
         configure(stall)
     }
 
-    private static func temporary(_ record: Record) throws(TargetFile.Failure) -> Descriptor? {
+    private static func temporary(_ record: Record) throws(TargetFile.Failure) -> Int32? {
         if record.target.isEmpty { return nil }
-        return try TargetFile.openTemporary(record)
+        return try TargetFile.openTemporary(record).release()
     }
 
-    private static func source(_ record: Record) throws(TargetFile.Failure) -> Descriptor? {
+    private static func source(_ record: Record) throws(TargetFile.Failure) -> Int32? {
         if record.upload.isEmpty { return nil }
-        return try TargetFile.openForReading(record.upload)
+        return try TargetFile.openForReading(record.upload).release()
     }
 
     deinit {
         curl_easy_cleanup(handle)
         curl_slist_free_all(list)
+        for file in [file, upload].compactMap(\.self) { close(file) }
     }
 
     /// All of it was there before the request.
@@ -185,7 +192,7 @@ final class Attempt {
             return .write
         }
         // Another entity than before, or a server without ranges.
-        guard ftruncate(file.rawValue, 0) == 0 else {
+        guard ftruncate(file, 0) == 0 else {
             let failure = TargetFile.Failure("truncate", record.target, errno)
             verdict = .failed(failure.word, failure.sentence)
             return nil
@@ -210,7 +217,7 @@ final class Attempt {
         }
         var rest = bytes
         while !rest.isEmpty {
-            let count = pwrite(file.rawValue, rest.baseAddress, rest.count, off_t(received))
+            let count = pwrite(file, rest.baseAddress, rest.count, off_t(received))
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
                 let failure = TargetFile.Failure("write", record.target, count < 0 ? errno : EIO)
@@ -226,7 +233,7 @@ final class Attempt {
 
     private func read(_ room: UnsafeMutableRawBufferPointer) -> Int {
         guard let upload else { return 0 }
-        let count = pread(upload.rawValue, room.baseAddress, room.count, off_t(received))
+        let count = pread(upload, room.baseAddress, room.count, off_t(received))
         guard count >= 0 else {
             verdict = .failed(.file, "read \(record.upload): \(String(cString: strerror(errno)))")
             return Int(CURL_READFUNC_ABORT)
@@ -240,7 +247,7 @@ final class Attempt {
 
     /// Puts what was received on the disk.
     func sync() {
-        if let file { fsync(file.rawValue) }
+        if let file { fsync(file) }
     }
 
     func end(_ result: CURLcode) {
@@ -256,7 +263,9 @@ final class Attempt {
         case CURLE_OK: return answered()
         case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
             return .failed(.tls, said)
-        case CURLE_UNSUPPORTED_PROTOCOL, CURLE_URL_MALFORMAT, CURLE_TOO_MANY_REDIRECTS:
+        case CURLE_URL_MALFORMAT, CURLE_TOO_MANY_REDIRECTS: return .failed(.http, said)
+        // A redirection to another protocol; otherwise it is an answer without a head.
+        case CURLE_UNSUPPORTED_PROTOCOL where (300..<400).contains(ccurl_status(handle)):
             return .failed(.http, said)
         case CURLE_PARTIAL_FILE:
             return .interrupted("the server has closed the connection after \(received) bytes")
@@ -270,7 +279,7 @@ final class Attempt {
         switch status {
         case 200..<300:
             if let upload {
-                return received < TargetFile.size(of: upload)
+                return received < TargetFile.size(ofDescriptor: upload)
                     ? .failed(.file, "\(record.upload) has become longer") : .complete
             }
             if let size = record.size, received < size, status != 206 {

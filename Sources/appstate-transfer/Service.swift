@@ -61,7 +61,9 @@ final class Service {
         queue.ended = { [unowned self] in teller?.tell($0) }
         let interface = transferInterface()
         self.interface = interface
-        slots.append(try bus.add(managerInterface(), at: TransferNames.root))
+        // A node has either objects or fallbacks of its own: sd_bus_add_object_vtable(3).
+        slots.append(
+            try bus.addFallback(managerInterface(), under: TransferNames.root) { $0 == TransferNames.root })
         slots.append(
             try bus.addFallback(interface, under: TransferNames.root) {
                 [unowned self] path throws(MethodError) in

@@ -76,9 +76,9 @@ enum TargetFile {
         return file
     }
 
-    static func size(of file: borrowing Descriptor) -> UInt64 {
+    static func size(ofDescriptor file: Int32) -> UInt64 {
         var status = stat()
-        return fstat(file.rawValue, &status) == 0 ? UInt64(max(0, status.st_size)) : 0
+        return fstat(file, &status) == 0 ? UInt64(max(0, status.st_size)) : 0
     }
 
     static func removeTemporary(_ record: Record) {
