@@ -109,6 +109,20 @@ class Desk:
             except ProcessLookupError:
                 pass
 
+    def restart(self):
+        """All at once, and another bus, as after a reboot: nothing is left below /run."""
+        for name in ("appstate-transfer", "appstated", "appstate-session", "application.py"):
+            self.kill(name)
+        self.daemon.process.wait()
+        self.bus.kill()
+        self.bus.wait()
+        shutil.rmtree(self.daemon.directory / "run")
+        (self.daemon.directory / "run").mkdir(mode=0o700)
+        self.start_bus()
+        self.daemon.start()
+        self.client.subscribe()
+        self.start_agent()
+
     def told(self):
         """For each id, how often the application was told of its end."""
         found = {}
@@ -189,7 +203,7 @@ def play(count=100, sizes=(1, 50), seconds=400, whole=True):
         begun[desk.begin(http.url(f"f{number}", size=size, seed=number, fault=fault), target, *options)] = (
             fault, seed, size, target)
     deeds = {"appstate-transfer": 0, "appstated": 0, "appstate-session": 0, "application.py": 0}
-    end, quiet = time.monotonic() + seconds, 0
+    end, quiet, restarts = time.monotonic() + seconds, 0, 0
     while True:
         rows = desk.transfers()
         left = [one for one in rows.values() if one["State"] not in ("finished", "failed")]
@@ -204,12 +218,17 @@ def play(count=100, sizes=(1, 50), seconds=400, whole=True):
         # A program that is killed again and again would begin to count its attempts anew.
         if left and sum(deeds.values()) < count:
             time.sleep(randomly.uniform(0.1, 0.8))
+            if restarts == 0 and sum(deeds.values()) >= count // 2:
+                desk.restart()
+                restarts += 1
+                continue
             name = randomly.choice(list(deeds))
             desk.kill(name)
             deeds[name] += 1
             if name == "appstated":
                 desk.daemon.process.wait()
                 desk.daemon.start()
+                desk.client.subscribe()
             if name == "appstate-session":
                 desk.start_agent()
         else:
@@ -247,13 +266,15 @@ def play(count=100, sizes=(1, 50), seconds=400, whole=True):
     suspended = sum(member == "StateChanged" and words[-2] == "suspended" for _, member, words in desk.client.signals)
     if not suspended:
         raise Wrong("the application was never suspended meanwhile")
+    if not restarts:
+        raise Wrong("everything had ended before the restart of all")
     more = ""
     if whole:
         full_disk(desk, http)
         more = f"; full disk named; {throughput(desk, http):.2f} times curl's time"
     return (f"{states.get('finished', 0)} whole, {states.get('failed', 0)} with a named error; kills: "
             + ", ".join(f"{times} of {name}" for name, times in deeds.items())
-            + f"; {len(told)} told once, {len(missed)} found at a start, {starts} starts of the application, suspended {suspended} times" + more)
+            + f", and all at once; {len(told)} told once, {len(missed)} found at a start, {starts} starts of the application, suspended {suspended} times" + more)
 
 
 if __name__ == "__main__":
