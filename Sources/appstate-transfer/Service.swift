@@ -75,11 +75,8 @@ final class Service {
         // Another program of this user holds the queue's files for as long as it has the name.
         try bus.requestName(TransferNames.service)
         queue.restore()
-        Service.notifyReady()
         rest()
     }
-
-    private static func notifyReady() { Systemd.Service.notify("READY=1") }
 
     // MARK: The end
 

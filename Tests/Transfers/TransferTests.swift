@@ -14,6 +14,7 @@ import Testing
         "needs dbus-daemon, python3, and appstate-transfer built beside"))
 struct TransferTests {
     private static let scripts = Programs.root + "/Tests/Transfers"
+    private static let hasModules = Programs.pythonHas("dbus") && Programs.pythonHas("gi")
 
     /// The server of server.py.
     private final class Server {
@@ -299,7 +300,9 @@ struct TransferTests {
         try impatient.wait(again, for: .finished)
     }
 
-    @Test("nothing is transferred while the machine is offline, and some not while the connection is metered")
+    @Test(
+        "nothing is transferred while the machine is offline, and some not while the connection is metered",
+        .enabled(if: hasModules, "needs python3-dbus and python3-gi"))
     func offline() throws {
         let desk = try Desk()
         // A stand-in for NetworkManager, in a process of its own: the loop of this one waits for answers.
@@ -387,7 +390,7 @@ struct TransferTests {
     @Test(
         "under faults and kills each file is whole or its error named, and no application is told twice of one end",
         .enabled(
-            if: Programs.pythonHas("dbus") && Programs.pythonHas("gi"), "needs python3-dbus and python3-gi"))
+            if: hasModules, "needs python3-dbus and python3-gi"))
     func trial() throws {
         let bus = try PrivateBus.forDaemon()
         let programs = URL(fileURLWithPath: Programs.built("appstate-transfer") ?? "")
