@@ -218,7 +218,7 @@ install:
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
 	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemd-sysusers; systemctl daemon-reload;' \
 	    'systemctl reload dbus; journalctl --update-catalog;' \
-	    'systemctl enable --now appstated; systemctl --global enable appstate-session'
+	    'systemctl enable --now appstated; systemctl --global enable appstate-session appstate-transfer'
 
 install-gnome:
 	@version=$(GNOME); \
@@ -269,7 +269,7 @@ uninstall:
 	    'journalctl --update-catalog. This remains: the configuration in /etc/appstated; what the daemon has' \
 	    'saved in /var/lib/appstated; the user appstated; until the next boot, the loaded AppArmor profile' \
 	    'appstated; the enabled units, unless you have run systemctl disable --now appstated and' \
-	    'systemctl --global disable appstate-session.'
+	    'systemctl --global disable appstate-session appstate-transfer.'
 
 clean:
 	rm -rf .build
