@@ -152,10 +152,14 @@ final class Queue {
         removed(transfer)
     }
 
+    /// Forgets what has ended long ago and, if there are too many, what nobody has to be told any more.
     private func prune() {
         let now = Self.now
         for transfer in inOrder where transfer.record.isEnded && !transfer.isRecording {
-            if now > transfer.record.ended + Self.memory { forget(transfer) }
+            let isOver = transfer.record.application.isEmpty || transfer.record.notice == .given
+            if now > transfer.record.ended + Self.memory || isOver && transfers.count >= Self.most {
+                forget(transfer)
+            }
         }
     }
 
