@@ -163,12 +163,13 @@ bench-pressure:
 	@scripts/bench-pressure $(BENCH_FLAGS)
 
 install:
-	@for program in appstated appstatectl appstate-session; do \
+	@for program in appstated appstatectl appstate-session appstate-transfer; do \
 	    [ -x $(products)/$$program ] || { echo "make install: run make first" >&2; exit 1; }; \
 	done
 	install -D -m 755 $(products)/appstated $(DESTDIR)$(libexecdir)/appstated
 	install -D -m 755 $(products)/appstatectl $(DESTDIR)$(bindir)/appstatectl
 	install -D -m 755 $(products)/appstate-session $(DESTDIR)$(libexecdir)/appstate-session
+	install -D -m 755 $(products)/appstate-transfer $(DESTDIR)$(libexecdir)/appstate-transfer
 	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.service \
@@ -191,6 +192,11 @@ install:
 	install -d $(DESTDIR)$(userunitdir) $(DESTDIR)$(autostartdir) $(DESTDIR)$(datadir)/applications
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.service \
 	    >$(DESTDIR)$(userunitdir)/appstate-session.service
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-transfer.service \
+	    >$(DESTDIR)$(userunitdir)/appstate-transfer.service
+	install -d $(DESTDIR)$(datadir)/dbus-1/services
+	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.Transfer.service \
+	    >$(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
 	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
@@ -212,7 +218,7 @@ install:
 	    >$(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish
 	@[ -n "$(DESTDIR)" ] || echo 'Now, as root: systemd-sysusers; systemctl daemon-reload;' \
 	    'systemctl reload dbus; journalctl --update-catalog;' \
-	    'systemctl enable --now appstated; systemctl --global enable appstate-session'
+	    'systemctl enable --now appstated; systemctl --global enable appstate-session appstate-transfer'
 
 install-gnome:
 	@version=$(GNOME); \
@@ -245,8 +251,10 @@ uninstall:
 	    $(DESTDIR)$(sysusersdir)/appstated.conf \
 	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
 	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated \
-	    $(DESTDIR)$(libexecdir)/appstate-session \
+	    $(DESTDIR)$(libexecdir)/appstate-session $(DESTDIR)$(libexecdir)/appstate-transfer \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
+	    $(DESTDIR)$(userunitdir)/appstate-transfer.service \
+	    $(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/applications/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
@@ -261,7 +269,7 @@ uninstall:
 	    'journalctl --update-catalog. This remains: the configuration in /etc/appstated; what the daemon has' \
 	    'saved in /var/lib/appstated; the user appstated; until the next boot, the loaded AppArmor profile' \
 	    'appstated; the enabled units, unless you have run systemctl disable --now appstated and' \
-	    'systemctl --global disable appstate-session.'
+	    'systemctl --global disable appstate-session appstate-transfer.'
 
 clean:
 	rm -rf .build

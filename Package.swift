@@ -23,6 +23,7 @@ let package = Package(
         .executable(name: "appstated", targets: ["appstated"]),
         .executable(name: "appstatectl", targets: ["appstatectl"]),
         .executable(name: "appstate-session", targets: ["appstate-session"]),
+        .executable(name: "appstate-transfer", targets: ["appstate-transfer"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2")
@@ -63,6 +64,12 @@ let package = Package(
             dependencies: [
                 "AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Desktop",
             ],
+            swiftSettings: settings),
+        .systemLibrary(
+            name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev", "libssl-dev"])]),
+        .executableTarget(
+            name: "appstate-transfer",
+            dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "CCurl"],
             swiftSettings: settings),
         .executableTarget(
             name: "appstatectl",
@@ -128,6 +135,15 @@ let package = Package(
                 "appstated", "appstate-session", "appstatectl",
                 "LibraryActor", "WindowActor",
             ],
+            swiftSettings: settings),
+        .testTarget(
+            name: "TransferTests",
+            dependencies: [
+                "AppStateBus", "AppStateContract", "TestSupport", "appstated", "appstate-session",
+                "appstate-transfer",
+                "appstatectl", "AppActor", "LibraryActor",
+            ],
+            path: "Tests/Transfers", exclude: ["server.py", "application.py", "trial.py"],
             swiftSettings: settings),
         .testTarget(
             name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],

@@ -104,6 +104,12 @@ public protocol ApplicationDelegate: AnyObject {
     /// schedule the next one here.
     func application(_ application: Application, perform launch: ScheduledLaunch) async
 
+    /// A background transfer of the application has ended: see ``BackgroundTransferSession``.
+    ///
+    /// The application is not suspended until this callback returns, or its time in the background is over. Then a
+    /// transfer that has finished is forgotten; one that has failed can be tried again.
+    func application(_ application: Application, didFinish transfer: FinishedTransfer) async
+
     // MARK: Scenes
 
     /// Returns the delegate of a scene that is about to be connected; nil: the application has no such scene, and what
@@ -154,6 +160,7 @@ extension ApplicationDelegate {
     public func application(
         _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
     ) -> SceneConfiguration? { nil }
+    public func application(_ application: Application, didFinish transfer: FinishedTransfer) async {}
     public func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? { nil }
     public func application(_ application: Application, didDecodeRestorableState state: RestorableState) {}
 

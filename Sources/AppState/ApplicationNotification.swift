@@ -18,6 +18,7 @@ public enum ApplicationNotification: Hashable, Sendable {
     case didReceiveMessage(ReceivedMessage)
     /// A launch that the application has scheduled is due.
     case scheduledLaunch(ScheduledLaunch)
+    case didFinishTransfer(FinishedTransfer)
 }
 
 /// Something the user is doing that can be continued elsewhere or later.

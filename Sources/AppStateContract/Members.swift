@@ -88,6 +88,7 @@ public enum ApplicationMethod: String, MethodName {
     case cancelTask = "CancelTask"
     case scheduleLaunch = "ScheduleLaunch"
     case cancelLaunch = "CancelLaunch"
+    case finishTransfer = "FinishTransfer"
     case backgroundTimeRemaining = "BackgroundTimeRemaining"
     case setUnsavedChanges = "SetUnsavedChanges"
     case configure = "Configure"

@@ -42,6 +42,7 @@ extension Application {
         record.add("serial", String(lastSerial))
         record.add("last-task", String(lastTask))
         for task in tasks { record.add("task", task.fields) }
+        for transfer in transfers { record.add("transfer", transfer) }
         for missed in backlog.fields { record.add("missed", missed) }
         record.add("objection", ifPresent: objection.map { [$0] })
         record.add("objected", ifPresent: isObjected ? [isObjected.digit] : nil)
@@ -96,6 +97,7 @@ extension Application {
         lastSerial = try record.require("serial") { $0.count() }
         lastTask = try record.require("last-task") { $0.count() }
         tasks = try record.all("task") { BackgroundTask(&$0) }
+        transfers = try record.all("transfer") { $0.text() }
         backlog = try Backlog(record, "missed")
         objection = try record.optional("objection") { $0.text() }
         isObjected = try record.optional("objected") { $0.flag() } ?? false

@@ -22,6 +22,8 @@ public struct Application: Equatable, Sendable {
     /// The modes that the application requested and the configuration grants.
     public internal(set) var backgroundModes: [String] = []
     public internal(set) var tasks: [BackgroundTask] = []
+    /// The last transfers whose ends it was told, oldest first; at most `transferLimit`.
+    var transfers: [String] = []
     /// Why reporters say that policy must not suspend it: sorted words, such as `audio`.
     public internal(set) var reportedReasons: [String] = []
     /// Holds that we enforce. They never have the reason `signal`, which is `stop.others`.

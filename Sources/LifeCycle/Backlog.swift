@@ -144,7 +144,7 @@ extension Backlog {
 
 extension Announcement {
     /// Of each event only the latest is sent; of messages, the latest of each sender and name; of scheduled launches, the
-    /// latest of each name.
+    /// latest of each name; of transfers, each.
     fileprivate func isReplaced(by other: Announcement) -> Bool {
         guard signal == other.signal else { return false }
         if case .message(let sender, let name, _) = payload,
@@ -155,6 +155,9 @@ extension Announcement {
         if case .scheduled(let name, _) = payload, case .scheduled(let otherName, _) = other.payload {
             return name == otherName
         }
+        if case .transfer(let id, _) = payload, case .transfer(let other, _) = other.payload {
+            return id == other
+        }
         return true
     }
 
@@ -162,7 +165,8 @@ extension Announcement {
         switch payload {
         case .urls(let urls, let options): [signal.rawValue, String(urls.count)] + urls + options
         case .options(let options): [signal.rawValue] + options
-        case .activity(let type, let info): [signal.rawValue, type] + info
+        case .activity(let name, let content), .transfer(let name, let content):
+            [signal.rawValue, name] + content
         case .message(let sender, let name, let payload): [signal.rawValue, sender, name] + payload
         case .until(let deadline, let number): [signal.rawValue, String(number), String(deadline)]
         case .scheduled(let name, let task): [signal.rawValue, name, String(task)]
@@ -196,6 +200,9 @@ extension Announcement {
         case .continueUserActivity:
             guard let type = fields.text() else { return nil }
             self = .continueUserActivity(type, info: fields.takeRest())
+        case .backgroundTransferFinished:
+            guard let id = fields.text() else { return nil }
+            self = .backgroundTransferFinished(id, result: fields.takeRest())
         case .messageReceived:
             guard let sender = fields.text(), let name = fields.text() else { return nil }
             self = .messageReceived(from: sender, name: name, payload: fields.takeRest())

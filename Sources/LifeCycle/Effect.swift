@@ -113,6 +113,8 @@ public struct Announcement: Hashable, Sendable {
         case message(from: String, name: String, payload: [String])
         /// A scheduled launch: its name, and the background task that was begun for it.
         case scheduled(String, task: UInt64)
+        /// A background transfer that has ended: its id and its result, as fields.
+        case transfer(String, result: [String])
     }
 
     init(_ signal: ApplicationSignal, _ payload: Payload = .none) {
@@ -147,11 +149,16 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.scheduledLaunchDue, .scheduled(name, task: task))
     }
 
+    /// - Parameter result: a dictionary, as fields.
+    public static func backgroundTransferFinished(_ id: String, result: [String]) -> Announcement {
+        Announcement(.backgroundTransferFinished, .transfer(id, result: result))
+    }
+
     /// Whether another process sends it. It waits until its receiver has launched, and is kept for a receiver
     /// that cannot read.
     var isDelivery: Bool {
         switch payload {
-        case .urls, .options, .activity, .message, .scheduled: true
+        case .urls, .options, .activity, .message, .scheduled, .transfer: true
         case .none, .until, .level, .cause, .edge, .event: false
         }
     }
@@ -164,7 +171,8 @@ public struct Announcement: Hashable, Sendable {
         return switch payload {
         case .urls(let urls, let options): sum(urls) + sum(options)
         case .options(let options): sum(options)
-        case .activity(let type, let info): type.utf8.count + sum(info)
+        case .activity(let name, let content), .transfer(let name, let content):
+            name.utf8.count + sum(content)
         case .message(let sender, let name, let payload): sender.utf8.count + name.utf8.count + sum(payload)
         case .scheduled(let name, _): name.utf8.count
         case .none, .until, .level, .cause, .edge, .event: 0

@@ -217,7 +217,9 @@ public enum Request: Equatable, Sendable {
     case endBackgroundTask(ApplicationNumber, task: UInt64)
     /// Policy must not suspend it, for as long as a descriptor is open.
     case inhibit(ApplicationNumber, Application.Inhibitor)
-    /// URLs, a user activity or a message for its delegate; the text says who sends it.
+    /// Its delegate has handled the end of a background transfer.
+    case finishTransfer(ApplicationNumber, id: String)
+    /// URLs, a user activity, a message or the end of a transfer for its delegate; the text says who sends it.
     case deliver(ApplicationNumber, [Announcement], String)
     /// It will be brought to the front; the text says why.
     case bringForward(ApplicationNumber, String)
@@ -264,6 +266,7 @@ public enum Refusal: Error, Equatable, Sendable {
     case notDelegate(ConnectionName, ApplicationNumber)
     case noSuchTask(UInt64)
     case notInForeground(ApplicationNumber)
+    case noSuchTransfer(ApplicationNumber, String)
     case notSuspendable(ApplicationNumber, String)
     /// There is no delegate to notify.
     case noDelegate(ApplicationNumber)
@@ -277,7 +280,7 @@ public enum Refusal: Error, Equatable, Sendable {
         case .noSuchApplication: .noSuchApplication
         case .alreadyRegistered: .alreadyRegistered
         case .notDelegate: .notDelegate
-        case .noSuchTask: .noSuchTask
+        case .noSuchTask, .noSuchTransfer: .noSuchTask
         case .notInForeground: .notInForeground
         case .notSuspendable: .notSuspendable
         case .noDelegate: .notSupported
@@ -298,6 +301,8 @@ public enum Refusal: Error, Equatable, Sendable {
         case .noSuchTask(let task): "No background task \(task)"
         case .notInForeground(let number):
             "Application \(number) is not in the foreground: a continued task begins there"
+        case .noSuchTransfer(let number, let id):
+            "Application \(number) is not at work on the end of a transfer \(id)"
         case .notSuspendable(let number, let why): "Application \(number) cannot be suspended: \(why)"
         case .noDelegate(let number): "Application \(number) has no delegate to notify"
         case .invalidArgument(let what): what

@@ -1,6 +1,6 @@
 import AppStateContract
 
-/// Items that others send to an application: URLs, user activities, messages (§ 3).
+/// Items that others send to an application: URLs, user activities, messages, the ends of transfers (§ 3).
 extension Machine {
     /// The approximate limit of bytes that may wait for one application that cannot read them. A message has
     /// at most 64 KiB, and byte arrays in it take twice their size here.
@@ -12,6 +12,8 @@ extension Machine {
         _ number: ApplicationNumber, _ announcements: [Announcement], _ why: String
     ) throws(Refusal) {
         let application = try require(number)
+        let announcements = announcements.filter { !application.knowsTransfer(of: $0) }
+        if announcements.isEmpty { return }
         guard application.delegate != nil else { throw .noDelegate(number) }
         if application.isTerminating { throw .noSuchApplication("\(number) any more: it is ending") }
         if !application.takesDeliveries {
@@ -20,16 +22,54 @@ extension Machine {
                 throw .limitExceeded("bytes that wait for application \(number)", limit: Self.waitingBytes)
             }
         }
+        if announcements.contains(where: \.isTransfer) { try checkTaskRoom(of: application.user) }
         if !application.isLaunching { needed(number, why) }
+        let limit = backgroundTaskLimit
         updateAnnouncing(number, .demand) {
-            for announcement in announcements {
-                $0.announce(announcement.signal, with: announcement.payload, &$1)
-            }
+            for announcement in announcements { $0.take(announcement, limit, &$1) }
         }
+    }
+
+    /// The delegate has handled the end of a transfer.
+    mutating func finishTransfer(_ number: ApplicationNumber, _ id: String) throws(Refusal) {
+        let application = try require(number)
+        let name = Application.taskName(ofTransfer: id)
+        guard let task = application.tasks.first(where: { $0.owner == nil && $0.name == name }) else {
+            throw .noSuchTransfer(number, id)
+        }
+        update(number, .policy) { $0.tasks.removeAll { $0.id == task.id } }
     }
 }
 
 extension Application {
     /// Whether signals that are sent to it reach it at once.
     var takesDeliveries: Bool { isReachable && launch == nil }
+
+    /// How many ended transfers are remembered, so that none is announced twice.
+    static let transferLimit = 64
+
+    static func taskName(ofTransfer id: String) -> String { "transfer \(id)" }
+
+    /// Whether this is the end of a transfer that it has been told of.
+    func knowsTransfer(of announcement: Announcement) -> Bool {
+        guard case .transfer(let id, _) = announcement.payload else { return false }
+        return transfers.contains(id)
+    }
+
+    /// Sends its delegate what another process has for it. The end of a transfer comes with a background task, which
+    /// belongs to no connection: it lasts until the delegate says that it is done with it.
+    mutating func take(_ delivery: Announcement, _ limit: BackgroundTask.Limit, _ step: inout Step) {
+        if case .transfer(let id, _) = delivery.payload {
+            if transfers.count == Self.transferLimit { transfers.removeFirst() }
+            transfers.append(id)
+            _ = addTask(Self.taskName(ofTransfer: id), of: nil, limit, at: step.now)
+        }
+        announce(delivery.signal, with: delivery.payload, &step)
+    }
+}
+
+extension Announcement {
+    fileprivate var isTransfer: Bool {
+        if case .transfer = payload { true } else { false }
+    }
 }

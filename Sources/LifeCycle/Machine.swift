@@ -222,6 +222,8 @@ public struct Machine: Equatable, Sendable {
         case .inhibit(let number, let inhibitor):
             try require(number)
             update(number, .policy) { $0.inhibitors.append(inhibitor) }
+        case .finishTransfer(let number, let id):
+            try finishTransfer(number, id)
         case .deliver(let number, let announcements, let why):
             try deliver(number, announcements, why)
         case .wake(let number, let launch):

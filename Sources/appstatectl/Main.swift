@@ -46,7 +46,7 @@ struct AppStateCtl: ParsableCommand {
             Unregister.self,
             Suspend.self, Resume.self, Toggle.self, Inhibit.self, Terminate.self, Focus.self, Minimize.self,
             RuleCommand.self,
-            Rules.self, Reload.self, Complete.self,
+            Rules.self, Reload.self, Transfers.self, TransferCommand.self, Complete.self,
         ],
         defaultSubcommand: List.self)
 

@@ -50,6 +50,21 @@ struct TellingTests {
             ])
     }
 
+    @Test(
+        "the end of a transfer is passed to the delegate, and then the daemon is told that it is dealt with")
+    func transfer() throws {
+        let (daemon, player) = try launched()
+        try daemon.tell(.backgroundTransferFinished) { message in
+            try message.append("7.1")
+            try message.appendDictionary([
+                ("state", .string("failed")), ("error", .string("hash: other bytes")),
+            ])
+        }
+        try daemon.wait("the answer") { daemon.calls == ["FinishTransfer 7.1"] }
+        try player.wait(for: "didFinish")
+        #expect(player.story.last == "didFinish not-running 7.1 hash: other bytes")
+    }
+
     @Test("the user's activity is reported, and its end too")
     func activity() throws {
         let (daemon, player) = try launched()

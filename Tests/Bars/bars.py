@@ -671,7 +671,17 @@ def idle():
     return "wake-ups in 60 s: " + figures.told(found)
 
 
-BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, handoff, events, apps, beside, idle]
+# ---- background transfers
+
+def transfers():
+    """100 background transfers under faults, with the program, the daemon, the agent and the application killed"""
+    need("curl", "mount")
+    sys.path.insert(0, str(HERE / "Tests/Transfers"))
+    import trial
+    return trial.play()
+
+
+BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, handoff, events, transfers, apps, beside, idle]
 # These run programs that have buses of their own.
 ALONE = [edges, handoff, apps, beside, idle]
 

@@ -33,6 +33,10 @@ struct HouseTests {
                 "Glibc",
             ]
         ),
+        ("CCurl", []),
+        (
+            "appstate-transfer", ["AppStateContract", "AppStateBus", "Systemd", "Linux", "CCurl", "Glibc"]
+        ),
         (
             "appstatectl",
             [

@@ -57,6 +57,15 @@ final class Commands {
             let note = words.count > 2 ? words[2] : "x"
             application.userActivity =
                 word == "-" ? nil : UserActivity(type: word, info: ["note": .string(note)])
+        case "download":
+            let transfers = BackgroundTransferSession.shared
+            let parts = word.split(separator: "=", maxSplits: 1).map(String.init)
+            do {
+                let transfer = try await transfers.download(from: parts[1], to: parts[0])
+                return "\(transfer.id) \(try await transfers.transfers().count)"
+            } catch {
+                return error.name ?? "none"
+            }
         case "remaining":
             let remaining = await application.backgroundTimeRemaining
             return remaining.map { $0 > .zero ? "some" : "none" } ?? "unlimited"

@@ -185,6 +185,10 @@ final class Actor: ApplicationDelegate {
         tell("perform", launch.name, application.launchOptions?.reason ?? "-")
     }
 
+    func application(_ application: Application, didFinish transfer: FinishedTransfer) async {
+        tell("didFinish", transfer.id, transfer.isSuccess ? "finished" : transfer.error ?? "-")
+    }
+
     func applicationWillEncodeRestorableState(_ application: Application) -> RestorableState? {
         RestorableState(text: text, places: places, bytes: bytes)
     }

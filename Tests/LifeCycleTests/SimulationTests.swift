@@ -226,9 +226,10 @@ struct Simulation {
     }
 
     private mutating func delivery() -> Announcement {
-        switch Int.random(in: 0..<3, using: &generator) {
+        switch Int.random(in: 0..<4, using: &generator) {
         case 0: .openURLs(["note:1"], options: [])
-        case 1: .continueUserActivity("reading", info: [])
+        case 1: .backgroundTransferFinished(String(Int.random(in: 0..<99, using: &generator)), result: [])
+        case 2: .continueUserActivity("reading", info: [])
         default: .messageReceived(from: "org.example.B", name: "hi", payload: [])
         }
     }
@@ -422,6 +423,8 @@ struct Simulation {
         default:
             if generator.chance(20) {
                 try request(.setUnsavedChanges(number, generator.chance(50)))
+            } else if generator.chance(30) {
+                try request(.finishTransfer(number, id: String(serial)))
             } else if generator.chance(50) {
                 try request(.beginBackgroundTask(number, name: "task", by: connection))
             } else {

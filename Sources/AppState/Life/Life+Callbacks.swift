@@ -104,6 +104,13 @@ extension Life {
         delegate.application(application, didReceive: message)
     }
 
+    func didFinish(_ transfer: FinishedTransfer) async {
+        application.post(.didFinishTransfer(transfer))
+        await delegate.application(application, didFinish: transfer)
+        tell(.finishTransfer) { message throws(BusFailure) in try message.append(transfer.id) }
+        BackgroundTransferSession.shared.forget(transfer)
+    }
+
     // MARK: Walking
 
     /// Moves the delegate along the edges from its current state to the target, as appstated announces them.

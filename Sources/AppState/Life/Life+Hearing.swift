@@ -188,6 +188,10 @@ extension Life {
             let launch = ScheduledLaunch(name: try message.readString())
             let task = try message.readUInt64()
             return { self.director.perform(.delivery) { self.perform(launch, task) } }
+        case .backgroundTransferFinished:
+            let id = try message.readString()
+            let transfer = FinishedTransfer(id: id, result: [String: Value](try message.readDictionary()))
+            return { self.director.performLater(.delivery) { await self.didFinish(transfer) } }
         default: return nil
         }
     }

@@ -245,6 +245,7 @@ extension Announcement {
         case .activity: .continueUserActivity("", info: [])
         case .message(let sender, _, _): .messageReceived(from: sender, name: "", payload: [])
         case .scheduled(_, let task): .scheduledLaunchDue("", task: task)
+        case .transfer: .backgroundTransferFinished("", result: [])
         case .none, .until, .level, .cause, .event, .edge: self
         }
     }
@@ -254,7 +255,7 @@ extension Announcement {
         switch payload {
         case .none: signal == .willFinishLaunching ? application.launchOptions : []
         case .urls(_, options: let fields), .options(let fields), .activity(_, info: let fields),
-            .message(from: _, name: _, payload: let fields):
+            .message(from: _, name: _, payload: let fields), .transfer(_, result: let fields):
             Variant.entries(inFields: fields)
         case .until, .level, .cause, .event, .edge, .scheduled: []
         }
@@ -281,8 +282,8 @@ extension Announcement {
         case .urls(let urls, _):
             try message.append(strings: urls)
             try message.appendDictionary(entries)
-        case .activity(let type, _):
-            try message.append(type)
+        case .activity(let name, _), .transfer(let name, _):
+            try message.append(name)
             try message.appendDictionary(entries)
         case .message(let sender, let name, _):
             try message.append(sender)

@@ -40,6 +40,12 @@ extension Daemon {
                 try perform(.answerPings(application.number, by: connection.name))
                 try call.reply()
             },
+            Method(Name.finishTransfer, in: [("id", "s")]) { [unowned self] call in
+                let id = try call.message.readString()
+                let (application, _) = try ownApplication(call)
+                try perform(.finishTransfer(application.number, id: id))
+                try call.reply()
+            },
             Method(Name.setUnsavedChanges, in: [("unsaved", "b")]) { [unowned self] call in
                 let unsaved = try call.message.readBool()
                 let (application, _) = try ownApplication(call)

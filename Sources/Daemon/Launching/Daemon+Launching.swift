@@ -291,7 +291,8 @@ extension Daemon {
             let launcher = agent(.launcher, of: application.user, in: application.session)
             let isToOpen = !hasDelegate && !request.urls.isEmpty
             if isToOpen, launcher == nil { throw Self.noAgent(application.session) }
-            try perform(.bringForward(number, request.words))
+            // The end of a transfer that it knows already does not resume it.
+            if request.reason != .transfer { try perform(.bringForward(number, request.words)) }
             let deliveries = deliveries(of: request, to: application)
             if hasDelegate, !deliveries.isEmpty {
                 try perform(.deliver(number, deliveries, request.words))

@@ -73,6 +73,7 @@ struct LaunchRequest {
             throw MethodError(.invalidArgs, "A scene is not asked for in the background")
         }
         reason = given ?? (urls.isEmpty ? .user : .url)
+        needsDelegate = reason == .transfer
         try checkDeliveries()
     }
 
@@ -125,9 +126,9 @@ struct LaunchRequest {
         return options
     }
 
-    /// The additional items for its delegate: the URLs, and the activity or the message that is the reason.
+    /// The additional items for its delegate: the URLs, and the activity, the message or the transfer that is the reason.
     /// The payload of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and
-    /// `payload` (a{sv}).
+    /// `payload` (a{sv}), that of a transfer its `id` (s) and `result` (a{sv}).
     var deliveries: [Announcement] {
         var found: [Announcement] = []
         if !urls.isEmpty {
@@ -137,10 +138,12 @@ struct LaunchRequest {
             return found
         }
         let fields = Variant.fields(of: payload.dictionary(content))
-        found.append(
-            reason == .activity
-                ? .continueUserActivity(name, info: fields)
-                : .messageReceived(from: source?.rawValue ?? "", name: name, payload: fields))
+        switch reason {
+        case .activity: found.append(.continueUserActivity(name, info: fields))
+        case .transfer: found.append(.backgroundTransferFinished(name, result: fields))
+        default:
+            found.append(.messageReceived(from: source?.rawValue ?? "", name: name, payload: fields))
+        }
         return found
     }
 
@@ -192,7 +195,8 @@ extension LaunchReason {
         switch self {
         case .activity: ("type", "info")
         case .message: ("name", "payload")
-        case .user, .url, .transfer, .restore, .time, .network, .power: nil
+        case .transfer: ("id", "result")
+        case .user, .url, .restore, .time, .network, .power: nil
         }
     }
 }

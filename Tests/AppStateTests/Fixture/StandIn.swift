@@ -145,9 +145,16 @@ final class StandIn {
             calls.append("SetUserActivity \(type)")
             try call.reply()
         }
+        let transfer = method("FinishTransfer", in: [("id", "s")]) { [unowned self] call in
+            let id = try call.read { message throws(BusFailure) in try message.readString() }
+            calls.append("FinishTransfer \(id)")
+            try call.reply()
+        }
         return Interface(
             BusNames.application,
-            methods: [launch, delegate, pings, acknowledge, save, load, begin, end, open, activity],
+            methods: [
+                launch, delegate, pings, acknowledge, save, load, begin, end, open, activity, transfer,
+            ],
             properties: [
                 Property("State", "s") { [unowned self] message, _ in try message.append(state) },
                 Property("LaunchOptions", "a{sv}") { [unowned self] message, _ in
