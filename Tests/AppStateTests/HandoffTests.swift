@@ -49,13 +49,16 @@ struct HandoffTests {
             ]
             agent = try Child(
                 Programs.built("appstate-session") ?? "appstate-session", ["--launch-only", "--verbose"],
-                environment: theatre.bus.environment.merging(directories.mapValues { $0 }) { $1 }
+                environment: theatre.bus.environment
+                    .merging(Self.directories(below: home).mapValues { $0 }) { $1 }
                     .merging(display) { $1 })
             try ready.wait(for: "READY=1", from: agent)
         }
 
         /// The user's.
-        var directories: [String: String] {
+        private var directories: [String: String] { Self.directories(below: home) }
+
+        private static func directories(below home: String) -> [String: String] {
             [
                 "HOME": home, "XDG_DATA_HOME": home + "/.local/share", "XDG_DATA_DIRS": "/nonexistent",
                 "XDG_CONFIG_HOME": home + "/.config", "XDG_STATE_HOME": home + "/.local/state",
