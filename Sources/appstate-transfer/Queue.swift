@@ -342,9 +342,9 @@ final class Queue {
             } then: {
             }
         }
-        changed(transfer, [.state, .waitsFor, .received, .total, .status, .error])
         store.save(record) { [unowned self] _ in
             transfer.activity = .none
+            changed(transfer, [.state, .waitsFor, .received, .total, .status, .error])
             ended(transfer)
             schedule()
         }

@@ -37,6 +37,8 @@ final class Transfer {
 
     var state: TransferState {
         switch (record.stage, activity) {
+        // An end counts once it is on the disk.
+        case (.finished, .recording), (.failed, .recording): .running
         case (.finished, _): .finished
         case (.failed, _): .failed
         case (_, .running), (_, .landing), (.landing, _): .running

@@ -677,7 +677,10 @@ def transfers():
     """100 background transfers under faults, with the program, the daemon, the agent and the application killed"""
     need("curl", "mount")
     sys.path.insert(0, str(HERE / "Tests/Transfers"))
-    import trial
+    try:
+        import dbus, trial
+    except ImportError as error:
+        raise Missing(f"{error}: scripts/setup test installs python3-dbus")
     return trial.play()
 
 
