@@ -72,15 +72,17 @@ struct TransferTests {
         #expect(stage.application.tasks.map(\.name) == ["transfer 7"])
     }
 
-    @Test("more ends at once than there may be background tasks are refused, and nothing has changed")
+    @Test("the end of a transfer is refused if its user has too many background tasks, and nothing has changed")
     func tooMany() throws {
         var settings = Settings()
-        settings.limits.backgroundTasksPerApplication = 1
+        settings.limits.backgroundTasksPerUser = 1
         var stage = try Stage.launched(settings)
-        let refusal = Refusal.limitExceeded("background tasks of application \(stage.number)", limit: 1)
+        try stage.perform(.deliver(stage.number, [end("1")], "transfer"))
+        let user = stage.application.user
+        let refusal = Refusal.limitExceeded("background tasks and scheduled launches of user \(user)", limit: 1)
         #expect(throws: refusal) {
-            try stage.perform(.deliver(stage.number, [end("1"), end("2")], "transfer"))
+            try stage.perform(.deliver(stage.number, [end("2")], "transfer"))
         }
-        #expect(stage.application.transfers == [])
+        #expect(stage.application.transfers == ["1"])
     }
 }
