@@ -72,14 +72,16 @@ struct TransferTests {
         #expect(stage.application.tasks.map(\.name) == ["transfer 7"])
     }
 
-    @Test("the end of a transfer is refused if its user has too many background tasks, and nothing has changed")
+    @Test(
+        "the end of a transfer is refused if its user has too many background tasks, and nothing has changed")
     func tooMany() throws {
         var settings = Settings()
         settings.limits.backgroundTasksPerUser = 1
         var stage = try Stage.launched(settings)
         try stage.perform(.deliver(stage.number, [end("1")], "transfer"))
         let user = stage.application.user
-        let refusal = Refusal.limitExceeded("background tasks and scheduled launches of user \(user)", limit: 1)
+        let refusal = Refusal.limitExceeded(
+            "background tasks and scheduled launches of user \(user)", limit: 1)
         #expect(throws: refusal) {
             try stage.perform(.deliver(stage.number, [end("2")], "transfer"))
         }
