@@ -83,7 +83,7 @@ struct PolicyTests {
         let client = try daemon.subscriber()
         let (app, path) = try launched(daemon, client, options)
         try client.setMinimized(app.pid, true)
-        #expect(try app.last("DidEnterBackground", of: path).last == "0")
+        #expect(try app.last("DidEnterBackground", of: path).last == "\(UInt64.never)")
         try client.waitForTheGrace(of: path)
         #expect(try client.state(path) == "background")
         #expect(try client.holds(path) == [])
