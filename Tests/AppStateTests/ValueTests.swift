@@ -51,8 +51,8 @@ struct ValueTests {
         typealias Reason = LaunchOptions.Reason
         #expect(
             [
-                Reason.user, Reason.url, Reason.activity, Reason.message, Reason.transfer, Reason.time,
-                Reason.restore,
+                Reason.user, Reason.url, Reason.activity, Reason.message, Reason.transfer, Reason.restore,
+                Reason.time, Reason.network, Reason.power,
             ] == LaunchReason.allCases.map(\.rawValue))
         typealias End = LaunchOptions.ExitReason
         #expect(
@@ -68,9 +68,9 @@ struct ValueTests {
         #expect(
             [
                 Name.noSuchApplication, Name.noSuchProcess, Name.alreadyRegistered, Name.notDelegate,
-                Name.noSuchTask, Name.notSuspendable, Name.noSessionAgent, Name.tooLarge, Name.accessDenied,
-                Name.invalidArgs, Name.limitsExceeded,
-                Name.notSupported, Name.failed,
+                Name.noSuchTask, Name.notSuspendable, Name.notInForeground, Name.noSessionAgent,
+                Name.tooLarge,
+                Name.accessDenied, Name.invalidArgs, Name.limitsExceeded, Name.notSupported, Name.failed,
             ] == ErrorName.allCases.map(\.rawValue))
         let options = LaunchOptions(["reason": "url", "exit-reason": "reclaimed"])
         #expect(options.reason == Reason.url && options.exitReason == End.reclaimed)

@@ -51,7 +51,9 @@ struct HoldingFileTests {
         try family.wait("the release") { family.stopped == 0 }
     }
 
-    @Test("without the long file, the next daemon still finds all processes", arguments: ["gone", "cut"])
+    @Test(
+        "the next daemon lets all processes run if the long file is gone, and finds all if it is cut short",
+        arguments: ["gone", "cut"])
     func lost(_ how: String) throws {
         try daemon.end(SIGKILL)
         if how == "gone" {
@@ -60,8 +62,10 @@ struct HoldingFileTests {
             try WholeFile.write(Array(try WholeFile.read(file("holds")).prefix(2_000)), to: file("holds"))
         }
         try daemon.start()
-        #expect(try client.state(path) == "suspended")
-        try client.application(path, "Resume")
+        if how == "cut" {
+            #expect(try client.state(path) == "suspended")
+            try client.application(path, "Resume")
+        }
         try family.wait("the release") { family.stopped == 0 }
     }
 }

@@ -73,7 +73,7 @@ struct LaunchRequest {
             throw MethodError(.invalidArgs, "A scene is not asked for in the background")
         }
         reason = given ?? (urls.isEmpty ? .user : .url)
-        needsDelegate = reason == .transfer
+        if reason == .transfer { needsDelegate = true }
         try checkDeliveries()
     }
 
