@@ -224,7 +224,7 @@ struct LaunchingTests {
     func scene() throws {
         let scene = try Scene()
         let (app, path) = try scene.launched([("scene", .string("new"))])
-        #expect(try scene.options(path)["scene"] == .string("new"))
+        #expect(try app.launchOptions(path, contain: "scene s new"))
         func isTold(_ signal: String, _ name: String) throws {
             try app.ask("settle")
             #expect(
