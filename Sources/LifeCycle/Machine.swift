@@ -26,8 +26,6 @@ public struct Machine: Equatable, Sendable {
     var countByUser: [UInt32: Int] = [:]
     var deadlines = Deadlines()
     var schedule = Schedule()
-    /// What scheduled launches wait for and what is there, as far as it is watched.
-    var conditions: Set<LaunchTrigger> = []
     var pressure = Pressure()
     /// The number that was assigned last.
     public internal(set) var lastNumber: UInt32 = 0
@@ -155,11 +153,11 @@ public struct Machine: Equatable, Sendable {
         case .scheduled(let launches):
             for launch in launches { schedule.add(launch) }
         case .realTime(let time):
-            launchDue(at: time)
+            launch(schedule.take { if case .time(let due) = $0 { due <= time } else { false } })
         case .condition(let trigger, let isMet):
-            changeCondition(trigger, isMet)
+            if isMet { launch(schedule.take { $0.kind == trigger }) }
         case .agentCame(let user):
-            launchAgain(of: user)
+            launch(schedule.takeDue(of: user))
         case .launchSettled(let launch, let isKept):
             settled(launch, isKept: isKept)
         case .configured(let settings):

@@ -198,39 +198,13 @@ extension Machine {
         }
         schedule.add(launch)
         step.effects.append(.scheduleChanged(launch.owner))
-        launchDue()
     }
 
     mutating func cancelLaunch(_ owner: ScheduleOwner, name: String?) {
-        guard schedule.remove(owner, name: name) else { return }
-        step.effects.append(.scheduleChanged(owner))
-        forgetConditions()
+        if schedule.remove(owner, name: name) { step.effects.append(.scheduleChanged(owner)) }
     }
 
-    mutating func changeCondition(_ trigger: LaunchTrigger, _ isMet: Bool) {
-        if isMet { conditions.insert(trigger) } else { conditions.remove(trigger) }
-        launchDue()
-    }
-
-    /// Launches what waits for a condition that is met. What nothing waits for is no longer watched, so it is not known.
-    private mutating func launchDue() {
-        let met = conditions
-        launch(schedule.take(waitingFor: { met.contains($0.kind) }))
-        forgetConditions()
-    }
-
-    private mutating func forgetConditions() { conditions = conditions.filter { schedule.awaits($0) } }
-
-    mutating func launchDue(at time: Microseconds) {
-        launch(
-            schedule.take(waitingFor: { trigger in
-                if case .time(let due) = trigger { due <= time } else { false }
-            }))
-    }
-
-    mutating func launchAgain(of user: UInt32) { launch(schedule.takeDue(of: user)) }
-
-    private mutating func launch(_ due: [ScheduledLaunch]) {
+    mutating func launch(_ due: [ScheduledLaunch]) {
         for launch in due { step.effects.append(.launch(launch)) }
     }
 
