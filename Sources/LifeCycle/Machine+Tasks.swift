@@ -102,8 +102,7 @@ extension Application {
 
     /// Only tasks that progress keep policy from suspending it.
     var isContinuing: Bool {
-        !tasks.isEmpty && tasks.allSatisfy { $0.progress != nil } && backgroundModes.isEmpty
-            && countedReasons.isEmpty && rule?.backgroundCPUQuota == nil
+        !tasks.isEmpty && tasks.allSatisfy { $0.progress != nil } && exemptions.count == tasks.count
     }
 
     /// How far the task has come that would lose most by its end.
