@@ -29,14 +29,14 @@ final class Queue {
     var ended: (Transfer) -> Void = { _ in }
 
     struct Settings {
-        /// How many run at once.
-        var running = 6
         /// Seconds without a byte after which an attempt ends.
         var stall = 30
         /// Attempts without a new byte after which a transfer fails.
         var attempts = 12
     }
 
+    /// How many run at once.
+    private static let running = 6
     /// Of one user, with those that have ended.
     static let most = 1_024
     /// Ended transfers are forgotten then. Microseconds.
@@ -75,12 +75,6 @@ final class Queue {
 
     /// Whether nothing is to be done but to wait for calls.
     var isIdle: Bool { store.pending == 0 && transfers.values.allSatisfy(\.record.isEnded) }
-
-    static var now: UInt64 {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1_000
-    }
 
     // MARK: What callers ask for
 
@@ -154,7 +148,7 @@ final class Queue {
 
     /// Forgets what has ended long ago and, if there are too many, what nobody has to be told any more.
     private func prune() {
-        let now = Self.now
+        let now = Clock.realMicroseconds
         for transfer in inOrder where transfer.record.isEnded && !transfer.isRecording {
             let isOver = transfer.record.application.isEmpty || transfer.record.notice == .given
             if now > transfer.record.ended + Self.memory || isOver && transfers.count >= Self.most {
@@ -188,7 +182,7 @@ final class Queue {
                 if let need = conditions?.need(of: transfer.record) {
                     transfer.failures = 0
                     wait(transfer, .waiting(need))
-                } else if running >= settings.running {
+                } else if running >= Self.running {
                     wait(transfer, .waiting(.turn))
                 } else {
                     start(transfer)
@@ -332,7 +326,7 @@ final class Queue {
     }
 
     private func end(_ transfer: Transfer) {
-        transfer.record.ended = Self.now
+        transfer.record.ended = Clock.realMicroseconds
         transfer.activity = .recording
         // Bytes of no use take no room.
         let record = transfer.record

@@ -3,9 +3,8 @@ import AppStateContract
 
 /// What the disk has of a transfer.
 struct Record: Equatable, Sendable {
-    let number: UInt64
-    /// CLOCK_REALTIME of `Begin`, and of the end; microseconds.
-    var begun: UInt64 = 0
+    var number: UInt64
+    /// CLOCK_REALTIME of the end; microseconds.
     var ended: UInt64 = 0
     var url: String
     /// The application that is told of the end; empty: none.
@@ -106,7 +105,6 @@ extension Record {
         }
         func flag(_ key: String) -> Bool { entries[key] == .bool(true) }
         self.init(number: number, url: url)
-        begun = number64("begun") ?? 0
         ended = number64("ended") ?? 0
         application = text("application")
         target = text("target")
@@ -133,7 +131,7 @@ extension Record {
 
     private var entries: [String: Variant] {
         var entries: [String: Variant] = [
-            "begun": .uint64(begun), "ended": .uint64(ended), "url": .string(url),
+            "ended": .uint64(ended), "url": .string(url),
             "application": .string(application), "target": .string(target), "upload": .string(upload),
             "mode": .uint64(UInt64(mode)), "headers": .strings(headers), "sha256": .string(sha256),
             "replaces": .bool(replaces), "discretionary": .bool(isDiscretionary),

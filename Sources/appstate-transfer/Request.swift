@@ -43,17 +43,8 @@ extension Record {
             }
         }
         record.mode = 0o666 & ~umask
-        record.begun = Queue.now
-        self = Record(number: number(), record)
-    }
-
-    /// The same transfer under its number.
-    private init(number: UInt64, _ record: Record) {
-        self.init(number: number, url: record.url)
-        (target, upload, headers, mode) = (record.target, record.upload, record.headers, record.mode)
-        (size, sha256, replaces, begun) = (record.size, record.sha256, record.replaces, record.begun)
-        (isDiscretionary, onlyUnmetered) = (record.isDiscretionary, record.onlyUnmetered)
-        application = record.application
+        record.number = number()
+        self = record
     }
 
     private mutating func take(_ option: TransferOption, _ value: Variant) throws(MethodError) {

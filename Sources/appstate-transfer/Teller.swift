@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Linux
 import Systemd
 
 /// Has the daemon tell applications of the ends of their transfers, one after the other, and each once.
@@ -58,7 +59,7 @@ final class Teller {
         guard !isAsking, let transfer = waiting.first else { return }
         isAsking = true
         if case .asked(let since) = transfer.record.notice { return review(transfer, since) }
-        transfer.record.notice = .asked(Queue.now)
+        transfer.record.notice = .asked(Clock.realMicroseconds)
         // If this cannot be written, it could be told twice.
         store.save(transfer.record) { [unowned self] failure in
             if failure == nil {
