@@ -140,7 +140,7 @@ enum Target {
     static func url(_ text: String) throws -> String {
         if FileURL.scheme(of: text) != nil { return text }
         guard !text.isEmpty else { throw ValidationError("The name of a file must not be empty.") }
-        let path = text.hasPrefix("/") ? text : try workingDirectory() + "/" + text
+        let path = try UserFile.absolute(text)
         guard access(path, F_OK) == 0 else {
             throw Failure("\(text): \(String(cString: strerror(errno)))")
         }
@@ -154,15 +154,6 @@ enum Target {
         } catch {
             throw Failure("\(error)")
         }
-    }
-
-    private static func workingDirectory() throws -> String {
-        guard let path = getcwd(nil, 0) else {
-            throw Failure("the working directory is not known: \(String(cString: strerror(errno)))")
-        }
-        defer { free(path) }
-        let text = String(cString: path)
-        return text == "/" ? "" : text
     }
 }
 

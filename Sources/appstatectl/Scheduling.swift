@@ -158,7 +158,7 @@ extension Client {
         let application: Row
         let number: UInt64
         let name: String
-        /// CLOCK_MONOTONIC, microseconds; 0: it has none now.
+        /// CLOCK_MONOTONIC, microseconds; `never`: it has none now.
         let deadline: UInt64
         /// What is done, what there is to do, and the title; nil: it does not tell.
         var progress: (completed: UInt64, total: UInt64, title: String)?
@@ -218,7 +218,7 @@ extension Client {
 
 extension Message {
     /// Reads `aa{sv}`.
-    fileprivate borrowing func readDictionaries() throws -> [[String: Variant]] {
+    borrowing func readDictionaries() throws -> [[String: Variant]] {
         var all: [[String: Variant]] = []
         try withEntered(.array, "a{sv}") {
             while !atEnd {

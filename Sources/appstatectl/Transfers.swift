@@ -72,8 +72,8 @@ struct TransferCommand: ParsableCommand {
         func run() throws {
             var options: [(TransferOption, Variant)] = []
             let target = try file ?? (upload == nil ? Self.name(in: url) : nil)
-            if let target { options.append((.target, .string(try Self.absolute(target)))) }
-            if let upload { options.append((.upload, .string(try Self.absolute(upload)))) }
+            if let target { options.append((.target, .string(try UserFile.absolute(target)))) }
+            if let upload { options.append((.upload, .string(try UserFile.absolute(upload)))) }
             if !headers.isEmpty { options.append((.headers, .strings(headers))) }
             if let size { options.append((.size, .uint64(size))) }
             if let sha256 { options.append((.sha256, .string(sha256))) }
@@ -94,15 +94,6 @@ struct TransferCommand: ParsableCommand {
                 throw Failure("\"\(url)\" names no file: say which FILE it becomes", .usage)
             }
             return String(name)
-        }
-
-        private static func absolute(_ path: String) throws -> String {
-            if path.hasPrefix("/") { return path }
-            guard let directory = getcwd(nil, 0) else {
-                throw Failure("the working directory: \(String(cString: strerror(errno)))")
-            }
-            defer { free(directory) }
-            return "\(String(cString: directory))/\(path)"
         }
     }
 

@@ -3,6 +3,17 @@ import Linux
 
 /// A file that belongs to the user.
 enum UserFile {
+    /// A path that starts at the working directory unless it is absolute.
+    static func absolute(_ path: String) throws -> String {
+        if path.hasPrefix("/") { return path }
+        guard let directory = getcwd(nil, 0) else {
+            throw Failure("the working directory is not known: \(String(cString: strerror(errno)))")
+        }
+        defer { free(directory) }
+        let text = String(cString: directory)
+        return text == "/" ? "/\(path)" : "\(text)/\(path)"
+    }
+
     /// The bytes of a file; nil: there is no such file. It is a failure if the file cannot be read, or if only its
     /// beginning would be.
     static func bytes(of path: String) throws -> [UInt8]? {

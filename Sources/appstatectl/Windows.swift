@@ -73,14 +73,6 @@ struct Activate: ParsableCommand {
 extension Client {
     /// The entries of `ListWindows`.
     fileprivate func windows(at path: String) throws -> [[String: Variant]] {
-        let reply = try call(ApplicationMethod.listWindows, at: path)
-        var windows: [[String: Variant]] = []
-        try reply.withEntered(.array, "a{sv}") {
-            while !reply.atEnd {
-                windows.append(
-                    Dictionary(try reply.readDictionary().map { ($0.key, $0.value) }) { $1 })
-            }
-        }
-        return windows
+        try call(ApplicationMethod.listWindows, at: path).readDictionaries()
     }
 }
