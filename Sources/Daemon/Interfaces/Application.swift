@@ -79,8 +79,9 @@ extension Daemon {
             },
             Method(Name.toggle, in: [("options", "a{sv}")], out: [("suspended", "b")]) {
                 [unowned self] call in
-                let options = try ToggleOptions(try call.message.readDictionary())
+                let entries = try call.message.readDictionary()
                 let (application, connection) = try managedApplication(call)
+                let options = try ToggleOptions(entries)
                 let number = application.number
                 let wantsHold = try toggle(application, options, by: connection)
                 answer(call.deferred(), whenAtRest: number, wantsHold: wantsHold) { [unowned self] in

@@ -116,7 +116,7 @@ extension Daemon {
         request.isConfined = connection.isSandboxed
     }
 
-    private func answering(_ call: borrowing Call) -> Launches.Answer {
+    func answering(_ call: borrowing Call) -> Launches.Answer {
         let pending = call.deferred()
         return { result in
             switch result {

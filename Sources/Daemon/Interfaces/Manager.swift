@@ -69,8 +69,9 @@ extension Daemon {
                     Name.toggleFocused, in: [("options", "a{sv}")],
                     out: [("application", "o"), ("suspended", "b")]
                 ) { [unowned self] call in
-                    let options = try ToggleOptions(try call.message.readDictionary())
+                    let entries = try call.message.readDictionary()
                     let (application, connection) = try focusedApplication(call)
+                    let options = try ToggleOptions(entries)
                     let number = application.number
                     let wantsHold = try toggle(application, options, by: connection)
                     answer(call.deferred(), whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
