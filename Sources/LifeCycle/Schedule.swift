@@ -100,9 +100,10 @@ struct Schedule: Equatable, Sendable {
         entries.reduce(0) { $1.key.user == user ? $0 + $1.value.count : $0 }
     }
 
-    /// All of them, and whether each is due.
+    /// All of them in order, and whether each is due.
     var all: [(launch: ScheduledLaunch, isDue: Bool)] {
         entries.values.joined().map { ($0.launch, $0.phase != .waiting) }
+            .sorted { $0.launch.order < $1.launch.order }
     }
 
     /// CLOCK_REALTIME of the next one that waits for a moment.

@@ -40,11 +40,9 @@ extension Daemon {
             let visible = core.machine.scheduledLaunches.filter {
                 connection.mayManage(user: $0.launch.owner.user)
             }
-            let rows = visible.map { ($0.launch.shownOrder, $0.launch.shown(isDue: $0.isDue)) }
-                .sorted { $0.0.lexicographicallyPrecedes($1.0) }
             try call.reply { message throws(BusFailure) in
                 try message.open(.array, "a{sv}")
-                for (_, entries) in rows { try message.appendDictionary(entries) }
+                for (launch, isDue) in visible { try message.appendDictionary(launch.shown(isDue: isDue)) }
                 try message.close()
             }
         }
@@ -98,11 +96,13 @@ extension Daemon {
         triggers.update { [unowned self] in core.machine.awaits($0) }
     }
 
+    /// Wakes the application if it runs, otherwise launches it in the background. Either way it gets a background task's
+    /// worth of time, and its delegate is told what for.
     func launchDue(_ launch: ScheduledLaunch) {
         let (id, user) = (launch.owner.application, launch.owner.user)
         let agent = agents.launcher(for: user)
-        launchInBackground(id, of: user, for: .scheduled(launch.trigger.kind, name: launch.name)) {
-            [unowned self] result in
+        let request = LaunchRequest(for: .scheduled(launch.trigger.kind, name: launch.name))
+        self.launch(id, of: user, in: agent?.session ?? .user(user), request) { [unowned self] result in
             var isKept = false
             if case .failure(let error) = result {
                 // What is not installed any more is not tried again.
@@ -118,18 +118,6 @@ extension Daemon {
                 core.report(.agentCame(user: user))
             }
         }
-    }
-
-    /// Lets an application do something in the background: wakes it if it runs, otherwise launches it there. Either way
-    /// it gets a background task's worth of time, and its delegate is told what for.
-    ///
-    /// - Parameter done: gets the application, once. Without a session agent of the user, and if the application does not
-    ///   run, the error is `NoSessionAgent`.
-    func launchInBackground(
-        _ id: ApplicationID, of user: UInt32, for launch: BackgroundLaunch, _ done: @escaping Launches.Answer
-    ) {
-        let session = agents.launcher(for: user)?.session ?? .user(user)
-        self.launch(id, of: user, in: session, LaunchRequest(for: launch), done)
     }
 }
 
@@ -172,8 +160,6 @@ private struct ScheduleOptions {
 }
 
 extension ScheduledLaunch {
-    fileprivate var shownOrder: [String] { [owner.application.rawValue, name, String(owner.user)] }
-
     /// An entry of `ListScheduledLaunches`.
     fileprivate func shown(isDue: Bool) -> [(String, Variant)] {
         var entries: [(String, Variant)] = [
