@@ -48,10 +48,10 @@ public struct Application: Equatable, Sendable {
     public internal(set) var wouldBeSuspended = false
     /// What prevented the last suspension that policy wanted.
     public internal(set) var objection: String?
+    /// The objection counts until policy tries again, after this grace period.
+    var isObjected = false
     /// Its user's settings for it.
     public internal(set) var rule: Rule?
-    /// That still stands: policy tries again after this grace period.
-    var isObjected = false
     /// What clients read of policy's plans for it, as of its last change.
     public internal(set) var outlook = Outlook()
     /// Clients that keep policy from suspending it, in the order of their calls.

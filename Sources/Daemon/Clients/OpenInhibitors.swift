@@ -4,7 +4,7 @@ import LifeCycle
 import Linux
 
 /// The inhibitors that clients hold (`Inhibit`), each by one end of a pipe. Nothing is ever written to it. When a client
-/// and all heirs of its descriptor have closed theirs, ours reports an error; when ours is closed, theirs is at the end
+/// and all processes that have inherited its descriptor have closed theirs, ours reports an error; when ours is closed, theirs is at the end
 /// of file.
 final class OpenInhibitors {
     private final class Inhibitor {
@@ -75,19 +75,11 @@ extension Daemon {
     private func inhibit(
         _ application: Application, _ who: String, _ why: String, by connection: Connection
     ) throws(MethodError) -> Descriptor {
-        let limits = core.machine.settings.limits
         for (name, text) in [("who", who), ("why", why)] {
             if text.isEmpty { throw MethodError(.invalidArgs, "\(name) is empty") }
-            guard text.utf8.count <= limits.stringBytes else {
-                throw MethodError(.limitsExceeded, "\(name) is longer than \(limits.stringBytes) bytes")
-            }
+            try checkName(text, name)
         }
-        guard subscriberCount(of: connection.user) < limits.subscribersPerUser else {
-            throw MethodError(
-                .limitsExceeded,
-                "More than \(limits.subscribersPerUser) subscribers and inhibitors of user \(connection.user)"
-            )
-        }
+        try checkSubscriberRoom(of: connection.user)
         let added: (id: UInt64, end: Int32)
         do {
             added = try openInhibitors.add(to: application.number, of: connection.user)

@@ -33,7 +33,7 @@ extension Daemon {
             property(.unsavedChanges, "b", .change) { try $0.append($1.hasUnsavedChanges) },
             property(.backgroundModes, "as", .change) { try $0.append(strings: $1.backgroundModes) },
             property(.suspendHolds, "a(ss)", .change) { try $0.append(rows: .holds($1)) },
-            property(.suspensionDeadline, "t", .change) { try $0.append($1.outlook.deadline ?? .max) },
+            property(.suspensionDeadline, "t", .change) { try $0.append($1.outlook.deadline ?? .never) },
             property(.objections, "as", .change) { try $0.append(strings: $1.outlook.objections) },
             property(.inhibitors, "a(ss)", .change) { try $0.append(rows: .inhibitors($1)) },
             property(.backgroundTasks, "a(tst)", .change) { try $0.append(rows: .tasks($1)) },

@@ -143,11 +143,8 @@ extension Daemon {
     private func sendable(
         _ name: String, _ entries: [(key: String, value: Variant)], _ key: String
     ) throws(MethodError) -> Variant {
-        let limit = core.machine.settings.limits.stringBytes
         if name.isEmpty { throw MethodError(.invalidArgs, "The name is empty") }
-        guard name.utf8.count <= limit else {
-            throw MethodError(.limitsExceeded, "The name is longer than \(limit) bytes")
-        }
+        try checkName(name, "The name")
         let value = Variant.dictionary(of: entries)
         try value.checkBody(key)
         return value

@@ -151,16 +151,16 @@ extension Daemon {
 
     /// Refuses a connection that wants to be notified of changes if its user has too many such connections.
     func admitSubscriber(_ connection: Connection) throws(MethodError) {
-        if connection.isSubscriber { return }
-        let limit = core.machine.settings.limits.subscribersPerUser
-        guard subscriberCount(of: connection.user) < limit else {
-            throw MethodError(.limitsExceeded, "More than \(limit) subscribers of user \(connection.user)")
-        }
+        if !connection.isSubscriber { try checkSubscriberRoom(of: connection.user) }
     }
 
     /// Inhibitors count, too: each costs the daemon about as much.
-    func subscriberCount(of user: UInt32) -> Int {
-        connections.all.count { $0.isSubscriber && $0.user == user } + openInhibitors.count(of: user)
+    func checkSubscriberRoom(of user: UInt32) throws(MethodError) {
+        let limit = core.machine.settings.limits.subscribersPerUser
+        let subscribers = connections.all.count { $0.isSubscriber && $0.user == user }
+        guard subscribers + openInhibitors.count(of: user) < limit else {
+            throw MethodError(.limitsExceeded, "More than \(limit) subscribers and inhibitors of user \(user)")
+        }
     }
 
     /// The application that has the focus in the caller's session, if the caller may manage it.
