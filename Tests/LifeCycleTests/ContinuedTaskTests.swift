@@ -106,6 +106,10 @@ struct ContinuedTaskTests {
         var stage = try working()
         try stage.minimize()
         #expect(stage.machine.reclaimRank(of: stage.number) == .continued)
+        try stage.perform(.inhibit(stage.number, Application.Inhibitor(1, who: "player", why: "mixes it")))
+        #expect(stage.machine.reclaimRank(of: stage.number) == nil)
+        stage.take(.uninhibited(stage.number, 1))
+        #expect(stage.machine.reclaimRank(of: stage.number) == .continued)
         try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: Stage.delegate))
         #expect(stage.machine.reclaimRank(of: stage.number) == nil)
     }
