@@ -159,7 +159,8 @@ extension Daemon {
         let limit = core.machine.settings.limits.subscribersPerUser
         let subscribers = connections.all.count { $0.isSubscriber && $0.user == user }
         guard subscribers + openInhibitors.count(of: user) < limit else {
-            throw MethodError(.limitsExceeded, "More than \(limit) subscribers and inhibitors of user \(user)")
+            throw MethodError(
+                .limitsExceeded, "More than \(limit) subscribers and inhibitors of user \(user)")
         }
     }
 
