@@ -97,9 +97,10 @@ struct ProjectTests {
     }
 
     @Test(
-        "the README's Notes keeps its text, finishes its upload, opens files and frees memory when asked",
+        "the README's Notes keeps its text, is uploaded while suspended, opens files and frees memory when asked",
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
-        .enabled(if: Screen.isAvailable, Screen.whatIsMissing))
+        .enabled(if: Screen.isAvailable, Screen.whatIsMissing),
+        .enabled(if: Programs.built("appstate-transfer") != nil, "needs appstate-transfer built beside"))
     func notes() throws {
         try live()
     }
@@ -127,7 +128,7 @@ struct ProjectTests {
         kept = project
         atexit { ProjectTests.kept = nil }
         for file in ["Sources/CGTK/module.modulemap", "Sources/CGTK/shim.h"]
-            + ["Window", "Server", "Life"].map({ "Sources/Notes/\($0).swift" })
+            + ["Window", "Files", "Life"].map({ "Sources/Notes/\($0).swift" })
         {
             try project.write(try String(contentsOfFile: "\(source)/\(file)", encoding: .utf8), to: file)
         }
@@ -150,23 +151,41 @@ struct ProjectTests {
     private func live() throws {
         let (theatre, program) = try Self.theatre()
         let screen = try Screen(theatre)
-        let server = try NotesServer(theatre.bus.directory + "/notes")
+        let session = try PrivateBus(
+            policy: "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>")
+        // Nobody answers there before Notes is suspended.
+        let port = try Self.server().port
+        let url = "http://127.0.0.1:\(port)/notes"
         let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
-            .merging(["NOTES_SERVER": server.path]) { $1 }
+            .merging([
+                "NOTES_SERVER": url, "DBUS_SESSION_BUS_ADDRESS": session.address,
+                "XDG_STATE_HOME": session.directory, "XDG_CACHE_HOME": session.directory,
+            ]) { $1 }
+        let transfers = try Child(
+            Programs.built("appstate-transfer") ?? "", ["--attempts", "100"], environment: environment)
+        let client = try Bus.open(address: session.address)
+        try theatre.wait("the transfer program") { try client.owner(of: TransferNames.service) != nil }
         let notes = try Child(program, environment: environment)
         let window = try screen.window(of: notes.pid)
         let path = try registration(of: notes, in: theatre)
         try theatre.wait(for: path, toBe: "active")
         _ = try screen.run("xdotool", ["type", "milk"])
-        try theatre.wait("the mark of unsaved changes") {
-            try theatre.property("UnsavedChanges", of: path) == .bool(true)
-        }
+        try wait(for: "milk", in: path, theatre)
         _ = try screen.run("xdotool", ["windowminimize", window])
-        // It has acknowledged; now only the upload keeps it from being suspended.
-        #expect(try server.receive() == "milk")
-        #expect(try theatre.state(of: path) == "background")
-        server.answer()
         try theatre.wait(for: path, toBe: "suspended")
+        #expect(!notes.errors.contains("upload"), "\(notes.errors)")
+        let server = try Self.server(port)
+        // Its process runs again for this.
+        try notes.waitForLine(containing: "uploaded to \(url)")
+        let stored = try Child(
+            Programs.python,
+            [
+                "-c", "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())",
+                "http://127.0.0.1:\(port)/put/notes",
+            ])
+        try stored.waitForLine(containing: Self.sum)
+        try theatre.wait(for: path, toBe: "suspended")
+        #expect(notes.errors.components(separatedBy: "application didEnterBackground").count == 2)
         notes.kill(SIGKILL)
         try notes.waitForExit()
         try theatre.waitForRemoval(of: path)
@@ -175,13 +194,13 @@ struct ProjectTests {
         try next.waitForLine(containing: "restored milk")
         _ = try screen.window(of: next.pid)
         let nextPath = try registration(of: next, in: theatre)
+        let file = session.directory + "/bread"
+        try "bread".write(toFile: file, atomically: true, encoding: .utf8)
         try theatre.call(nextPath, BusNames.application, "Open") { message in
-            try message.append(strings: ["file:///nonexistent"])
+            try message.append(strings: [FileURL.url(of: file)])
             try message.appendDictionary([])
         }
-        try theatre.wait("the mark of unsaved changes") {
-            try theatre.property("UnsavedChanges", of: nextPath) == .bool(true)
-        }
+        try wait(for: "milkbread", in: nextPath, theatre)
         try theatre.terminate(nextPath, force: false)
         #expect(try next.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: nextPath)
@@ -191,9 +210,7 @@ struct ProjectTests {
         let loggedOutPath = try registration(of: loggedOut, in: theatre)
         try theatre.wait(for: loggedOutPath, toBe: "active")
         _ = try screen.run("xdotool", ["key", "ctrl+End", "x"])
-        try theatre.wait("the mark of unsaved changes") {
-            try theatre.property("UnsavedChanges", of: loggedOutPath) == .bool(true)
-        }
+        try wait(for: "milkbreadx", in: loggedOutPath, theatre)
         loggedOut.kill(SIGTERM)
         #expect(try loggedOut.waitForExit() == .signalled(SIGTERM))
         try theatre.waitForRemoval(of: loggedOutPath)
@@ -206,9 +223,29 @@ struct ProjectTests {
         #expect(try last.waitForExit() == .exited(0), "\(last.errors)")
         try theatre.waitForRemoval(of: lastPath)
         let reopened = try Child(program, environment: environment)
-        try reopened.waitForLine(containing: "restored milkx")
+        try reopened.waitForLine(containing: "restored milkbreadx")
         let state = try told(program, environment, on: screen)
         try late(program, environment, on: screen, state)
+        withExtendedLifetime((session, server.process, transfers)) {}
+    }
+
+    /// printf milk | sha256sum
+    private static let sum = "8825e76530f87ff5c737b3254c6936bc0a90bba3a10a91bbba739268208d378a"
+
+    /// The server of server.py.
+    private static func server(_ port: String = "0") throws -> (process: Child, port: String) {
+        let server = try Child(Programs.python, [Programs.root + "/Tests/Transfers/server.py", port])
+        return (server, String(try server.waitForLine(containing: "port").dropFirst("port ".count)))
+    }
+
+    /// Waits until this is what the user does in Notes.
+    private func wait(for text: String, in path: String, _ theatre: Theatre) throws {
+        try theatre.wait("\(text) to be announced") {
+            try theatre.property("UserActivity", of: path)
+                == .structure([
+                    .string("org.example.Notes.editing"), .dictionary(["text": .string(text)]),
+                ])
+        }
     }
 
     /// What Notes does with an edit, a memory warning and a URL. Returns the state that it saves then.
@@ -256,6 +293,46 @@ struct ProjectTests {
         try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
         let saved = try #require(daemon.saved.map(text))
         #expect(saved.contains("tea") && saved.hasSuffix("butterbread"))
+    }
+
+    // MARK: Handoff
+
+    @Test(
+        "the note in front of Notes is continued in another window",
+        .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
+        .enabled(if: Screen.isAvailable, Screen.whatIsMissing),
+        .enabled(if: Programs.built("appstatectl") != nil, "needs appstatectl built beside the tests"))
+    func handoff() throws {
+        let (theatre, program) = try Self.theatre()
+        let data = theatre.bus.directory + "/data"
+        try FileManager.default.createDirectory(
+            atPath: data + "/applications", withIntermediateDirectories: true)
+        try """
+        [Desktop Entry]
+        Type=Application
+        Name=Notes
+        Exec=\(program)
+        X-AppState-ActivityTypes=org.example.Notes.editing;
+
+        """.write(
+            toFile: data + "/applications/org.example.Notes.desktop", atomically: true, encoding: .utf8)
+        let own = ["XDG_DATA_HOME": data, "XDG_STATE_HOME": data]
+        let screen = try Screen(theatre, environment: own)
+        let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
+            .merging(own.mapValues { $0 }) { $1 }
+        let notes = try Child(program, environment: environment)
+        try NotesLife.wait(for: "active", ["active"], of: notes, in: theatre)
+        _ = try screen.run("xdotool", ["type", "milk"])
+        let path = try registration(of: notes, in: theatre)
+        try wait(for: "milk", in: path, theatre)
+        let tool = Programs.built("appstatectl") ?? ""
+        let handoff = try Child(
+            "sh", ["-c", "'\(tool)' activity --json | '\(tool)' continue"], environment: environment)
+        #expect(try handoff.waitForExit() == .exited(0), "\(handoff.errors)")
+        try NotesLife.wait(for: "active", ["inactive", "active"], of: notes, in: theatre)
+        _ = try screen.run("xdotool", ["key", "ctrl+End", "x"])
+        try wait(for: "milkx", in: path, theatre)
+        #expect(NotesLife(notes).flaws == [])
     }
 
     // MARK: Scenes
@@ -429,50 +506,5 @@ private struct NotesLife {
         } catch {
             throw TestFailure("\(error)\n\(notes.errors)")
         }
-    }
-}
-
-/// The server that Notes uploads to: one upload at a time, answered when the test says so.
-private final class NotesServer {
-    let path: String
-    private let listener: Int32
-    private var client: Int32 = -1
-
-    init(_ path: String) throws {
-        self.path = path
-        listener = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_un()
-        address.sun_family = sa_family_t(AF_UNIX)
-        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8.prefix($0.count - 1)) }
-        let result = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, socklen_t(MemoryLayout<sockaddr_un>.size))
-            }
-        }
-        guard result == 0, listen(listener, 1) == 0 else { throw TestFailure("no server: \(errno)") }
-    }
-
-    deinit {
-        close(listener)
-        if client >= 0 { close(client) }
-    }
-
-    /// Receives one whole upload.
-    func receive() throws -> String {
-        var ready = pollfd(fd: listener, events: Int16(POLLIN), revents: 0)
-        guard poll(&ready, 1, 300_000) == 1 else { throw TestFailure("no upload arrived") }
-        client = accept(listener, nil, nil)
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 4_096)
-        while case let count = read(client, &buffer, buffer.count), count > 0 {
-            bytes += buffer.prefix(count)
-        }
-        return String(decoding: bytes, as: UTF8.self)
-    }
-
-    func answer() {
-        _ = write(client, "y", 1)
-        close(client)
-        client = -1
     }
 }

@@ -19,7 +19,6 @@ extension Notes {
 
 extension Note {
     func sceneWillEnterForeground(_ scene: Scene) { say("willEnterForeground", of: scene) }
-    func sceneDidBecomeActive(_ scene: Scene) { say("didBecomeActive", of: scene) }
     func sceneWillResignActive(_ scene: Scene) { say("willResignActive", of: scene) }
     func sceneDidEnterBackground(_ scene: Scene) async { say("didEnterBackground", of: scene) }
 

@@ -4,7 +4,6 @@ import AppState
 final class Notes: ApplicationDelegate {
     static let applicationID = "org.example.Notes"
 
-    private let server = Server()
     private var saving: Task<Void, Never>?
 
     /// GTK's main loop runs the application. Without a main() here, the library's own does.
@@ -16,47 +15,60 @@ final class Notes: ApplicationDelegate {
     func application(
         _ application: Application, configurationForConnecting scene: Scene, options: SceneConnectionOptions
     ) -> SceneConfiguration? {
-        SceneConfiguration(delegate: Note { [self] in saveSoon() })
+        SceneConfiguration(delegate: Note(of: self))
     }
 
     private var notes: [Note] { Application.shared.connectedScenes.compactMap { $0.delegate as? Note } }
-    private var texts: [String] { notes.map(\.text) }
+    private var front: Scene? { Application.shared.connectedScenes.max { $0.state < $1.state } }
+
+    /// What the user is doing, so that it can be continued on another machine: the note in front.
+    func announce() {
+        guard let text = (front?.delegate as? Note)?.text else { return }
+        Application.shared.userActivity = UserActivity(
+            type: "org.example.Notes.editing", info: ["text": .string(text)])
+    }
+
+    /// A note from another machine gets a window of its own.
+    func application(_ application: Application, continue activity: UserActivity) {
+        application.requestSceneActivation(userInfo: activity.info)
+    }
 
     /// Saves the texts a second after the last edit: each edit replaces the task. An application may also be stopped or
     /// ended without notice.
-    private func saveSoon() {
+    func edited() {
+        announce()
         Application.shared.hasUnsavedChanges = true
         saving?.cancel()
         saving = Task {
             do {
                 try await Task.sleep(for: .seconds(1))
                 try await Application.shared.saveState()
-            } catch is CancellationError {
-                // Another edit has come.
+                if !Task.isCancelled { Application.shared.hasUnsavedChanges = false }
             } catch {
-                log("save: \(error)")
+                // If it is cancelled, another edit has come.
+                if !Task.isCancelled { log("save: \(error)") }
             }
         }
     }
 
+    /// The upload goes on while Notes is suspended or does not run.
     func applicationDidEnterBackground(_ application: Application) async {
         log("application didEnterBackground")
-        // The state is saved when this has returned. The upload may take longer than that: the background task
-        // keeps the application from being suspended before it is done.
-        Task {
-            await application.withBackgroundTask(named: "upload") { await self.upload() }
-        }
-    }
-
-    private func upload() async {
+        await saving?.value
+        guard let server, !notes.isEmpty else { return }
+        let session = BackgroundTransferSession.shared
         do {
-            let texts = texts
-            try await server.upload(texts.joined(separator: "\n"))
-            // An edit during the upload is not on the server.
-            if texts == self.texts { Application.shared.hasUnsavedChanges = false }
+            // A file that is being sent must not change, and only the latest texts count.
+            for earlier in try await session.transfers() { try? await session.cancel(earlier) }
+            try write(notes.map(\.text).joined(separator: "\n"), to: copy)
+            try await session.upload(copy, to: server)
         } catch {
             log("upload: \(error)")
         }
+    }
+
+    func application(_ application: Application, didFinish transfer: FinishedTransfer) async {
+        log(transfer.error ?? "uploaded to \(transfer.url)")
     }
 
     func applicationDidReceiveMemoryWarning(_ application: Application, level: MemoryWarning) {
@@ -66,12 +78,11 @@ final class Notes: ApplicationDelegate {
 
     /// No scene is named: the one furthest in front opens the files.
     func application(_ application: Application, open urls: [String], options: [String: Value]) {
-        guard let scene = application.connectedScenes.max(by: { $0.state < $1.state }) else { return }
-        scene.delegate?.scene(scene, open: urls, options: options)
+        if let front { front.delegate?.scene(front, open: urls, options: options) }
     }
 
     func application(_ application: Application, reopen options: [String: Value]) {
-        notes.last?.window.present()
+        if let front { front.delegate?.scene(front, reopen: options) }
     }
 }
 
@@ -86,15 +97,15 @@ final class Note: SceneDelegate {
     /// Earlier versions of the text. The application can do without them.
     var versions: [String] = []
     var text: String { window.text }
-    private let edited: () -> Void
+    private let notes: Notes
 
-    init(edited: @escaping () -> Void) { self.edited = edited }
+    init(of notes: Notes) { self.notes = notes }
 
     func scene(_ scene: Scene, willConnectTo application: Application, options: SceneConnectionOptions) {
         say("willConnect", of: scene)
         window.edited = { [self] in
             versions.append(text)
-            edited()
+            notes.edited()
         }
         window.another = { application.requestSceneActivation() }
         // Only GTK knows the window. The library combines this with the state of the application.
@@ -109,14 +120,21 @@ final class Note: SceneDelegate {
                 application.terminate()
             }
         }
-        window.text = options.urls.map(read).joined()
+        let continued = scene.userInfo.removeValue(forKey: "text")?.stringValue
+        window.text = continued ?? options.urls.map(read).joined()
+        if !text.isEmpty { notes.edited() }
         window.present()
+    }
+
+    func sceneDidBecomeActive(_ scene: Scene) {
+        say("didBecomeActive", of: scene)
+        notes.announce()
     }
 
     func sceneDidDisconnect(_ scene: Scene) {
         say("didDisconnect", of: scene)
         window.close()
-        edited()
+        notes.edited()
     }
 
     func scene(_ scene: Scene, reopen options: [String: Value]) {
@@ -125,7 +143,7 @@ final class Note: SceneDelegate {
 
     func scene(_ scene: Scene, open urls: [String], options: [String: Value]) {
         window.text += urls.map(read).joined()
-        edited()
+        notes.edited()
     }
 
     func stateRestoration(for scene: Scene) -> RestorableState? {
