@@ -105,7 +105,6 @@ public final class BackgroundTransferSession {
         if options.replacesTarget { entries.append((.replace, .bool(true))) }
         if options.isDiscretionary { entries.append((.discretionary, .bool(true))) }
         if !options.allowsExpensiveNetworkAccess { entries.append((.onlyUnmetered, .bool(true))) }
-        // Without appstated, or before it knows this process, the application is known by its own word.
         entries.append((.application, .string(Application.shared.id)))
         let path = try await ask(
             TransferNames.root, TransfersMethod.interface, TransfersMethod.begin.rawValue

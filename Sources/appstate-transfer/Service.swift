@@ -15,8 +15,6 @@ final class Service {
     private let idle: UInt64
     private var interface: Interface?
     private var slots: [Slot] = []
-    private var questions: [UInt64: Slot] = [:]
-    private var lastQuestion: UInt64 = 0
     private var timer: Timer?
     private var sources: [Source] = []
 
@@ -83,11 +81,11 @@ final class Service {
     private func rest() { timer?.arm(at: EventLoop.clock + idle) }
 
     private func endIfIdle() {
-        guard queue.isIdle, teller?.isBusy != true, questions.isEmpty else { return rest() }
+        guard queue.isIdle, teller?.isBusy != true else { return rest() }
         // A call from now on starts the next program; what has come already is still answered.
         try? bus.releaseName(TransferNames.service)
         while (try? bus.process()) == true {}
-        guard queue.isIdle, questions.isEmpty else {
+        guard queue.isIdle else {
             if (try? bus.requestName(TransferNames.service)) == nil { end(status: 0) }
             return rest()
         }
@@ -136,48 +134,6 @@ final class Service {
         return 0o077
     }
 
-    /// Asks the daemon which application a process belongs to.
-    ///
-    /// - Parameter answered: gets its id; empty: none, or there is no daemon.
-    private func askApplication(of pid: Int32, _ answered: @escaping (String) -> Void) {
-        ask(BusNames.root, BusNames.manager, ManagerMethod.getApplicationByPID.rawValue) {
-            message throws(BusFailure) in
-            try message.append(UInt32(pid))
-        } answered: { [unowned self] reply in
-            guard let path = try? reply.readObjectPath() else { return answered("") }
-            ask(path, BusNames.properties, "Get") { message throws(BusFailure) in
-                try message.append(BusNames.application)
-                try message.append(ApplicationProperty.id.rawValue)
-            } answered: { reply in
-                guard case .string(let id)? = try? reply.readVariant() else { return answered("") }
-                answered(id)
-            }
-        }
-    }
-
-    private func ask(
-        _ path: String, _ interface: String, _ member: String,
-        _ body: (borrowing Message) throws(BusFailure) -> Void,
-        answered: @escaping (borrowing Message) -> Void
-    ) {
-        lastQuestion += 1
-        let number = lastQuestion
-        do throws(BusFailure) {
-            // Without a system bus, the own one answers that there is no such service.
-            let bus = system ?? bus
-            let message = try bus.newCall(
-                destination: BusNames.service, path: path, interface: interface, member: member)
-            try body(message)
-            questions[number] = try bus.callAsync(message) { [unowned self] reply in
-                questions[number] = nil
-                answered(reply)
-            }
-        } catch {
-            // The connection is lost, which ends the program.
-            journal.log(.debug, "\(error)")
-        }
-    }
-
     // MARK: Objects
 
     private func transfer(at path: String) -> Transfer? {
@@ -197,13 +153,7 @@ final class Service {
                     let options = try call.message.readDictionary()
                     let record = try Record(
                         number: queue.store.nextNumber, url: url, options, umask: Self.umask(of: pid))
-                    let pending = call.deferred()
-                    if !record.application.isEmpty { return begin(record, pending) }
-                    askApplication(of: pid) { [unowned self] id in
-                        var record = record
-                        record.application = id
-                        begin(record, pending)
-                    }
+                    begin(record, call.deferred())
                 }
             ])
     }

@@ -87,7 +87,7 @@ system.watch_name_owner("org.appstate1", again)
 root = session.get_object("org.appstate1.Transfer", "/org/appstate1/Transfer", introspect=False)
 for word in sys.argv[3:]:
     url, target = word.rsplit("=", 1)
-    dbus.Interface(root, TRANSFERS).Begin(url, dbus.Dictionary({"target": target}, signature="sv"))
+    dbus.Interface(root, TRANSFERS).Begin(url, dbus.Dictionary({"target": target, "application": ID}, signature="sv"))
 for properties in root.get_dbus_method("GetManagedObjects", "org.freedesktop.DBus.ObjectManager")().values():
     one = properties[TRANSFER]
     if one["Application"] == ID and one["State"] in ("finished", "failed"):
