@@ -175,7 +175,7 @@ struct ProjectTests {
         try theatre.wait(for: path, toBe: "suspended")
         #expect(!notes.errors.contains("upload"), "\(notes.errors)")
         let server = try Self.server(port)
-        // Its process runs again for this.
+        // It is resumed for this.
         try notes.waitForLine(containing: "uploaded to \(url)")
         let stored = try Child(
             Programs.python,
@@ -184,7 +184,6 @@ struct ProjectTests {
                 "http://127.0.0.1:\(port)/put/notes",
             ])
         try stored.waitForLine(containing: Self.sum)
-        try theatre.wait(for: path, toBe: "suspended")
         #expect(notes.errors.components(separatedBy: "application didEnterBackground").count == 2)
         notes.kill(SIGKILL)
         try notes.waitForExit()
