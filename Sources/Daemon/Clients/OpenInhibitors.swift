@@ -1,11 +1,12 @@
 import AppStateBus
 import AppStateContract
+import Glibc
 import LifeCycle
 import Linux
 
 /// The inhibitors that clients hold (`Inhibit`), each by one end of a pipe. Nothing is ever written to it. When a client
-/// and all processes that have inherited its descriptor have closed theirs, ours reports an error; when ours is closed, theirs is at the end
-/// of file.
+/// and all processes that have inherited its descriptor have closed theirs, ours reports an error. When ours is closed,
+/// theirs is at the end of file.
 final class OpenInhibitors {
     private final class Inhibitor {
         let application: ApplicationNumber
@@ -67,14 +68,15 @@ extension Daemon {
             let who = try call.message.readString()
             let why = try call.message.readString()
             let (application, connection) = try managedApplication(call)
-            let end = try inhibit(application, who, why, by: connection)
+            let end = Descriptor(owning: try inhibit(application, who, why, by: connection))
             try call.reply { message throws(BusFailure) in try message.append(descriptor: end.rawValue) }
         }
     }
 
+    /// - Returns: the client's end, which the caller closes.
     private func inhibit(
         _ application: Application, _ who: String, _ why: String, by connection: Connection
-    ) throws(MethodError) -> Descriptor {
+    ) throws(MethodError) -> Int32 {
         for (name, text) in [("who", who), ("why", why)] {
             if text.isEmpty { throw MethodError(.invalidArgs, "\(name) is empty") }
             try checkName(text, name)
@@ -88,8 +90,12 @@ extension Daemon {
         } catch {
             throw MethodError(.failed, "\(error)")
         }
-        let end = Descriptor(owning: added.end)
-        try perform(.inhibit(application.number, Application.Inhibitor(added.id, who: who, why: why)))
-        return end
+        do throws(MethodError) {
+            try perform(.inhibit(application.number, Application.Inhibitor(added.id, who: who, why: why)))
+        } catch {
+            Glibc.close(added.end)
+            throw error
+        }
+        return added.end
     }
 }
