@@ -182,10 +182,10 @@ final class Watcher {
         }
         if member == ManagerSignal.applicationReclaimed.rawValue, arguments.count == 3,
             case .unsigned(let bytes) = arguments[0].1, case .unsigned(let microseconds) = arguments[1].1,
-            case .object(let details) = arguments[2].1
+            case .members(let details) = arguments[2].1
         {
             let words = ["\(member) \(memory(bytes)) in \(microseconds / 1_000) ms"]
-            return Line((words + details.map { "\($0)=\($1.words)" }).joined(separator: "  "))
+            return Line((words + details.map { "\($0.name)=\($0.value.words)" }).joined(separator: "  "))
         }
         let words = arguments.map { name, value in
             guard name == "deadline", case .unsigned(let time) = value else {
