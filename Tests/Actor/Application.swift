@@ -148,15 +148,9 @@ final class Application {
 
     /// A property of its application, by path and name, as `Variant.texts` writes it.
     private func property(_ words: [String]) throws -> String {
-        guard words.count == 2 else {
-            throw BusFailure(operation: "read", subject: "a property", errno: EINVAL)
-        }
-        let message = try bus.newCall(
-            destination: BusNames.service, path: words[0], interface: BusNames.properties, member: "Get")
-        try message.append(BusNames.application)
-        try message.append(words[1])
-        let value = try bus.call(message, timeout: 300_000_000).readVariant()
-        return (value.texts ?? []).joined(separator: " ")
+        let get = ["Get", "s:\(BusNames.application)", "s:\(words.last ?? "")"]
+        let request = try message([words.first ?? "", BusNames.properties] + get)
+        return (try bus.call(request, timeout: 300_000_000).readVariant().texts ?? []).joined(separator: " ")
     }
 
     /// The same, and says `answer NUMBER ok …` or `answer NUMBER error NAME` when the answer comes.
