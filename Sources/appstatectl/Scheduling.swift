@@ -88,6 +88,9 @@ struct Tasks: ParsableCommand {
         let all = try client.applications().filter { path == nil || $0.path == path }
         if let app, all.isEmpty { throw Failure("no application \"\(app)\"", .noSuchApplication) }
         let rows = try all.flatMap { try client.tasks(of: $0) }.filter { task == nil || $0.number == task }
+        if let app, let task, rows.isEmpty {
+            throw Failure("\(app) has no background task \(task)", .refused)
+        }
         if output.json {
             Terminal.emit(JSON.array(rows.map(\.json)))
             return

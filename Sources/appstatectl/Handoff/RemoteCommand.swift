@@ -28,6 +28,8 @@ enum RemoteCommand: String {
         let run = try RemoteRun(program, words)
         try run.finish(sending: input, file)
         guard run.status == .exited(0) else { throw failure(of: run, at: host, activity) }
+        // Such as that the application there stays suspended.
+        for warning in run.lines.compactMap(Self.own) { Terminal.warn("appstatectl: on \(host): \(warning)") }
         // The user's shell may print something of its own first.
         guard let line = run.output.split(separator: UInt8(ascii: "\n")).last, line.first == UInt8(ascii: "{")
         else { throw Self.noAnswer(from: host) }
@@ -46,8 +48,7 @@ enum RemoteCommand: String {
     // MARK: Failures
 
     private func failure(of run: RemoteRun, at host: String, _ activity: Activity?) -> Failure {
-        let lines = String(decoding: run.errors, as: UTF8.self)
-            .split(whereSeparator: { $0 == "\n" || $0 == "\r\n" || $0 == "\r" }).map(String.init)
+        let lines = run.lines
         switch run.status {
         case .exited(255): return Self.failure(ofConnection: lines, host, self)
         case .exited(126), .exited(127):
@@ -60,13 +61,16 @@ enum RemoteCommand: String {
                 "no application on \(host) continues activities of the type \(activity?.type ?? "")",
                 .noReceiver)
         case .exited(let status):
-            let own = "appstatectl: "
-            let said = lines.last { $0.hasPrefix(own) }?.dropFirst(own.count)
             return Failure(
-                "on \(host): \(said.map(String.init) ?? "appstatectl has failed")",
+                "on \(host): \(lines.compactMap(Self.own).last ?? "appstatectl has failed")",
                 Verdict(rawValue: status) ?? .refused)
         case .signalled, .unknown: return Self.lost(host, "ssh was killed", self)
         }
+    }
+
+    /// What the command there says itself.
+    private static func own(_ line: String) -> String? {
+        line.hasPrefix("appstatectl: ") ? String(line.dropFirst("appstatectl: ".count)) : nil
     }
 
     /// There is such an application, but it continues nothing.
@@ -102,8 +106,13 @@ enum RemoteCommand: String {
 /// A program that is given its input while its output is read.
 private final class RemoteRun {
     private(set) var output: [UInt8] = []
-    private(set) var errors: [UInt8] = []
+    private var errors: [UInt8] = []
     private(set) var status = ExitStatus.unknown
+    /// What it has written to standard error.
+    var lines: [String] {
+        String(decoding: errors, as: UTF8.self)
+            .split(whereSeparator: { $0 == "\n" || $0 == "\r\n" || $0 == "\r" }).map(String.init)
+    }
     private let pid: Int32
     private let process: PidFD
     /// Our ends of the pipes; -1: closed.
