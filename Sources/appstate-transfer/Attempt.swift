@@ -8,7 +8,7 @@ final class Attempt {
     let handle: UnsafeMutableRawPointer
     private let record: Record
     /// The temporary file, owned; nil: the answer's body is dropped.
-    private let file: Int32?
+    let file: Int32?
     private let upload: Int32?
     private var list: UnsafeMutablePointer<curl_slist>?
     /// Where the requested part begins; 0: everything is requested.
@@ -18,10 +18,16 @@ final class Attempt {
     private var use: Use?
     /// The end that was decided before libcurl's.
     private var verdict: Outcome?
-    /// The bytes in the file or, of an upload, sent.
-    private(set) var received: UInt64 = 0
+    /// The bytes in the file.
+    private var written: UInt64 = 0
+    /// The bytes of an upload that were sent.
+    private var sent: UInt64 = 0
+    /// Those of an upload, otherwise those of the answer.
     private(set) var total: UInt64 = 0
     private(set) var status: UInt32 = 0
+
+    /// The bytes in the file or, of an upload, sent.
+    var received: UInt64 { upload == nil ? written : sent }
 
     /// Called when another entity than that of the record begins.
     var begun: (_ tag: String, _ total: UInt64) -> Void = { _, _ in }
@@ -70,7 +76,7 @@ final class Attempt {
         } else {
             total = start > 0 ? record.total : record.size ?? 0
         }
-        received = start
+        written = start
         guard let handle = curl_easy_init() else { preconditionFailure("out of memory") }
         self.handle = handle
         configure(stall)
@@ -135,7 +141,7 @@ final class Attempt {
         // After a redirection it is sent from its beginning.
         ccurl_set_seek_callback(handle) { own, offset, origin in
             guard origin == SEEK_SET, offset >= 0 else { return CURL_SEEKFUNC_FAIL }
-            Attempt.at(own).received = UInt64(offset)
+            Attempt.at(own).sent = UInt64(offset)
             return CURL_SEEKFUNC_OK
         }
         ccurl_set_pointer(handle, CURLOPT_SEEKDATA, own)
@@ -197,11 +203,13 @@ final class Attempt {
             verdict = .failed(failure.word, failure.sentence)
             return nil
         }
-        received = 0
+        written = 0
         if let length = response.length, let size = record.size, length != size {
             verdict = .failed(.size, "the server has \(length) bytes, not \(size)")
             return nil
         }
+        // What an upload is answered has no part in its progress, and is never resumed.
+        if upload != nil { return .write }
         total = response.length ?? record.size ?? 0
         begun(response.tag, total)
         return .write
@@ -211,20 +219,20 @@ final class Attempt {
         if use == nil { use = accept() }
         guard let use else { return false }
         guard use == .write, let file else { return true }
-        if let size = record.size, received + UInt64(bytes.count) > size {
+        if let size = record.size, written + UInt64(bytes.count) > size {
             verdict = .failed(.size, "the server sends more than \(size) bytes")
             return false
         }
         var rest = bytes
         while !rest.isEmpty {
-            let count = pwrite(file, rest.baseAddress, rest.count, off_t(received))
+            let count = pwrite(file, rest.baseAddress, rest.count, off_t(written))
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
                 let failure = TargetFile.Failure("write", record.target, count < 0 ? errno : EIO)
                 verdict = .failed(failure.word, failure.sentence)
                 return false
             }
-            received += UInt64(count)
+            written += UInt64(count)
             rest = UnsafeRawBufferPointer(rebasing: rest[count...])
         }
         progressed()
@@ -233,12 +241,12 @@ final class Attempt {
 
     private func read(_ room: UnsafeMutableRawBufferPointer) -> Int {
         guard let upload else { return 0 }
-        let count = pread(upload, room.baseAddress, room.count, off_t(received))
+        let count = pread(upload, room.baseAddress, room.count, off_t(sent))
         guard count >= 0 else {
             verdict = .failed(.file, "read \(record.upload): \(String(cString: strerror(errno)))")
             return Int(CURL_READFUNC_ABORT)
         }
-        received += UInt64(count)
+        sent += UInt64(count)
         progressed()
         return count
     }
@@ -264,9 +272,11 @@ final class Attempt {
         case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_ISSUER_ERROR:
             return .failed(.tls, said)
         case CURLE_URL_MALFORMAT, CURLE_TOO_MANY_REDIRECTS: return .failed(.http, said)
-        // A redirection to another protocol; otherwise it is an answer without a head.
+        // A redirection to another protocol.
         case CURLE_UNSUPPORTED_PROTOCOL where (300..<400).contains(ccurl_status(handle)):
             return .failed(.http, said)
+        case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY:
+            return .interrupted("the answer is not HTTP")
         case CURLE_PARTIAL_FILE:
             return .interrupted("the server has closed the connection after \(received) bytes")
         case CURLE_OPERATION_TIMEDOUT: return .interrupted("the server does not answer, or has stalled")
@@ -279,7 +289,7 @@ final class Attempt {
         switch status {
         case 200..<300:
             if let upload {
-                return received < TargetFile.size(ofDescriptor: upload)
+                return sent < TargetFile.size(ofDescriptor: upload)
                     ? .failed(.file, "\(record.upload) has become longer") : .complete
             }
             if let size = record.size, received < size, status != 206 {

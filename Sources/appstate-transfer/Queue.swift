@@ -65,7 +65,7 @@ final class Queue {
         }
         prune()
         for transfer in inOrder {
-            if transfer.record.stage == .landing { land(transfer) }
+            if transfer.record.stage == .landing { land(transfer, nil) }
             if transfer.record.isEnded { ended(transfer) }
         }
         schedule()
@@ -209,7 +209,7 @@ final class Queue {
             transfer.isContinued = attempt.received > 0
             if attempt.isWhole {
                 transfer.record.received = attempt.received
-                return land(transfer)
+                return land(transfer, attempt)
             }
             attempt.begun = { [unowned self, unowned transfer] tag, total in
                 note(tag, total, of: transfer)
@@ -222,7 +222,7 @@ final class Queue {
             }
             attempt.ended = { [unowned self, unowned transfer, unowned attempt] outcome in
                 keep(attempt, of: transfer)
-                take(outcome, of: transfer)
+                take(outcome, of: transfer, attempt)
                 schedule()
             }
             transfer.activity = .running(attempt)
@@ -251,10 +251,10 @@ final class Queue {
         }
     }
 
-    private func take(_ outcome: Attempt.Outcome, of transfer: Transfer) {
+    private func take(_ outcome: Attempt.Outcome, of transfer: Transfer, _ attempt: Attempt) {
         switch outcome {
         case .complete:
-            if transfer.record.target.isEmpty { finish(transfer) } else { land(transfer) }
+            if transfer.record.target.isEmpty { finish(transfer) } else { land(transfer, attempt) }
         case .interrupted(let why, let seconds): pause(transfer, why, atLeast: seconds * 1_000_000)
         case .useless(let why): discard(transfer, why)
         case .failed(let word, let sentence): fail(transfer, word, sentence)
@@ -285,12 +285,13 @@ final class Queue {
 
     // MARK: Ends
 
-    private func land(_ transfer: Transfer) {
+    /// - Parameter attempt: holds the file that it has written until that has its name; nil: after a crash.
+    private func land(_ transfer: Transfer, _ attempt: Attempt?) {
         transfer.activity = .landing
-        let (directory, record) = (store.directory, transfer.record)
+        let (directory, record, file) = (store.directory, transfer.record, attempt?.file)
         store.run { () -> TargetFile.Failure? in
             do throws(TargetFile.Failure) {
-                try TargetFile.land(record) { inode throws(KernelFailure) in
+                try TargetFile.land(record, received: file) { inode throws(KernelFailure) in
                     var landing = record
                     landing.stage = .landing
                     landing.inode = inode
@@ -301,6 +302,7 @@ final class Queue {
                 return error
             }
         } then: { [unowned self] failure in
+            withExtendedLifetime(attempt) {}
             transfer.activity = .none
             guard let failure else { return finish(transfer) }
             transfer.record.stage = .waiting

@@ -62,6 +62,15 @@ struct Record: Equatable, Sendable {
 
     var temporaryName: String { ".appstate-transfer-\(number)" }
 
+    /// The URL without the name and the password: every process on the bus can read properties.
+    var shownURL: String {
+        guard let scheme = url.firstIndex(of: ":") else { return url }
+        let begin = url.index(scheme, offsetBy: 3, limitedBy: url.endIndex) ?? url.endIndex
+        let authority = url[begin...].prefix { !"/?#".contains($0) }
+        guard let at = authority.lastIndex(of: "@") else { return url }
+        return String(url[..<begin] + url[at...].dropFirst())
+    }
+
     init(number: UInt64, url: String) {
         self.number = number
         self.url = url
@@ -70,7 +79,7 @@ struct Record: Equatable, Sendable {
     /// What the application learns of the end.
     var result: [(TransferResult, Variant)] {
         var entries: [(TransferResult, Variant)] = [
-            (.url, .string(url)), (.state, .string(stage.rawValue)), (.received, .uint64(received)),
+            (.url, .string(shownURL)), (.state, .string(stage.rawValue)), (.received, .uint64(received)),
             (.status, .uint32(status)),
         ]
         if !target.isEmpty { entries.append((.target, .string(target))) }

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import CCurl
 import Glibc
 import Linux
 
@@ -14,9 +15,10 @@ extension Record {
     ) throws(MethodError) {
         let scheme = url.prefix { $0 != ":" }.lowercased()
         guard ["http", "https"].contains(scheme), url.dropFirst(scheme.count).hasPrefix("://"),
-            url.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7f })
+            !url.dropFirst(scheme.count).hasPrefix(":///"), url.utf8.allSatisfy({ $0 > 0x20 && $0 != 0x7f })
         else { throw .invalidArgs("\"\(url.prefix(256))\" is not a URL of http or https") }
         guard url.utf8.count <= Self.longestText else { throw Self.tooLong("The URL") }
+        try Self.check(url: url)
         var record = Record(number: 0, url: url)
         var seen: Set<TransferOption> = []
         for (key, value) in options {
@@ -77,6 +79,15 @@ extension Record {
         case (.headers, _): throw wrong("as")
         case (.size, _): throw wrong("t")
         case (.replace, _), (.discretionary, _), (.onlyUnmetered, _): throw wrong("b")
+        }
+    }
+
+    private static func check(url: String) throws(MethodError) {
+        let parser = curl_url()
+        defer { curl_url_cleanup(parser) }
+        let result = curl_url_set(parser, CURLUPART_URL, url, 0)
+        guard result == CURLUE_OK else {
+            throw .invalidArgs("\"\(url.prefix(256))\": \(String(cString: curl_url_strerror(result)))")
         }
     }
 

@@ -263,7 +263,7 @@ extension Transfer {
         switch property {
         case .id: try message.append(record.id)
         case .application: try message.append(record.application)
-        case .url: try message.append(record.url)
+        case .url: try message.append(record.shownURL)
         case .target: try message.append(record.target)
         case .upload: try message.append(record.upload)
         case .state: try message.append(state.rawValue)

@@ -48,12 +48,20 @@ enum TargetFile {
 
     /// The temporary file in the target's directory, made if it is missing.
     static func openTemporary(_ record: Record) throws(Failure) -> Descriptor {
+        try openTemporary(record, in: try openDirectory(split(record.target).directory), O_CREAT)
+    }
+
+    private static func openTemporary(
+        _ record: Record, in directory: borrowing Descriptor, _ creation: Int32
+    ) throws(Failure) -> Descriptor {
         let (path, _) = split(record.target)
-        let directory = try openDirectory(path)
         let number = openat(
-            directory.rawValue, record.temporaryName, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-            mode_t(record.mode))
-        guard number >= 0 else { throw Failure("create a file in", path, errno) }
+            directory.rawValue, record.temporaryName,
+            O_RDWR | creation | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, mode_t(record.mode))
+        guard number >= 0 else {
+            throw creation == 0 && errno == ENOENT
+                ? replaced(record) : Failure("create a file in", path, errno)
+        }
         let file = Descriptor(owning: number)
         var status = stat()
         // In a directory that others may write to, somebody else may have made it.
@@ -61,6 +69,11 @@ enum TargetFile {
             status.st_nlink == 1
         else { throw Failure(.file, "\(path)/\(record.temporaryName) is somebody else's") }
         return file
+    }
+
+    private static func replaced(_ record: Record) -> Failure {
+        let directory = split(record.target).directory
+        return Failure(.file, "\(directory), or the file in it that was being written, has been replaced")
     }
 
     static func openForReading(_ path: String) throws(Failure) -> Descriptor {
@@ -93,10 +106,12 @@ enum TargetFile {
 
     /// Checks the complete temporary file, puts it on the disk, and gives it the target's name.
     ///
-    /// - Parameter note: writes down the number of the file, before it gets its name. After a crash, `land` goes on from
-    ///   there.
+    /// - Parameters:
+    ///   - received: the file that was written. Its directory may have been moved, and another one may have the name.
+    ///     nil: after a crash, when the record has the file's number.
+    ///   - note: writes down the number of the file, before it gets its name. After a crash, `land` goes on from there.
     static func land(
-        _ record: Record, _ note: (_ inode: UInt64) throws(KernelFailure) -> Void
+        _ record: Record, received: Int32?, _ note: (_ inode: UInt64) throws(KernelFailure) -> Void
     ) throws(Failure) {
         let (path, name) = split(record.target)
         let directory = try openDirectory(path)
@@ -108,20 +123,31 @@ enum TargetFile {
             unlinkat(directory.rawValue, record.temporaryName, 0)
             return try sync(directory, path)
         }
-        let file = try openTemporary(record)
+        let file = try openTemporary(record, in: directory, 0)
+        guard fstat(file.rawValue, &status) == 0 else { throw Failure("stat", path, errno) }
+        let inode = status.st_ino
+        if let received {
+            var own = stat()
+            guard fstat(received, &own) == 0, own.st_ino == inode, own.st_dev == status.st_dev else {
+                throw replaced(record)
+            }
+        } else if inode != record.inode {
+            throw replaced(record)
+        }
         if !record.sha256.isEmpty {
             guard try sha256(of: file, path) == record.sha256 else {
                 throw Failure(.hash, "the bytes received do not have the SHA-256 \(record.sha256)")
             }
         }
         try sync(file, path)
-        guard fstat(file.rawValue, &status) == 0 else { throw Failure("stat", path, errno) }
         do throws(KernelFailure) {
-            try note(UInt64(status.st_ino))
+            try note(UInt64(inode))
         } catch {
             throw Failure("record", record.target, error.errno)
         }
         try rename(in: directory, record.temporaryName, name, record)
+        guard fstatat(directory.rawValue, name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_ino == inode
+        else { throw replaced(record) }
         try sync(directory, path)
     }
 

@@ -88,7 +88,7 @@ final class Client {
     }
 
     /// The failure for a connection that was established and then lost.
-    private static func closed(_ error: BusFailure, _ place: String) -> Failure? {
+    static func closed(_ error: BusFailure, _ place: String) -> Failure? {
         guard [ENOTCONN, ECONNRESET, EPIPE].contains(error.errno) else { return nil }
         return Failure("\(place) has closed the connection", .notRunning)
     }

@@ -237,8 +237,14 @@ final class TransferClient {
             try body(message)
             return try bus.call(message)
         } catch let error as BusFailure {
+            if let closed = Client.closed(error, "the session bus") { throw closed }
             if error.name.flatMap(Absence.init(error:)) != nil {
                 throw Failure("appstate-transfer cannot be started: \(error.sentence)", .notRunning)
+            }
+            if error.name == "org.freedesktop.DBus.Error.UnknownObject",
+                let number = TransferNames.number(inPath: path)
+            {
+                throw Failure("there is no transfer \(number)")
             }
             throw Failure(error.sentence)
         }

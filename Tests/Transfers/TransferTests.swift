@@ -167,7 +167,8 @@ struct TransferTests {
         let desk = try Desk()
         let expected: [(fault: String, option: (TransferOption, Variant)?, word: TransferError)] = [
             ("missing", nil, .http), ("redirect-loop", nil, .http), ("auth", nil, .credentials),
-            ("promise-always", nil, .network), ("short", (.size, .uint64(9_000)), .size),
+            ("promise-always", nil, .network), ("garbage", nil, .network),
+            ("short", (.size, .uint64(9_000)), .size),
             ("none", (.sha256, .string(String(repeating: "0", count: 64))), .hash),
         ]
         for (number, (fault, option, word)) in expected.enumerated() {
@@ -176,7 +177,9 @@ struct TransferTests {
             let options = [(TransferOption.target, Variant.string(target))] + [option].compactMap(\.self)
             let path = try desk.begin(url, options)
             try desk.wait(path, for: .failed)
-            #expect(try desk.text(.error, path).hasPrefix("\(word.rawValue): "), "\(fault)")
+            let error = try desk.text(.error, path)
+            #expect(error.hasPrefix("\(word.rawValue): "), "\(fault)")
+            if fault == "garbage" { #expect(error.hasSuffix(": the answer is not HTTP")) }
             #expect(access(target, F_OK) != 0, "\(fault)")
         }
         let lost = try desk.begin("http://127.0.0.1:1/x", [(.target, .string("\(desk.files)/lost"))])
@@ -239,6 +242,43 @@ struct TransferTests {
         #expect(try FileManager.default.contentsOfDirectory(atPath: "\(desk.files)/other") == [])
     }
 
+    @Test("a directory that takes the place of the target's gets no empty file")
+    func moved() throws {
+        let desk = try Desk()
+        mkdir("\(desk.files)/real", 0o755)
+        let slow = desk.server.url("moved", "size=1000000&seed=1&fault=slow")
+        let path = try desk.begin(slow, [(.target, .string("\(desk.files)/real/file"))])
+        #expect(eventually { access("\(desk.files)/real/.appstate-transfer-1", F_OK) == 0 })
+        rename("\(desk.files)/real", "\(desk.files)/moved")
+        mkdir("\(desk.files)/real", 0o755)
+        try desk.wait(path, for: .failed)
+        #expect(try desk.text(.error, path).hasPrefix("file: "))
+        #expect(try FileManager.default.contentsOfDirectory(atPath: "\(desk.files)/real") == [])
+        // It can be tried again, in the new directory.
+        try desk.call(.retry, path)
+        try desk.wait(path, for: .finished)
+        let found = try Data(contentsOf: URL(fileURLWithPath: "\(desk.files)/real/file"))
+        #expect(found == (try desk.server.content("moved-whole", seed: 1, size: 1_000_000)))
+    }
+
+    @Test("what the server answers to an upload becomes a file, and is not taken for the upload")
+    func answer() throws {
+        let desk = try Desk()
+        let content = try desk.server.content("answered", seed: 2, size: 300_000)
+        try content.write(to: URL(fileURLWithPath: "\(desk.files)/sent"))
+        let path = try desk.begin(
+            desk.server.url("answer", ""),
+            [(.upload, .string("\(desk.files)/sent")), (.target, .string("\(desk.files)/answer"))])
+        try desk.wait(path, for: .finished)
+        let answer = try String(contentsOfFile: "\(desk.files)/answer", encoding: .utf8)
+        let own = try Child("sha256sum", ["\(desk.files)/sent"])
+        _ = try own.waitForExit()
+        #expect(answer.utf8.count == 64 && own.output.hasPrefix(answer))
+        for property in [TransferProperty.received, .total] {
+            #expect(try desk.value(property, path) == .uint64(300_000))
+        }
+    }
+
     @Test("a file is sent, and sent again from its beginning when it was cut off")
     func upload() throws {
         let desk = try Desk()
@@ -260,6 +300,7 @@ struct TransferTests {
         let target = (TransferOption.target, Variant.string("\(desk.files)/refused"))
         let wrong: [(String, [(TransferOption, Variant)])] = [
             ("file:///etc/passwd", [target]), ("http:x", [target]), ("http://a b/", [target]), (url, []),
+            ("http:///x", [target]), ("http://127.0.0.1:99999/x", [target]),
             (url, [(.target, .string("relative"))]), (url, [(.target, .string("/nonexistent/x"))]),
             (url, [(.target, .bool(true))]), (url, [target, (.headers, .strings(["X: a\r\nY: b"]))]),
             (url, [target, (.headers, .strings(["Range: bytes=0-"]))]),
@@ -383,15 +424,22 @@ struct TransferTests {
             guard try child.waitForExit() == .exited(0) else { throw TestFailure(child.errors) }
             return child.output
         }
-        let url = desk.server.url("command", "size=1048576&seed=1")
+        let shown = desk.server.url("command", "size=1048576&seed=1")
+        let url = shown.replacingOccurrences(of: "http://", with: "http://name:password@")
         #expect(try run(["transfer", url, "\(desk.files)/command"]) == "1\n")
         try desk.wait(TransferNames.path(of: 1), for: .finished)
         #expect(try run(["transfers"]) == "1 100% 1024 KiB of 1024 KiB finished \(desk.files)/command\n")
         let rows = try JSONSerialization.jsonObject(with: Data(try run(["transfers", "--json"]).utf8))
         let row = try #require((rows as? [[String: Any]])?.first)
         #expect(row["State"] as? String == "finished" && row["Received"] as? Int == 1_048_576)
+        #expect(row["URL"] as? String == shown)
         #expect(try run(["transfer", "cancel", "1"]) == "")
         #expect(try run(["transfers", "--json"]) == "[]\n")
+        let other = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", ["transfer", "cancel", "99"],
+            environment: desk.environment)
+        #expect(try other.waitForExit() == .exited(1))
+        #expect(other.errors.contains("there is no transfer 99"))
     }
 
     @Test("it ends when there is nothing to do")

@@ -3,7 +3,7 @@
 
     server.py [PORT]    prints "port N" when it listens
 
-GET /NAME?size=N&seed=N&fault=WORD serves size bytes that follow from the seed. PUT /NAME takes a file; GET /put/NAME
+GET /NAME?size=N&seed=N&fault=WORD serves size bytes that follow from the seed. PUT /NAME takes a file, and answers with its SHA-256; GET /put/NAME
 returns its SHA-256. The faults, each for the first requests of a URL where nothing else is said:
 
     none       no fault, ranges, a strong tag
@@ -19,6 +19,7 @@ returns its SHA-256. The faults, each for the first requests of a URL where noth
     weak       cut twice, with a weak tag
     busy       503 with Retry-After: 1, twice
     missing    404
+    garbage    the answer is not HTTP, always
     slow       1 MiB a second
 """
 import hashlib, http.server, random, socket, socketserver, sys, threading, time, urllib.parse
@@ -68,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             left -= len(data)
             sum_.update(data)
         uploads[urllib.parse.urlsplit(self.path).path] = sum_.hexdigest()
-        self.answer(201)
+        self.answer(201, body=sum_.hexdigest().encode())
 
     def do_GET(self):
         try:
@@ -86,6 +87,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             number = counts[self.path] = counts.get(self.path, 0) + 1
         if fault == "auth":
             return self.answer(401, [("WWW-Authenticate", 'Basic realm="x"')])
+        if fault == "garbage":
+            self.wfile.write(b"This is not HTTP.\n" * 8)
+            return self.give_up()
         if fault == "missing":
             return self.answer(404, body=b"there is no such file")
         if fault == "busy" and number <= 2:
