@@ -633,8 +633,11 @@ def events():
     eventually("it is forgotten then", lambda: "refresh" not in ctl("schedule", "--json"))
 
     # One more launches it, although it has ended as well.
+    # Its answer says that the launch is on the disk.
+    player.lines.clear()
     player.tell("schedule again 4")
-    eventually("the launch is listed", lambda: "again" in ctl("schedule"))
+    player.expect("answer ok")
+    require("again" in ctl("schedule"), "the launch is not listed")
     player.process.kill()
     daemon.kill()
     daemon.start()
