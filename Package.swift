@@ -66,7 +66,7 @@ let package = Package(
             ],
             swiftSettings: settings),
         .systemLibrary(
-            name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev", "libssl-dev"])]),
+            name: "CCurl", providers: [.apt(["libcurl4-openssl-dev", "libssl-dev"])]),
         .executableTarget(
             name: "appstate-transfer",
             dependencies: ["AppStateContract", "AppStateBus", "Systemd", "Linux", "CCurl"],

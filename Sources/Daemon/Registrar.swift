@@ -127,9 +127,7 @@ extension Daemon {
         let launched = launchedAs(registration, connection)
         let former = core.machine.application(of: registration.process)
         if !launched.isEmpty, registration.id != former?.id {
-            let request = LaunchRequest(launched)
-            registration.deliveries = request.deliveries
-            registration.backgroundLaunch = request.backgroundLaunch
+            registration.deliveries = LaunchRequest(launched).deliveries
         }
         if former == nil { registration.wrapper = wrapper(of: registration, connection)?.number }
         let number = try enroll(registration, subject, launched + options.launchOptions) { number in

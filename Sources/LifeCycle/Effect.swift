@@ -144,8 +144,8 @@ public struct Announcement: Hashable, Sendable {
         Announcement(.messageReceived, .message(from: sender, name: name, payload: payload))
     }
 
-    /// - Parameter task: the background task that was begun for it.
-    public static func scheduledLaunchDue(_ name: String, task: UInt64) -> Announcement {
+    /// - Parameter task: the background task that was begun for it; 0 until the application takes it.
+    public static func scheduledLaunchDue(_ name: String, task: UInt64 = 0) -> Announcement {
         Announcement(.scheduledLaunchDue, .scheduled(name, task: task))
     }
 

@@ -113,8 +113,6 @@ public struct Registration: Equatable, Sendable {
     public var launched = false
     /// The items for which it was launched. Its delegate receives them once it has launched.
     public var deliveries: [Announcement] = []
-    /// What it was launched in the background for. It gets a background task for it.
-    public var backgroundLaunch: BackgroundLaunch?
     /// The launched wrapper that this process replaces.
     public var wrapper: ApplicationNumber?
     /// The process was found stopped.
@@ -210,8 +208,6 @@ public enum Request: Equatable, Sendable {
     case scheduleLaunch(ScheduledLaunch)
     /// nil: all of this application.
     case cancelLaunch(ScheduleOwner, name: String?)
-    /// It runs, and has something to do in the background.
-    case wake(ApplicationNumber, BackgroundLaunch)
     /// Whether ending it now would lose data, according to the application itself.
     case setUnsavedChanges(ApplicationNumber, Bool)
     case endBackgroundTask(ApplicationNumber, task: UInt64)
@@ -219,7 +215,8 @@ public enum Request: Equatable, Sendable {
     case inhibit(ApplicationNumber, Application.Inhibitor)
     /// Its delegate has handled the end of a background transfer.
     case finishTransfer(ApplicationNumber, id: String)
-    /// URLs, a user activity, a message or the end of a transfer for its delegate; the text says who sends it.
+    /// URLs, a user activity, a message, a scheduled launch or the end of a transfer for its delegate; the text says who
+    /// sends it.
     case deliver(ApplicationNumber, [Announcement], String)
     /// It will be brought to the front; the text says why.
     case bringForward(ApplicationNumber, String)

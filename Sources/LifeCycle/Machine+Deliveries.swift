@@ -1,20 +1,23 @@
 import AppStateContract
 
-/// Items that others send to an application: URLs, user activities, messages, the ends of transfers (§ 3).
+/// Items that others send to an application: URLs, user activities, messages, scheduled launches, the ends of transfers
+/// (§ 3).
 extension Machine {
     /// The approximate limit of bytes that may wait for one application that cannot read them. A message has
     /// at most 64 KiB, and byte arrays in it take twice their size here.
     public static let waitingBytes = 160 << 10
 
     /// Sends this to the delegate, now or as soon as it can read. An application that policy has suspended is
-    /// resumed for this.
+    /// resumed for this. A scheduled launch needs no delegate: the application runs for as long as its task.
     mutating func deliver(
         _ number: ApplicationNumber, _ announcements: [Announcement], _ why: String
     ) throws(Refusal) {
         let application = try require(number)
         let announcements = announcements.filter { !application.knowsTransfer(of: $0) }
         if announcements.isEmpty { return }
-        guard application.delegate != nil else { throw .noDelegate(number) }
+        guard application.delegate != nil || announcements.allSatisfy(\.isScheduled) else {
+            throw .noDelegate(number)
+        }
         if application.isTerminating { throw .noSuchApplication("\(number) any more: it is ending") }
         if !application.takesDeliveries {
             let bytes = announcements.reduce(0) { $0 + $1.waitingBytes }
@@ -56,20 +59,31 @@ extension Application {
         return transfers.contains(id)
     }
 
-    /// Sends its delegate what another process has for it. The end of a transfer comes with a background task, which
-    /// belongs to no connection: it lasts until the delegate says that it is done with it.
+    /// Sends its delegate what another process has for it. A scheduled launch and the end of a transfer come with a
+    /// background task. That of a transfer belongs to no connection: it lasts until the delegate says that it is done
+    /// with it.
     mutating func take(_ delivery: Announcement, _ limit: BackgroundTask.Limit, _ step: inout Step) {
-        if case .transfer(let id, _) = delivery.payload {
+        var payload = delivery.payload
+        switch payload {
+        case .scheduled(let name, _):
+            let title = name.isEmpty ? "scheduled launch" : "scheduled launch \(name)"
+            payload = .scheduled(name, task: addTask(title, of: delegate, limit, at: step.now))
+        case .transfer(let id, _):
             if transfers.count == Self.transferLimit { transfers.removeFirst() }
             transfers.append(id)
             _ = addTask(Self.taskName(ofTransfer: id), of: nil, limit, at: step.now)
+        default: break
         }
-        announce(delivery.signal, with: delivery.payload, &step)
+        announce(delivery.signal, with: payload, &step)
     }
 }
 
 extension Announcement {
     fileprivate var isTransfer: Bool {
         if case .transfer = payload { true } else { false }
+    }
+
+    fileprivate var isScheduled: Bool {
+        if case .scheduled = payload { true } else { false }
     }
 }

@@ -44,7 +44,6 @@ extension Machine {
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
                 for delivery in registration.deliveries { $0.take(delivery, limit, &$1) }
-                if let launch = registration.backgroundLaunch { $0.grant(launch, limit, &$1) }
                 // This is its initial value; it is notified of changes only.
                 $0.show(view)
             }

@@ -224,8 +224,6 @@ public struct Machine: Equatable, Sendable {
             try finishTransfer(number, id)
         case .deliver(let number, let announcements, let why):
             try deliver(number, announcements, why)
-        case .wake(let number, let launch):
-            try wake(number, launch)
         case .scheduleLaunch(let launch):
             try schedule(launch)
         case .cancelLaunch(let owner, let name):

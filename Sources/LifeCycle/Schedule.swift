@@ -44,33 +44,6 @@ extension ScheduledLaunch {
     fileprivate var order: (UInt32, String, String) { (owner.user, owner.application.rawValue, name) }
 }
 
-/// What an application is launched in the background for or, if it runs, woken for. It gets a background task's worth of
-/// time.
-public enum BackgroundLaunch: Equatable, Sendable {
-    case scheduled(LaunchTrigger, name: String)
-
-    public var reason: LaunchReason {
-        switch self {
-        case .scheduled(let trigger, _): trigger.reason
-        }
-    }
-
-    /// The name of its background task.
-    var taskName: String {
-        switch self {
-        case .scheduled(let trigger, let name):
-            name.isEmpty ? "scheduled launch, \(trigger.rawValue)" : "scheduled launch \(name)"
-        }
-    }
-
-    /// What its delegate is told.
-    func announcement(task: UInt64) -> Announcement {
-        switch self {
-        case .scheduled(_, let name): .scheduledLaunchDue(name, task: task)
-        }
-    }
-}
-
 /// All scheduled launches: those that wait for their trigger, and those that are due and wait for a session agent.
 struct Schedule: Equatable, Sendable {
     private enum Phase: Equatable {
@@ -211,23 +184,5 @@ extension Machine {
 
     mutating func settled(_ launch: ScheduledLaunch, isKept: Bool) {
         if schedule.settle(launch, isKept: isKept) { step.effects.append(.scheduleChanged(launch.owner)) }
-    }
-
-    /// A running application has something to do in the background. One that only policy has suspended is resumed.
-    mutating func wake(_ number: ApplicationNumber, _ launch: BackgroundLaunch) throws(Refusal) {
-        let application = try require(number)
-        if application.isTerminating { throw .noSuchApplication("\(number) any more: it is ending") }
-        if !application.isLaunching { needed(number, launch.reason.rawValue) }
-        let limit = backgroundTaskLimit
-        updateAnnouncing(number, .demand) { $0.grant(launch, limit, &$1) }
-    }
-}
-
-extension Application {
-    /// Begins a background task in its name, and tells its delegate what it is for.
-    mutating func grant(_ launch: BackgroundLaunch, _ limit: BackgroundTask.Limit, _ step: inout Step) {
-        let task = addTask(launch.taskName, of: delegate, limit, at: step.now)
-        let announcement = launch.announcement(task: task)
-        announce(announcement.signal, with: announcement.payload, &step)
     }
 }

@@ -137,7 +137,7 @@ struct ScheduleTests {
         stage.settle()
         #expect(stage.state == .suspended)
         stage.forget()
-        try stage.perform(.wake(stage.number, .scheduled(.time, name: "refresh")))
+        try stage.perform(.deliver(stage.number, [.scheduledLaunchDue("refresh")], "time"))
         stage.settle()
         #expect(stage.state == .background)
         let told = stage.heard(.delegate).filter { $0.signal == .scheduledLaunchDue }
@@ -157,7 +157,7 @@ struct ScheduleTests {
         try stage.register(delegate: false, suspension: .automatic) {
             $0.launched = true
             $0.launchMode = .background
-            $0.backgroundLaunch = .scheduled(.network, name: "sync")
+            $0.deliveries = [.scheduledLaunchDue("sync")]
         }
         #expect(stage.application.tasks.map(\.name) == ["scheduled launch sync"])
         let record = try #require(stage.machine.record(of: stage.number))

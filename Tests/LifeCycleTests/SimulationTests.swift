@@ -221,7 +221,7 @@ struct Simulation {
         case 6: try world.agentComes(for: user)
         default:
             guard let number = generator.pick(world.told.keys.sorted()) else { return }
-            try request(.wake(number, .scheduled(.time, name: name)))
+            try request(.deliver(number, [.scheduledLaunchDue(name)], "time"))
         }
     }
 

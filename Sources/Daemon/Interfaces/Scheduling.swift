@@ -101,7 +101,7 @@ extension Daemon {
     func launchDue(_ launch: ScheduledLaunch) {
         let (id, user) = (launch.owner.application, launch.owner.user)
         let agent = agents.launcher(for: user)
-        let request = LaunchRequest(for: .scheduled(launch.trigger.kind, name: launch.name))
+        let request = LaunchRequest(for: launch)
         self.launch(id, of: user, in: agent?.session ?? .user(user), request) { [unowned self] result in
             var isKept = false
             if case .failure(let error) = result {

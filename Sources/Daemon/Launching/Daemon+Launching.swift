@@ -221,10 +221,9 @@ extension Daemon {
             let given = known.registeredAt >= begun ? request.launchOptions : []
             try checkRoom(LaunchOptions.bytes(of: given), of: user)
             take(launch, given, of: known.number)
-            if known.delegate != nil, !rest.deliveries.isEmpty {
+            if known.delegate != nil || request.scheduledLaunch != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, request.words))
             }
-            if let launch = request.backgroundLaunch { try perform(.wake(known.number, launch)) }
             return known.number
         }
         try checkKind(subject)
@@ -235,7 +234,6 @@ extension Daemon {
         registration.launchMode = request.launchMode
         registration.launched = true
         registration.deliveries = rest.deliveries
-        registration.backgroundLaunch = request.backgroundLaunch
         return try enroll(registration, subject, given, launch)
     }
 
@@ -276,15 +274,13 @@ extension Daemon {
             }
             // Only once it has launched is it known whether it has a delegate, or whether its program must be given the
             // URLs.
-            if application.isBeingLaunched,
-                !request.deliveries.isEmpty || !request.scene.isEmpty || request.backgroundLaunch != nil
-            {
+            if application.isBeingLaunched, !request.deliveries.isEmpty || !request.scene.isEmpty {
                 return wait(untilLaunched: application, request, answer, orElse: orElse) { [unowned self] in
                     present($0, request, answer, orElse: orElse)
                 }
             }
-            if let launch = request.backgroundLaunch {
-                try perform(.wake(number, launch))
+            if request.scheduledLaunch != nil {
+                try perform(.deliver(number, request.deliveries, request.words))
                 return answer(.success(number))
             }
             let hasDelegate = application.delegate != nil

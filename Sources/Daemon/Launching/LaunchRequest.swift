@@ -20,8 +20,8 @@ struct LaunchRequest {
     var mustShow = false
     /// Whether it is of use only to a delegate. Without one, nothing is done.
     var needsDelegate = false
-    /// What it is launched or woken for in the background.
-    var backgroundLaunch: BackgroundLaunch?
+    /// The name of the scheduled launch that it is launched or woken for in the background; nil: none.
+    var scheduledLaunch: String?
 
     /// Tokens, like URLs, are longer than names.
     static let longestToken = 1_024
@@ -120,13 +120,12 @@ struct LaunchRequest {
         if !payload.isEmpty { options.append((LaunchKey.payload.rawValue, .dictionary(payload))) }
         if !scene.isEmpty { options.append((LaunchKey.scene.rawValue, .string(scene))) }
         if let source { options.append((SenderKey.application, .string(source.rawValue))) }
-        if case .scheduled(_, let name)? = backgroundLaunch {
-            options.append((SenderKey.scheduledLaunch, .string(name)))
-        }
+        if let scheduledLaunch { options.append((SenderKey.scheduledLaunch, .string(scheduledLaunch))) }
         return options
     }
 
-    /// The additional items for its delegate: the URLs, and the activity, the message or the transfer that is the reason.
+    /// The additional items for its delegate: the URLs, and the activity, the message, the transfer or the scheduled launch
+    /// that is the reason.
     /// The payload of an activity is its `type` (s) and `info` (a{sv}), that of a message its `name` (s) and
     /// `payload` (a{sv}), that of a transfer its `id` (s) and `result` (a{sv}).
     var deliveries: [Announcement] {
@@ -134,6 +133,7 @@ struct LaunchRequest {
         if !urls.isEmpty {
             found.append(.openURLs(urls, options: Variant.fields(of: signed(payload))))
         }
+        if let scheduledLaunch { found.append(.scheduledLaunchDue(scheduledLaunch)) }
         guard let (key, content) = reason.delivery, case .string(let name)? = payload[key] else {
             return found
         }
@@ -164,7 +164,6 @@ struct LaunchRequest {
 
     /// The purpose that corresponds to launch options.
     init(_ launchOptions: [(String, Variant)]) {
-        var scheduled: String?
         for (key, value) in launchOptions {
             switch (LaunchKey(rawValue: key), value) {
             case (.urls?, .strings(let urls)): self.urls = urls
@@ -172,20 +171,17 @@ struct LaunchRequest {
             case (.scene?, .string(let name)): scene = name
             case (.reason?, .string(let word)): reason = LaunchReason(rawValue: word) ?? .user
             case (nil, .string(let id)) where key == SenderKey.application: source = ApplicationID(id)
-            case (nil, .string(let name)) where key == SenderKey.scheduledLaunch: scheduled = name
+            case (nil, .string(let name)) where key == SenderKey.scheduledLaunch: scheduledLaunch = name
             default: break
             }
-        }
-        if let scheduled, let trigger = LaunchTrigger(rawValue: reason.rawValue) {
-            backgroundLaunch = .scheduled(trigger, name: scheduled)
         }
     }
 
     /// A launch in the background, of nothing that a user asked for.
-    init(for launch: BackgroundLaunch) {
+    init(for launch: ScheduledLaunch) {
         launchMode = .background
-        reason = launch.reason
-        backgroundLaunch = launch
+        reason = launch.trigger.kind.reason
+        scheduledLaunch = launch.name
     }
 }
 
