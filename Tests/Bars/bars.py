@@ -669,9 +669,10 @@ def beside():
 def idle():
     """wake-ups of an idle daemon, with nothing suspended and with five applications suspended"""
     found = figures.idle(60)
-    for what, one in found.items():
-        require(not one["itself"], f"it wakes itself in every five seconds, with {what}: {figures.told(found)}")
-    return "wake-ups in 60 s: " + figures.told(found)
+    # Five applications may be due at two times, and a drain has a beginning and an end.
+    for one, most in zip(found.values(), (0, 2, 4)):
+        require(one["moments"] <= most, f"it wakes itself in more than {most} moments: {figures.told(found)}")
+    return "wake-ups in 60 s by the daemon itself: " + figures.told(found)
 
 
 # ---- background transfers

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures what the daemon costs, beside the same service in C where there is one. scripts/figures describes it."""
-import json, os, pathlib, re, shutil, signal, subprocess, sys, time
+import collections, json, os, pathlib, re, shutil, signal, subprocess, sys, time
 import stage
 from stage import MANAGER, ROOT, Client, Daemon, Missing, Subject, Wrong, eventually, need, program
 
@@ -123,10 +123,6 @@ def play_memory():
 
     def measure(what):
         time.sleep(3)
-        # The worker's thread ends after a while, and memory that is free then is given back.
-        end = time.monotonic() + 20
-        while len(os.listdir(f"/proc/{daemon.pid}/task")) > 1 and time.monotonic() < end:
-            time.sleep(0.1)
         result[what] = {key: stage.kib(daemon.pid, key) for key in ("Pss", "Locked", "Anonymous")}
 
     measure("empty")
@@ -166,7 +162,7 @@ def play_start():
 
 
 def play_idle(seconds, what):
-    """voluntary context switches of all threads of the daemon"""
+    """how often a thread of the daemon is woken, and by what"""
     # Policy's drains are measured as they come by default.
     daemon = Daemon("[LifeCycle]\nBackgroundGraceSec=100ms\n" if what == "policy" else QUIET)
     client = Client().subscribe()
@@ -179,26 +175,22 @@ def play_idle(seconds, what):
             client.application(path, "Suspend")
         if number < 5 and what != "nothing":
             client.expect(path, "suspended")
-    # What happens after a suspension is over by then: the worker's end, memory that is given back.
+    # What happens after a suspension is over by then.
     time.sleep(5)
-    drains, running, last = 0, [False] * 5, stage.switches(daemon.pid)
-    parts, timers = [0] * (seconds // 5), [float("inf")] * (seconds // 5)
-    begin = time.monotonic()
-    while (passed := time.monotonic() - begin) < seconds:
+    wakings = stage.Wakings(daemon.pid)
+    drains, running, begin = 0, [False] * 5, time.monotonic()
+    while time.monotonic() < begin + seconds:
         time.sleep(0.1)
-        # A thread that has ended since then is no longer listed.
-        now = stage.switches(daemon.pid)
-        part = int(passed // 5)
-        parts[part] += sum(count - last.get(thread, 0) for thread, count in now.items())
-        timers[part] = min(timers[part], stage.next_timer(daemon.pid))
-        last = now
         for number, subject in enumerate(subjects[:5]):
             runs = subject.runs()
             drains += what == "policy" and runs and not running[number]
             running[number] = runs
-    # Stops and contested locks of other programs wake the daemon as well. A timer that is always due soon does not
-    # come from them.
-    return {"wakeups": sum(parts), "quietest": min(parts), "drains": drains, "itself": max(timers) < 5}
+    # Signals, page faults and contested locks of other programs wake the daemon as well.
+    found = wakings.read(begin, begin + seconds)
+    times = [moment for moment, cause in found if cause != "others"]
+    moments = sum(number == 0 or moment - times[number - 1] > 0.5 for number, moment in enumerate(times))
+    return {"own": len(times), "moments": moments, "drains": drains,
+            "causes": dict(collections.Counter(cause for _, cause in found))}
 
 
 # ---- running the parts
@@ -234,8 +226,12 @@ def idle(seconds):
 
 def told(found):
     """The wake-ups as words."""
-    return "; ".join(f"{what}: {one['wakeups']}, {one['quietest']} in the quietest 5 s"
-                     + (f", {one['drains']} drains" if one["drains"] else "") for what, one in found.items())
+    def words(one):
+        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(one["causes"].items()) if cause != "others")
+        own = f"{one['own']} in {one['moments']} moments ({causes})" if one["own"] else "0"
+        drains = f", {one['drains']} drains" if one["drains"] else ""
+        return f"{own}{drains}, and {one['causes'].get('others', 0)} by others"
+    return "; ".join(f"{what}: {words(one)}" for what, one in found.items())
 
 
 PARTS = ["instructions", "calls", "memory", "start", "idle"]

@@ -115,29 +115,43 @@ def cpu(pid):
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
-def switches(pid):
-    """How often each thread of a process has waited: its voluntary context switches."""
-    found = {}
-    for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        try:
-            text = (thread / "status").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found[thread.name] = int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0])
-    return found
+class Wakings:
+    """Each time that a thread of the daemon is woken, with the kernel's stack, which tells by what."""
 
+    CAUSES = {"perf_event_wakeup": "others", "timerfd_": "timer", "hrtimer_wakeup": "timer", "eventfd_": "worker",
+              "futex_": "worker", "unix_": "bus", "blk_": "disk"}
 
-def next_timer(pid):
-    """The seconds until the first of a process's timers is due (timerfd_create(2)); infinite if none is armed."""
-    left = [float("inf")]
-    for file in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
-        try:
-            found = re.search(r"it_value: \((\d+), (\d+)\)", file.read_text())
-        except FileNotFoundError:
-            continue
-        if found and found.groups() != ("0", "0"):
-            left.append(int(found[1]) + int(found[2]) / 1e9)
-    return min(left)
+    def __init__(self, pid):
+        root = tempfile.mkdtemp(prefix="appstate-bars.")
+        at_end(lambda: os.rmdir(root))
+        done = subprocess.run(["mount", "-t", "tracefs", "none", root], capture_output=True, text=True)
+        if done.returncode:
+            raise Missing(f"wake-ups are not traced: {done.stderr.strip()}")
+        at_end(lambda: subprocess.run(["umount", root], check=True))
+        self.directory = pathlib.Path(root) / "instances" / f"appstate-{pid}"
+        self.directory.mkdir()
+        at_end(self.directory.rmdir)
+        self.write("trace_clock", "mono")
+        # Threads that it starts later belong to it, too.
+        self.write("options/event-fork", "1")
+        self.write("set_event_pid", " ".join(os.listdir(f"/proc/{pid}/task")))
+        self.write("options/stacktrace", "1")
+        self.write("events/sched/sched_waking/enable", "1")
+
+    def write(self, name, text):
+        (self.directory / name).write_text(text)
+
+    def read(self, begin, end):
+        """The time and the cause of each, in a part of CLOCK_MONOTONIC."""
+        threads = (self.directory / "set_event_pid").read_text().split()
+        found = []
+        for text in re.split(r"\n(?! =>|.*<stack trace>)", (self.directory / "trace").read_text()):
+            head = re.search(r" (\d+\.\d+): sched_waking: .* pid=(\d+) ", text)
+            if head and head[2] in threads and begin <= float(head[1]) < end:
+                # The first that fits, because the waker may have interrupted something else.
+                frames = re.search(" => (" + "|".join(self.CAUSES) + ")", text)
+                found.append((float(head[1]), self.CAUSES[frames[1]] if frames else "kernel"))
+        return sorted(found)
 
 
 def kib(pid, key="Pss"):
@@ -403,8 +417,9 @@ class Daemon:
     def __init__(self, configuration="", fresh=False, wrapper=()):
         """fresh: a copy of the program, whose text no other process shares."""
         self.directory = scratch()
-        for name in ("run", "state"):
-            (self.directory / name).mkdir(mode=0o700)
+        # In memory, as /run is: a daemon that waits for a disk is not what is measured.
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.runtime, self.kept = scratch(memory), scratch()
         (self.directory / "appstated.conf").write_text(configuration)
         self.log = self.directory / "log"
         self.program = program("appstated")
@@ -421,8 +436,8 @@ class Daemon:
         self.start()
 
     def environment(self):
-        return {**os.environ, "RUNTIME_DIRECTORY": str(self.directory / "run"),
-                "STATE_DIRECTORY": str(self.directory / "state"), "NOTIFY_SOCKET": str(self.directory / "notify")}
+        return {**os.environ, "RUNTIME_DIRECTORY": str(self.runtime), "STATE_DIRECTORY": str(self.kept),
+                "NOTIFY_SOCKET": str(self.directory / "notify")}
 
     def _read_notify(self):
         """Reads as a service manager does: the daemon waits where nobody takes what it sends."""

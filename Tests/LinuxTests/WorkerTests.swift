@@ -18,7 +18,6 @@ struct WorkerTests {
     @Test("jobs are done and completed in the order of submission, each once, and completed by the owner")
     func order() throws {
         let worker = try Worker(name: "order")
-        #expect(!hasThread("order"))
         let owner = pthread_self()
         var completed: [Int] = []
         for number in 0..<100 {
@@ -82,25 +81,22 @@ struct WorkerTests {
         #expect(!worker.hangs(longerThan: 0))
     }
 
-    @Test("the thread ends when it is idle, and the next job starts another")
-    func idle() throws {
-        let worker = try Worker(name: "idle", idleMilliseconds: 0)
-        var completed = 0
+    @Test("the thread starts with the first job, stays for the next one, and ends with its owner")
+    func thread() throws {
+        var worker: Worker? = try Worker(name: "lasting")
+        #expect(!hasThread("lasting"))
+        var threads: [String?] = []
         for round in 1...50 {
-            worker.run {
+            worker?.run {
+                try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")
             } then: {
-                completed += 1
+                threads.append($0)
             }
-            try complete(worker) { completed == round }
-            if round % 2 == 0 { #expect(eventually { !hasThread("idle") }) }
+            if let worker { try complete(worker) { threads.count == round } }
         }
-        let patient = try Worker(name: "patient")
-        patient.run {
-        } then: {
-            completed += 1
-        }
-        try complete(patient) { completed == 51 }
-        #expect(hasThread("patient"))
+        #expect(Set(threads).count == 1 && threads[0] != nil && hasThread("lasting"))
+        worker = nil
+        #expect(eventually { !hasThread("lasting") })
     }
 
     @Test("an owner that goes away does not wait for its blocked job; jobs not yet started never start")
@@ -146,7 +142,7 @@ struct WorkerTests {
     }
 
     @Test("the thread receives no signals and has its name")
-    func thread() throws {
+    func mask() throws {
         let worker = try Worker(name: "named")
         var found: String?
         worker.run {

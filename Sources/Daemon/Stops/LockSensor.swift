@@ -20,10 +20,12 @@ final class LockSensor {
     /// The kernel does not provide hints. This is tried only once.
     private var isRefused = false
     private var sources: [Source] = []
-    /// A process may have begun to wait since the locks were read.
-    private var isWanted = false
-    /// They are being read, or were read a moment ago.
+    /// The worker reads the locks.
     private var isBusy = false
+    /// A process may have begun to wait since then.
+    private var isWanted = false
+    /// They are not read before that.
+    private var earliest: Microseconds = 0
     private var timer: Timer?
 
     /// The pause between two readings. There are hints for the waits of all processes of the machine.
@@ -40,7 +42,7 @@ final class LockSensor {
         self.worker = worker
         self.now = now
         self.found = found
-        timer = try loop.timer { [weak self] in self?.goOn() }
+        timer = try loop.timer { [weak self] in self?.read() }
     }
 
     /// Watches the processes of a stopped application.
@@ -95,6 +97,10 @@ final class LockSensor {
     private func read() {
         isWanted = true
         guard !isBusy, !watched.isEmpty else { return }
+        if now() < earliest {
+            timer?.arm(at: earliest)
+            return
+        }
         isBusy = true
         isWanted = false
         // Before the reading: a process that begins to wait after it causes a new hint.
@@ -115,11 +121,8 @@ final class LockSensor {
             unwatch(number)
             found(number, why)
         }
-        timer?.arm(at: now() + (trace == nil ? Self.pause.polling : Self.pause.hinted))
-    }
-
-    private func goOn() {
         isBusy = false
+        earliest = now() + (trace == nil ? Self.pause.polling : Self.pause.hinted)
         if isWanted || trace == nil { read() }
     }
 }

@@ -3,8 +3,9 @@ import Glibc
 /// Runs jobs that may block on one other thread, in the order in which they were submitted, and completes them on
 /// the thread that owns the worker.
 ///
-/// The thread starts with the first job and ends when it has had none for a while. Jobs that wait when the owner
-/// releases the worker are dropped; nothing waits for one that hangs. For one thread at a time.
+/// The thread starts with the first job, and ends with the worker: to end it earlier would wake an idle machine, and
+/// would free no memory that matters. Jobs that wait when the owner releases the worker are dropped; nothing waits for
+/// one that hangs. For one thread at a time.
 public final class Worker {
     private let thread: WorkerThread
     /// Of the jobs that are not completed, in their order.
@@ -19,11 +20,9 @@ public final class Worker {
 
     /// Has no thread yet. Throws errors of eventfd(2), such as `EMFILE`.
     ///
-    /// - Parameters:
-    ///   - name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
-    ///   - idleMilliseconds: the thread ends after this long without a job.
-    public init(name: String, idleMilliseconds: Int = 10_000) throws(KernelFailure) {
-        thread = try WorkerThread(name: name, idleMilliseconds: idleMilliseconds)
+    /// - Parameter name: the thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
+    public init(name: String) throws(KernelFailure) {
+        thread = try WorkerThread(name: name)
     }
 
     deinit {

@@ -7,7 +7,6 @@ import Glibc
 final class WorkerThread: @unchecked Sendable {
     /// The thread's name in `/proc/PID/task/*/comm`, where it is cut to 15 bytes.
     private let name: String
-    private let idleMilliseconds: Int
     /// Written to when a job is done: an eventfd(2).
     private let finished: Descriptor
 
@@ -21,19 +20,14 @@ final class WorkerThread: @unchecked Sendable {
 
     private static let stackSize = 256 << 10
 
-    init(name: String, idleMilliseconds: Int) throws(KernelFailure) {
+    init(name: String) throws(KernelFailure) {
         let number = clinux_eventfd(O_CLOEXEC | O_NONBLOCK)
         finished = try Descriptor.taking(number, "eventfd", name)
         self.name = name
-        self.idleMilliseconds = idleMilliseconds
         mutex.initialize(to: pthread_mutex_t())
         condition.initialize(to: pthread_cond_t())
         pthread_mutex_init(mutex, nil)
-        var attributes = pthread_condattr_t()
-        pthread_condattr_init(&attributes)
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
-        pthread_cond_init(condition, &attributes)
-        pthread_condattr_destroy(&attributes)
+        pthread_cond_init(condition, nil)
     }
 
     deinit {
@@ -115,31 +109,12 @@ final class WorkerThread: @unchecked Sendable {
         while let job = next() { job() }
     }
 
-    /// The next job; nil once there was none for long enough, or the thread was closed.
+    /// The next job; nil: the thread was closed.
     private func next() -> (@Sendable () -> Void)? {
         withLock {
-            let deadline = deadline()
-            while queue.isEmpty, !isClosed {
-                var time = deadline
-                guard pthread_cond_timedwait(condition, mutex, &time) == ETIMEDOUT else { continue }
-                if queue.isEmpty { break }
-            }
-            guard !isClosed, !queue.isEmpty else {
-                // Under the lock: the caller that queues the next job starts a thread for it.
-                hasThread = false
-                return nil
-            }
-            return queue.removeFirst()
+            while queue.isEmpty, !isClosed { pthread_cond_wait(condition, mutex) }
+            return isClosed ? nil : queue.removeFirst()
         }
-    }
-
-    private func deadline() -> timespec {
-        var time = timespec()
-        _ = clock_gettime(CLOCK_MONOTONIC, &time)
-        let nanoseconds = time.tv_nsec + (idleMilliseconds % 1000) * 1_000_000
-        time.tv_sec += idleMilliseconds / 1000 + nanoseconds / 1_000_000_000
-        time.tv_nsec = nanoseconds % 1_000_000_000
-        return time
     }
 }
 

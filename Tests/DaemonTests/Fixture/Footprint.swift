@@ -15,12 +15,11 @@ extension TestDaemon {
             .sorted()
     }
 
-    func threads() throws -> Int {
-        try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.pid)/task").count
+    /// How often its threads have gone to sleep voluntarily so far: once for each time that they were woken.
+    func wakeUps() throws -> Int {
+        let threads = try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.pid)/task")
+        return try threads.reduce(0) { try $0 + statusNumber("voluntary_ctxt_switches", "task/\($1)/") }
     }
-
-    /// How often it has gone to sleep voluntarily so far: once for each time that it was woken.
-    func wakeUps() throws -> Int { try statusNumber("voluntary_ctxt_switches") }
 
     /// Its own memory, in KiB, without what is mapped from files.
     func anonymousMemory() throws -> Int { try statusNumber("RssAnon") }
@@ -37,8 +36,8 @@ extension TestDaemon {
             }
     }
 
-    private func statusNumber(_ key: String) throws -> Int {
-        let status = try String(contentsOfFile: "/proc/\(process.pid)/status", encoding: .utf8)
+    private func statusNumber(_ key: String, _ directory: String = "") throws -> Int {
+        let status = try String(contentsOfFile: "/proc/\(process.pid)/\(directory)status", encoding: .utf8)
         guard let line = status.split(separator: "\n").first(where: { $0.hasPrefix(key + ":") }),
             let number = line.dropFirst(key.count + 1).split(whereSeparator: \.isWhitespace).first
                 .flatMap({ Int($0) })
