@@ -54,6 +54,12 @@ extension Microseconds {
         let (sum, overflow) = addingReportingOverflow(span)
         return overflow ? .max : sum
     }
+
+    /// The next multiple of `grid`, or the latest time that can be represented.
+    func rounded(upTo grid: Microseconds) -> Microseconds {
+        let rest = self % grid
+        return rest == 0 ? self : advanced(saturatingBy: grid - rest)
+    }
 }
 
 /// The next deadlines of all applications, with the earliest of them at hand.

@@ -2,6 +2,11 @@ import AppStateContract
 
 /// Drains: an application that stays suspended runs for a moment now and then (§ 5).
 extension Machine {
+    /// Due times are rounded up to this grid, so that the machine wakes once for all of them, ...
+    static let drainGrid: Microseconds = 5_000_000
+    /// ... and to full seconds where a period is shorter than a minute: there, 5 s more would be much.
+    static let fineDrainGrid: Microseconds = 1_000_000
+
     /// Begins or ends the drain that is due. While a memory episode is open, none begins.
     mutating func expireDrain(of number: ApplicationNumber) {
         guard let application = applications[number], !application.holds.isEmpty else { return }
@@ -51,19 +56,16 @@ extension Machine {
     }
 
     /// When an application that we hold is drained next; nil: never.
-    ///
-    /// Due times are multiples of half the period: the machine wakes for all applications together, at most twice in a
-    /// period, and none of them waits for longer than the period.
     func nextDrain(of application: Application) -> Microseconds? {
-        guard let wanted = application.rule?.drainEvery ?? settings.drainEvery, wanted > 0, wanted != .never,
+        // A user's rule must not keep the daemon busy.
+        let own = application.rule?.drainEvery.map { max($0, Application.leastRetry) }
+        guard let every = own ?? settings.drainEvery, every > 0, every != .never,
             drainSpan(of: application) > 0
         else { return nil }
-        // A user's rule must not keep the daemon busy.
-        let every = max(wanted, Application.leastRetry)
         let due = max(application.stateSince, application.drainedAt).advanced(saturatingBy: every)
         // It is past if the period has just become shorter, or if another daemon has held the application until now.
         let next = due > step.now ? due : step.now.advanced(saturatingBy: every)
-        return next - next % (every / 2)
+        return next.rounded(upTo: every < 60_000_000 ? Self.fineDrainGrid : Self.drainGrid)
     }
 
     private func drainSpan(of application: Application) -> Microseconds {

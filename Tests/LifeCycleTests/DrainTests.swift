@@ -36,8 +36,8 @@ struct DrainTests {
     func regular() throws {
         var stage = try suspended()
         for round: Microseconds in 1...3 {
-            // 66 s, rounded down to half minutes.
-            let due = 60 * round * Self.second
+            // 66 s, rounded up.
+            let due = (10 + 60 * round) * Self.second
             #expect(deadline(of: stage) == due)
             stage.pass(due - stage.now - 1)
             #expect(!stage.effects.contains(.drain(stage.number)))
@@ -63,7 +63,7 @@ struct DrainTests {
             $0.launched = true
             $0.launchMode = .background
         }
-        stage.pass(54 * Self.second)
+        stage.pass(64 * Self.second)
         #expect(stage.effects.contains(.drain(stage.number)))
     }
 
@@ -71,7 +71,7 @@ struct DrainTests {
     func registered() throws {
         var stage = try suspended { _ in }
         let record = try #require(stage.machine.record(of: stage.number))
-        stage.pass(54 * Self.second)
+        stage.pass(64 * Self.second)
         #expect(stage.effects.contains(.drain(stage.number)))
         var next = Machine()
         let number = try next.restore(record)
@@ -88,7 +88,7 @@ struct DrainTests {
         stage.settle()
         #expect(stage.state == .suspended)
         stage.forget()
-        stage.pass(54 * Self.second)
+        stage.pass(64 * Self.second)
         #expect(stage.effects == [.lookForUnread(stage.number)])
         let record = try #require(stage.machine.record(of: stage.number))
         var next = Machine()
@@ -99,7 +99,7 @@ struct DrainTests {
     @Test("a request to suspend ends a drain, and is carried out once the application is stopped")
     func request() throws {
         var stage = try suspended()
-        stage.pass(54 * Self.second)
+        stage.pass(64 * Self.second)
         #expect(stage.application.isBeingDrained)
         stage.forget()
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
@@ -113,10 +113,10 @@ struct DrainTests {
     @Test("a suspended application that registered itself runs only if something waits to be read")
     func registeredItself() throws {
         var stage = try suspended { $0.byItself = true }
-        stage.pass(54 * Self.second)
+        stage.pass(64 * Self.second)
         #expect(stage.effects == [.lookForUnread(stage.number)])
         #expect(!stage.application.isBeingDrained)
-        #expect(deadline(of: stage) == 120 * Self.second)
+        #expect(deadline(of: stage) == 130 * Self.second)
         stage.pass(60 * Self.second)
         #expect(stage.effects.count { $0 == .lookForUnread(stage.number) } == 2)
         stage.forget()
@@ -124,7 +124,7 @@ struct DrainTests {
         #expect(stage.effects == [.drain(stage.number)] && stage.application.isBeingDrained)
         stage.pass(Self.second)
         stage.take(.stopped(stage.number, holder: nil))
-        #expect(deadline(of: stage) == 180 * Self.second)
+        #expect(deadline(of: stage) == 190 * Self.second)
         // An answer that comes too late changes nothing.
         try stage.focus()
         stage.settle()
@@ -139,7 +139,7 @@ struct DrainTests {
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
         stage.settle()
         stage.forget()
-        stage.pass(60 * Self.second - stage.now)
+        stage.pass(75 * Self.second - stage.now)
         #expect(stage.effects == [.lookForUnread(stage.number)])
         stage.take(.unread(stage.number))
         #expect(stage.effects.last == .drain(stage.number))
@@ -152,7 +152,7 @@ struct DrainTests {
     func objection() throws {
         var stage = try suspended()
         stage.finding = .objection("network: it transfers 16384 bytes per second or more")
-        stage.pass(55 * Self.second)
+        stage.pass(65 * Self.second)
         #expect(stage.holds == [] && stage.application.objection?.hasPrefix("network") == true)
         #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
         stage.settle()
@@ -171,7 +171,7 @@ struct DrainTests {
         var desk = Desk(settings)
         var numbers: [ApplicationNumber] = []
         for _ in 0..<3 {
-            desk.now += 9 * Self.second + 1
+            desk.now += Self.second + 1
             numbers.append(
                 try desk.register(desk.process()) {
                     $0.adopted = true
@@ -181,24 +181,33 @@ struct DrainTests {
             desk.settle()
         }
         #expect(numbers.allSatisfy { desk.state($0) == .suspended })
-        // They were suspended in the first half minute.
-        #expect(deadline(of: desk) == 60 * Self.second)
+        // From 2 to 4 s, and a minute.
+        #expect(deadline(of: desk) == 65 * Self.second)
         desk.forget()
-        desk.pass(60 * Self.second - desk.now)
+        desk.pass(65 * Self.second - desk.now)
         #expect(
             desk.effects.filter { if case .drain = $0 { true } else { false } } == numbers.map(Effect.drain))
-        #expect(deadline(of: desk) == 61 * Self.second)
+        #expect(deadline(of: desk) == 66 * Self.second)
     }
 
     @Test(
-        "due times are multiples of half the period, and none is later than the period; a second is the least",
-        arguments: [(0.001, 7), (1, 7), (12, 18), (20, 20), (60, 60), (600, 600), (700, 700)]
-            as [(Double, Microseconds)])
-    func grid(_ every: Double, _ due: Microseconds) throws {
+        "due times are full multiples of 5 s, below a minute full seconds",
+        arguments: [(1, 7), (12, 18), (59, 65), (60, 70), (61, 70), (600, 610)]
+            as [(Microseconds, Microseconds)])
+    func grid(_ every: Microseconds, _ due: Microseconds) throws {
         var settings = Settings()
-        settings.drainEvery = Microseconds(every * 1_000_000)
-        let stage = try suspended(settings)
-        #expect(deadline(of: stage) == due * Self.second)
+        settings.drainEvery = every * Self.second
+        let early = try suspended(settings)
+        #expect(deadline(of: early) == due * Self.second)
+        var stage = try Stage.launched(delegate: false, suspension: .automatic, settings) {
+            $0.adopted = true
+        }
+        stage.now += 1
+        try stage.minimize()
+        stage.pass(5 * Self.second)
+        stage.settle()
+        let next = every < 60 ? due + 1 : due
+        #expect(deadline(of: stage) == next * Self.second)
     }
 
     @Test("a drain that is as long as its period leaves a pause")
@@ -209,8 +218,7 @@ struct DrainTests {
         var stage = try suspended(settings)
         stage.pass(12 * Self.second)
         stage.take(.stopped(stage.number, holder: nil))
-        let next = stage.now + 2 * Self.second
-        #expect(deadline(of: stage) == next - next % Self.second)
+        #expect(deadline(of: stage) == stage.now + 2 * Self.second)
     }
 
     @Test("without a suspended application no drain wakes the machine")

@@ -91,14 +91,14 @@ struct RuleTests {
         #expect(stage.application.graceDeadline == deadline)
         stage.pass(Self.second)
         stage.settle()
-        // Multiples of half the period: 10 s, then 2.5 s.
-        let due = stage.now + 20 * Self.second
         #expect(
             stage.state == .suspended
-                && stage.application.stop.drainDeadline == due - due % (10 * Self.second))
+                && stage.application.stop.drainDeadline
+                    == (stage.now + 20 * Self.second).rounded(upTo: Self.second)
+        )
         try stage.perform(.configure(stage.number, rule { $0.drainEvery = 5 * Self.second }))
-        let earlier = stage.now + 5 * Self.second
-        #expect(stage.application.stop.drainDeadline == earlier - earlier % 2_500_000)
+        #expect(
+            stage.application.stop.drainDeadline == (stage.now + 5 * Self.second).rounded(upTo: Self.second))
     }
 
     @Test(
