@@ -97,12 +97,13 @@ APPLICATIONS = {
 
 # The columns of the page. All that is measured is printed, and written by --results.
 COLUMNS = [
-    ("Suspended after", "suspended"), ("Ticks / wake-ups in 20 s", "cost before"), ("when suspended", "cost"),
-    ("Second start", "(0) served"), ("when suspended", "(1) served"), ("Repainted", "(5) repainted"),
-    ("Closed, or asks", "(3) closed or asks"), ("Ended by SIGTERM", "(4) gone by SIGTERM"),
+    ("Ticks / wake-ups in 20 s", "cost before"), ("Second start", "(0) served"), ("when suspended", "(1) served"),
+    ("Repainted", "(5) repainted"), ("Closed, or asks", "(3) closed or asks"),
+    ("Ended by SIGTERM", "(4) gone by SIGTERM"),
 ]
 # Of these steps the page has the slowest.
 STEPS = [
+    ("it is suspended after it was minimized", "suspended", "s"),
     ("a call is answered", "(2) call", "s"), ("a click on the tray icon is handled", "(6) tray", "s"),
     ("it runs after the request to restore its window", "(5) thawed", "s"),
     ("it takes keys after it was repainted", "(5) takes input", "s"), ("it saves", "(5) saved", "s"),
@@ -132,15 +133,17 @@ def row(result):
 
 
 def slowest(results):
-    """Returns a sentence about the steps that have no column."""
+    """Returns sentences about what has no column."""
     found = []
+    busy = [one["application"] for one in results if one.get("cost", "0 / 0") not in ("0 / 0", "–")]
     for what, key, unit in STEPS:
         values = {one["application"]: one[key] for one in results if isinstance(one.get(key), float)}
         if values:
             name = max(values, key=values.get)
             found.append(f"{what}: {values[name]:.2f} {unit} ({name})")
     rounds = max((one.get("rounds", 1) for one in results), default=1)
-    return textwrap.wrap(f"{rounds} rounds of each. The slowest of the other steps: {'; '.join(found)}.", 116)
+    return textwrap.wrap(f"{rounds} rounds of each. Suspended, {', '.join(busy) or 'none'} used the processor or woke up in 20 s. "
+                         f"The slowest of the other steps: {'; '.join(found)}.", 116)
 
 
 def conditions(mode):
