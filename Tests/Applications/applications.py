@@ -98,8 +98,7 @@ APPLICATIONS = {
 # The columns of the page. All that is measured is printed, and written by --results.
 COLUMNS = [
     ("Ticks / wake-ups in 20 s", "cost before"), ("Second start", "(0) served"), ("when suspended", "(1) served"),
-    ("Repainted", "(5) repainted"), ("Closed, or asks", "(3) closed or asks"),
-    ("Ended by SIGTERM", "(4) gone by SIGTERM"),
+    ("Repainted", "(5) repainted"),
 ]
 # Of these steps the page has the slowest.
 STEPS = [
@@ -109,6 +108,7 @@ STEPS = [
     ("it takes keys after it was repainted", "(5) takes input", "s"), ("it saves", "(5) saved", "s"),
     ("it loads a page again", "(5) page loaded", "s"), ("one key suspends it", "(8) key", "ms"),
     ("it is suspended again after a second start", "(7) again suspended after start", "s"),
+    ("it closes its windows, or asks", "(3) closed or asks", "s"), ("SIGTERM ends it", "(4) gone by SIGTERM", "s"),
 ]
 WAYLAND = "## On Wayland"
 
@@ -127,7 +127,7 @@ def row(result):
         value = result.get(key, "–")
         text = f"{value:.2f}" if isinstance(value, float) else str(value)
         cells.append(f"**{text}**" if key in result["failures"] else text)
-    others = [key for key in result["failures"] if key not in shown]
+    others = [re.sub(r"^\(\d+\) ", "", f"{key}: {result.get(key)}") for key in result["failures"] if key not in shown]
     name = result["application"] + (f" **{', '.join(others)}**" if others else "")
     return f"| {name} | " + " | ".join(cells) + " |"
 
@@ -172,7 +172,7 @@ def page(results, mode):
         "  after 1 s more than it takes without suspension. A round in which a process or window is lost fails.",
         "- Second starts and closes are the slowest of all rounds, those without suspension of a fifth as many. The rest was",
         "  measured once. \"Repainted\" is the time from the request to restore the window until it shows its old picture.",
-        "  \"Ended by SIGTERM\" is the time from the signal, sent while the application is suspended, to its end.",
+        "  SIGTERM is sent while the application is suspended.",
         "- The daemon, then the agent, are also ended by SIGKILL. The next daemon keeps the application suspended; without the",
         "  agent it runs, since nobody would see that the user comes back to it. Browsers also download a file of 256 KiB per",
         "  second while minimized, and are suspended after it; editors have text pasted from them.",
