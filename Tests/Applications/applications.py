@@ -97,7 +97,7 @@ APPLICATIONS = {
 
 # The columns of the page. All that is measured is printed, and written by --results.
 COLUMNS = [
-    ("Ticks / wake-ups in 20 s", "cost before"), ("Second start", "(0) served"), ("when suspended", "(1) served"),
+    ("Ticks/wake-ups in 20 s", "cost before"), ("Second start", "(0) served"), ("when suspended", "(1) served"),
     ("Repainted", "(5) repainted"),
 ]
 # Of these steps the page has the slowest.
@@ -125,7 +125,7 @@ def row(result):
     cells, shown = [], [key for _, key in COLUMNS]
     for key in shown:
         value = result.get(key, "–")
-        text = f"{value:.2f}" if isinstance(value, float) else str(value)
+        text = f"{value:.2f}" if isinstance(value, float) else str(value).replace(" / ", "/")
         cells.append(f"**{text}**" if key in result["failures"] else text)
     others = [re.sub(r"^\(\d+\) ", "", f"{key}: {result.get(key)}") for key in result["failures"] if key not in shown]
     name = result["application"] + (f" **{', '.join(others)}**" if others else "")
