@@ -285,7 +285,7 @@ help:
 	@echo 'make test-figures  Firefox and twenty applications, suspended: time, wake-ups, repaint, as root'
 	@echo 'make test-unsaved  memory runs short: unsaved work is ended last, as root'
 	@echo "make bars        what users see, a line for each part, in ten minutes, as root (BARS='kills state')"
-	@echo 'make lint        check the form of the sources and the scripts'
+	@echo 'make lint        check the form of the sources and the scripts, and the links'
 	@echo 'make format      bring the sources into that form'
 	@echo 'make test-system the package on real systems: containers, a virtual machine (SYSTEM_FLAGS=--help)'
 	@echo 'make test-debian13  build, demonstration, tests and packages in a bare Debian 13, with its own compiler'

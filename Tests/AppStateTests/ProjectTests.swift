@@ -41,31 +41,27 @@ struct ProjectTests {
         }
     }
 
-    /// The block of Swift code in a section of the README.
-    private static func readme(_ section: String) throws -> String {
-        let text = try String(contentsOfFile: Programs.root + "/README.md", encoding: .utf8)
-        let part = try #require(text.components(separatedBy: "\n## \(section)\n").dropFirst().first)
-        let block = try #require(part.components(separatedBy: "```swift\n").dropFirst().first)
-        return try #require(block.components(separatedBy: "```\n").first)
+    /// The manifest of a package whose application has this name.
+    private static func manifest(_ name: String) -> String {
+        """
+        // swift-tools-version:6.0
+        import PackageDescription
+
+        let package = Package(
+            name: "\(name)",
+            dependencies: [.package(name: "appstated", path: "\(Programs.root)")],
+            targets: [
+                .executableTarget(
+                    name: "\(name)", dependencies: [.product(name: "AppState", package: "appstated")])
+            ],
+            swiftLanguageModes: [.v6])
+        """
     }
 
     @Test("a package of one file and a manifest builds, and its delegate is launched")
     func oneFile() throws {
         let project = try Project()
-        try project.write(
-            """
-            // swift-tools-version:6.0
-            import PackageDescription
-
-            let package = Package(
-                name: "One",
-                dependencies: [.package(name: "appstated", path: "\(Programs.root)")],
-                targets: [
-                    .executableTarget(
-                        name: "One", dependencies: [.product(name: "AppState", package: "appstated")])
-                ],
-                swiftLanguageModes: [.v6])
-            """, to: "Package.swift")
+        try project.write(Self.manifest("One"), to: "Package.swift")
         try project.write(
             """
             import AppState
@@ -92,12 +88,94 @@ struct ProjectTests {
         #expect(child.output == "One is launched\nthe end\n")
     }
 
+    /// The Swift code of the README.
+    private static func readme() throws -> String {
+        let text = try String(contentsOfFile: Programs.root + "/README.md", encoding: .utf8)
+        let block = try #require(text.components(separatedBy: "```swift\n").dropFirst().first)
+        return try #require(block.components(separatedBy: "```\n").first)
+    }
+
+    @Test(
+        "the README's application builds, offers its activity, uploads its file, and has its scenes again after a kill",
+        .enabled(if: Programs.built("appstate-transfer") != nil, "needs appstate-transfer built beside"))
+    func readmeApplication() throws {
+        let project = try Project()
+        let server = try Self.server()
+        let address = "http://127.0.0.1:\(server.port)"
+        let source = try Self.readme()
+            .replacingOccurrences(of: "/home/me/notes", with: "\(project.directory)/notes")
+            .replacingOccurrences(of: "https://example.org", with: address)
+        try project.write(Self.manifest("Notes"), to: "Package.swift")
+        try project.write(source, to: "Sources/Notes/Notes.swift")
+        try project.write("milk", to: "notes")
+        let program = try project.build("Notes")
+        let theatre = try Theatre()
+        let (session, environment) = try Self.session(theatre)
+        let transfers = try Self.transfers(environment, on: session, theatre)
+        let notes = try Child(program, environment: environment)
+        let path = try registration(of: notes, in: theatre)
+        try theatre.setFocus(notes.pid)
+        try theatre.wait(for: path, toBe: "active")
+        try theatre.call(path, BusNames.application, "Open") { message in
+            try message.append(strings: ["note:milk"])
+            try message.appendDictionary([("scene", .string("new"))])
+        }
+        try wait(for: "note:milk", of: "org.example.note", in: path, theatre)
+        try theatre.setMinimized(notes.pid, true)
+        try theatre.wait("the upload") {
+            let stored = try Self.stored(at: address)
+            try stored.waitForExit()
+            return stored.output.contains(Self.sum)
+        }
+        try theatre.wait(for: path, toBe: "suspended")
+        notes.kill(SIGKILL)
+        try notes.waitForExit()
+        try theatre.waitForRemoval(of: path)
+
+        let next = try Child(program, environment: environment)
+        let nextPath = try registration(of: next, in: theatre)
+        try wait(for: "note:milk", of: "org.example.note", in: nextPath, theatre)
+        withExtendedLifetime((session, server.process, transfers)) {}
+    }
+
+    /// A session bus, and the environment of the applications on it.
+    private static func session(_ theatre: Theatre) throws -> (PrivateBus, [String: String?]) {
+        let session = try PrivateBus(
+            policy: "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>")
+        let own = [
+            "DBUS_SESSION_BUS_ADDRESS": session.address, "XDG_STATE_HOME": session.directory,
+            "XDG_CACHE_HOME": session.directory,
+        ]
+        return (session, theatre.bus.environment.mapValues { $0 }.merging(own) { $1 })
+    }
+
+    /// The program of background transfers, when it serves its name.
+    private static func transfers(
+        _ environment: [String: String?], on session: PrivateBus, _ theatre: Theatre
+    ) throws -> Child {
+        let transfers = try Child(
+            Programs.built("appstate-transfer") ?? "", ["--attempts", "100"], environment: environment)
+        let client = try Bus.open(address: session.address)
+        try theatre.wait("the transfer program") { try client.owner(of: TransferNames.service) != nil }
+        return transfers
+    }
+
+    /// A program that prints the hash of the notes that were uploaded.
+    private static func stored(at address: String) throws -> Child {
+        try Child(
+            Programs.python,
+            [
+                "-c", "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())",
+                "\(address)/put/notes",
+            ])
+    }
+
     private static let hasGTK = Programs.inPath("pkg-config").map { program in
         (try? Child(program, ["--exists", "gtk4"]).waitForExit()) == .exited(0)
     }
 
     @Test(
-        "the README's Notes keeps its text, is uploaded while suspended, opens files and frees memory when asked",
+        "the example Notes keeps its text, is uploaded while suspended, opens files and frees memory when asked",
         .enabled(if: hasGTK == true, "needs GTK 4's headers: scripts/setup test"),
         .enabled(if: Screen.isAvailable, Screen.whatIsMissing),
         .enabled(if: Programs.built("appstate-transfer") != nil, "needs appstate-transfer built beside"))
@@ -105,7 +183,7 @@ struct ProjectTests {
         try live()
     }
 
-    /// The README's Notes, which several tests run.
+    /// The example Notes, which several tests run.
     private static let notes = Result { try buildNotes() }
 
     /// A theatre, and a copy of Notes: a start of the same file by another test would resume a suspended application.
@@ -120,22 +198,18 @@ struct ProjectTests {
 
     private static func buildNotes() throws -> String {
         let source = Programs.root + "/Examples/Notes"
-        let text = try Self.readme("Write an application")
-        let example = try String(contentsOfFile: source + "/Sources/Notes/Notes.swift", encoding: .utf8)
-        #expect(text == example)
         let project = try Project()
         // Until the end of the tests.
         kept = project
         atexit { ProjectTests.kept = nil }
         for file in ["Sources/CGTK/module.modulemap", "Sources/CGTK/shim.h"]
-            + ["Window", "Files", "Life"].map({ "Sources/Notes/\($0).swift" })
+            + ["Notes", "Window", "Files", "Life"].map({ "Sources/Notes/\($0).swift" })
         {
             try project.write(try String(contentsOfFile: "\(source)/\(file)", encoding: .utf8), to: file)
         }
         try project.write(
             try String(contentsOfFile: source + "/Package.swift", encoding: .utf8)
                 .replacingOccurrences(of: "\"../..\"", with: "\"\(Programs.root)\""), to: "Package.swift")
-        try project.write(text, to: "Sources/Notes/Notes.swift")
         return try project.build("Notes")
     }
 
@@ -151,20 +225,12 @@ struct ProjectTests {
     private func live() throws {
         let (theatre, program) = try Self.theatre()
         let screen = try Screen(theatre)
-        let session = try PrivateBus(
-            policy: "<policy context=\"default\"><allow own=\"*\"/><allow send_destination=\"*\"/></policy>")
         // Nobody answers there before Notes is suspended.
         let port = try Self.server().port
         let url = "http://127.0.0.1:\(port)/notes"
-        let environment = theatre.bus.environment.mapValues { $0 }.merging(screen.environment) { $1 }
-            .merging([
-                "NOTES_SERVER": url, "DBUS_SESSION_BUS_ADDRESS": session.address,
-                "XDG_STATE_HOME": session.directory, "XDG_CACHE_HOME": session.directory,
-            ]) { $1 }
-        let transfers = try Child(
-            Programs.built("appstate-transfer") ?? "", ["--attempts", "100"], environment: environment)
-        let client = try Bus.open(address: session.address)
-        try theatre.wait("the transfer program") { try client.owner(of: TransferNames.service) != nil }
+        let (session, own) = try Self.session(theatre)
+        let environment = own.merging(screen.environment) { $1 }.merging(["NOTES_SERVER": url]) { $1 }
+        let transfers = try Self.transfers(environment, on: session, theatre)
         let notes = try Child(program, environment: environment)
         let window = try screen.window(of: notes.pid)
         let path = try registration(of: notes, in: theatre)
@@ -177,12 +243,7 @@ struct ProjectTests {
         let server = try Self.server(port)
         // It is resumed for this.
         try notes.waitForLine(containing: "uploaded to \(url)")
-        let stored = try Child(
-            Programs.python,
-            [
-                "-c", "import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())",
-                "http://127.0.0.1:\(port)/put/notes",
-            ])
+        let stored = try Self.stored(at: "http://127.0.0.1:\(port)")
         try stored.waitForLine(containing: Self.sum)
         #expect(notes.errors.components(separatedBy: "application didEnterBackground").count == 2)
         notes.kill(SIGKILL)
@@ -238,12 +299,12 @@ struct ProjectTests {
     }
 
     /// Waits until this is what the user does in Notes.
-    private func wait(for text: String, in path: String, _ theatre: Theatre) throws {
+    private func wait(
+        for text: String, of type: String = "org.example.Notes.editing", in path: String, _ theatre: Theatre
+    ) throws {
         try theatre.wait("\(text) to be announced") {
             try theatre.property("UserActivity", of: path)
-                == .structure([
-                    .string("org.example.Notes.editing"), .dictionary(["text": .string(text)]),
-                ])
+                == .structure([.string(type), .dictionary(["text": .string(text)])])
         }
     }
 

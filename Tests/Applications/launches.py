@@ -245,9 +245,15 @@ class Trial:
         wait_for(lambda: not self.own(), 10, 0.1)
 
 
-COLUMNS = [("Desktop", "desktop"), ("Answered", "answered"), ("First window", "window"), ("Its title", "title"), ("State", "state"),
-           ("Focused", "focused"), ("Unit", "unit"), ("Feedback", "feedback")]
 HEADING = "## Launched"
+
+
+def cell(trial, keys):
+    """Returns these findings, and in bold what has failed."""
+    if not trial:
+        return "–"
+    text = ", ".join(trial.result.get(key, "–") for key in keys).replace("|", "\\|")
+    return text + (f" **{', '.join(trial.failures)}**" if trial.failures else "")
 
 
 def section(trials):
@@ -256,27 +262,28 @@ def section(trials):
         HEADING, "",
         "`appstatectl launch ID [FILE]` starts Debian's desktop entries with the real daemon, session agent, service",
         "manager and desktops (xfwm4 on Xvfb, sway without a screen). `make test-launches` writes this section. Times",
-        "are in seconds from the start of the command, measured once.",
+        "are in seconds from the start of the command until it has answered, and until the first window, measured once.",
         "",
-        "| Entry | Kind | " + " | ".join(title for title, _ in COLUMNS) + " |",
-        "| --- " * (len(COLUMNS) + 2) + "|",
+        "| Entry | Kind | X11 | sway |", "| --- | --- | --- | --- |",
     ]
-    refused = ["", "Refused, by name:", "", "| Entry | Kind | Desktop | Answer |", "| --- | --- | --- | --- |"]
-    for trial in trials:
-        def cell(key):
-            text = trial.result.get(key, "–").replace("|", "\\|")
-            return f"**{text}**" if key in trial.failures else text
-        head = f"| {trial.what['entry']} | {trial.what['kind']} | "
-        if "refusal" in trial.what:
-            refused.append(head + cell("desktop") + " | " + cell("refused") + " |")
+    refused = ["", "Refused, by name:", "", "| Entry | Kind | Answer |", "| --- | --- | --- |"]
+    for name in dict.fromkeys(trial.name for trial in trials):
+        x11, sway = (next((one for one in trials if one.name == name and one.desk.name == where), None)
+                     for where in ("X11", "sway"))
+        what = CASES[name]
+        head = f"| {what['entry']} | {what['kind']} | "
+        if "refusal" in what:
+            answers = dict.fromkeys(cell(one, ["refused"]) for one in (x11, sway) if one)
+            refused.append(head + "; ".join(answers) + " |")
         else:
-            lines.append(head + " | ".join(cell(key) for _, key in COLUMNS) + " |")
+            lines.append(head + cell(x11, ["answered", "window"]) + " | " + cell(sway, ["answered", "window"]) + " |")
     notes = [
         "",
-        "- Bold: a failure. `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the",
-        "  lines that the column Kind names.",
-        "- Feedback on X11: the startup notification messages that a client saw at the root window. On Wayland: the",
-        "  token of xdg_activation_v1 that the program found in its environment.",
+        "- Bold: what has failed. Each application is active and has the focus, shows the file in its title, and is in its own",
+        "  unit. Chromium has moved itself to another one, and the session bus starts those with DBusActivatable.",
+        "- On X11 a client at the root window saw the startup notification of those with StartupNotify. On Wayland the",
+        "  program found a token of xdg_activation_v1 in its environment, or in the call.",
+        "- `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the lines that Kind names.",
         "",
     ]
     return "\n".join(lines + refused + notes)

@@ -232,13 +232,14 @@ class Trial:
             "session agent reads the mark in the title. These three have been suspended longest and are no smaller",
             "than the others. Without their marks they are ended first, as `scripts/test-apps --unsaved --unmarked`",
             "shows. `make test-unsaved` writes this section.",
-            "", "| Ended | Application | Unsaved work | Its memory, in MiB |", "| --- | --- | --- | --- |",
+            "", "They are ended in this order:", "",
         ]
         began = self.order[0]["time"]
         for number, one in enumerate(self.order, 1):
             name = self.names.get(one["pid"], one.get("app_id"))
             size = int(one["bytes"]) >> 20
-            lines.append(f"| {number}, after {(one['time'] - began) / 1e6:.2f} s | {name} | {self.why.get(name) or 'no'} | {size} |")
+            why = f"; unsaved: {self.why[name]}" if self.why.get(name) else ""
+            lines.append(f"{number}. after {(one['time'] - began) / 1e6:.2f} s {name}, {size} MiB{why}")
         left = [name for name in self.names.values() if name not in {self.names.get(one["pid"]) for one in self.order}]
         return "\n".join(lines + ["", f"Alive at the end: {', '.join(left) or 'none of the ten'}. Processes that "
                                       f"the kernel's killer ended: {self.desk.kernel_kills()}.", ""])

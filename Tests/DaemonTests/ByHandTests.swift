@@ -3,14 +3,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The commands of the README, as a user pastes them into a shell.
+/// The commands of docs/by-hand.md, as a user pastes them into a shell.
 @Suite(
-    "README", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
+    "By hand", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
-struct ReadmeTests {
+struct ByHandTests {
     /// The shell commands in a section, with a separator line after each block.
     private static func commands(of section: String, without unwanted: String? = nil) throws -> String {
-        let text = try String(contentsOfFile: Programs.root + "/README.md", encoding: .utf8)
+        let text = try String(contentsOfFile: Programs.root + "/docs/by-hand.md", encoding: .utf8)
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
         let begin = try #require(lines.firstIndex(of: "## \(section)"))
         var commands: [Substring] = []
@@ -39,12 +39,12 @@ struct ReadmeTests {
         return shell
     }
 
-    @Test("the commands to try by hand lead through the states that the README names")
+    @Test("the commands of busctl lead through the states that the page names")
     func byHand() throws {
         let daemon = try TestDaemon(keeps: true)
         // A second is enough for a user, but not always on a busy machine.
         let commands = try [("STOP", "suspended"), ("CONT", "inactive")].reduce(
-            Self.commands(of: "Try it by hand")
+            Self.commands(of: "With busctl")
         ) { commands, step in
             commands.replacingOccurrences(
                 of: "kill -\(step.0) $pid; sleep 1",
@@ -64,10 +64,10 @@ struct ReadmeTests {
         #expect(shell.output.contains("\"suspend-holds\"") || shell.output.contains("\"holds\""))
     }
 
-    @Test("the README's appstatectl commands work")
+    @Test("the commands of appstatectl work")
     func tool() throws {
         let daemon = try TestDaemon(keeps: true)
-        let commands = try Self.commands(of: "appstatectl", without: "monitor")
+        let commands = try Self.commands(of: "With appstatectl", without: "monitor")
         let shell = try Self.run(commands, on: daemon)
         #expect(shell.output.contains("org.example.Sleeper"))
         let client = try daemon.client()
