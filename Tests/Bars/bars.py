@@ -576,7 +576,8 @@ def agent(record):
     (data / "applications/org.example.LibraryActor.desktop").write_text(
         f"[Desktop Entry]\nType=Application\nName=Library actor\nExec={program('LibraryActor')} --record {record}\n")
     read, write = os.pipe()
-    stage.start(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp"],
+    # Otherwise the server starts anew when its first client leaves, and refuses the next one meanwhile.
+    stage.start(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp", "-noreset"],
                 pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(write)
     with os.fdopen(read) as line:
