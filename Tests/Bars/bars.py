@@ -689,12 +689,12 @@ def transfers():
 
 
 # The longest first, so that none is left at the end to play by itself.
-BARS = [apps, handoff, transfers, idle, events, kills, state, edges, foreign, freeze, reclaim, scenes, beside]
+BARS = [apps, handoff, transfers, events, kills, state, edges, idle, foreign, freeze, reclaim, scenes, beside]
 # Their programs have buses of their own.
 OWN_BUS = [edges, handoff, apps, beside, idle]
-# The others play two at a time: most of them wait. A shortage of memory meets everything on the machine, and times
-# cannot be compared while others play.
-ALONE = [foreign, freeze, reclaim, scenes, beside]
+# The others play two at a time: most of them wait. A shortage of memory meets everything on the machine, others would
+# wake an idle daemon, and times cannot be compared while others play.
+ALONE = [idle, foreign, freeze, reclaim, scenes, beside]
 
 
 def play(name):
