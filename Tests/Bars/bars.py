@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Plays what users see of appstated, and says of each part whether it is right. scripts/bars describes it."""
-import json, os, pathlib, random, re, signal, string, subprocess, sys, threading, time, traceback
+import json, os, pathlib, random, re, signal, string, subprocess, sys, tempfile, threading, time, traceback
 import figures, handoff as machines, stage
 from stage import (APPLICATION, HERE, LIMIT, MANAGER, REPORTER, ROOT, Cgroup, Client, Daemon, MemoryLimit, Missing,
                    Refused, Subject, Wrong, eventually, need, program)
@@ -576,7 +576,8 @@ def agent(record):
     (data / "applications/org.example.LibraryActor.desktop").write_text(
         f"[Desktop Entry]\nType=Application\nName=Library actor\nExec={program('LibraryActor')} --record {record}\n")
     read, write = os.pipe()
-    stage.start(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp"],
+    # Otherwise the server starts anew when its first client leaves, and refuses the next one meanwhile.
+    stage.start(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x600x24", "-nolisten", "tcp", "-noreset"],
                 pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(write)
     with os.fdopen(read) as line:
@@ -688,9 +689,13 @@ def transfers():
     return trial.play()
 
 
-BARS = [edges, foreign, freeze, kills, state, reclaim, scenes, handoff, events, transfers, apps, beside, idle]
-# These run programs that have buses of their own.
-ALONE = [edges, handoff, apps, beside, idle]
+# The longest first, so that none is left at the end to play by itself.
+BARS = [apps, handoff, transfers, events, kills, state, edges, idle, foreign, freeze, reclaim, scenes, beside]
+# Their programs have buses of their own.
+OWN_BUS = [edges, handoff, apps, beside, idle]
+# The others play two at a time: most of them wait. A shortage of memory meets everything on the machine, others would
+# wake an idle daemon, and times cannot be compared while others play.
+ALONE = [idle, foreign, freeze, reclaim, scenes, beside]
 
 
 def play(name):
@@ -708,17 +713,45 @@ def play(name):
     print(json.dumps(result), flush=True)
 
 
-def played(bar):
-    """Plays one bar in a process of its own."""
-    command = [str(pathlib.Path(__file__)), "--play", bar.__name__]
-    bus = [] if bar in ALONE else stage.private_bus()
-    process = stage.group([*bus, sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    output, errors = process.communicate()
-    try:
-        return json.loads(output.splitlines()[-1]), errors
-    except (IndexError, ValueError):
-        lacks = process.returncode == 125
-        return ("not played" if lacks else "WRONG", last(errors) or f"exit status {process.returncode}"), errors
+class Play:
+    """One bar, in a process of its own."""
+
+    def __init__(self, bar):
+        self.bar, self.since = bar, time.monotonic()
+        command = [sys.executable, str(pathlib.Path(__file__)), "--play", bar.__name__]
+        bus = [] if bar in OWN_BUS else stage.private_bus()
+        self.output, self.errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self.process = stage.group([*bus, *command], stdout=self.output, stderr=self.errors)
+
+    def has_ended(self):
+        return self.process.poll() is not None
+
+    def tell(self):
+        """Prints its line. Returns its result."""
+        for file in (self.output, self.errors):
+            file.seek(0)
+        output, errors = self.output.read(), self.errors.read()
+        try:
+            result, text = json.loads(output.splitlines()[-1])
+        except (IndexError, ValueError):
+            result = "not played" if self.process.returncode == 125 else "WRONG"
+            text = last(errors) or f"exit status {self.process.returncode}"
+        print(f"{self.bar.__name__:9} {result:5} {text} ({time.monotonic() - self.since:.0f} s)", flush=True)
+        if result == "WRONG" and errors.strip():
+            print("".join(f"    {line}\n" for line in errors.strip().splitlines()[-12:]), end="", file=sys.stderr)
+        return result
+
+
+def played(bars):
+    """Plays bars, and yields the result of each."""
+    waiting, playing = sorted(bars, key=ALONE.__contains__), []
+    while waiting or playing:
+        while waiting and len(playing) < (1 if waiting[0] in ALONE else 2):
+            playing.append(Play(waiting.pop(0)))
+        stage.eventually("a bar ends", lambda: any(one.has_ended() for one in playing), float("inf"))
+        for one in [one for one in playing if one.has_ended()]:
+            playing.remove(one)
+            yield one.tell()
 
 
 def main():
@@ -728,21 +761,15 @@ def main():
         return play(words[1])
     if words[:1] == ["--list"]:
         for bar in BARS:
-            print(f"{bar.__name__:8} {bar.__doc__}")
+            print(f"{bar.__name__:9} {bar.__doc__}")
         return 0
     known = {bar.__name__: bar for bar in BARS}
     unknown = [word for word in words if word not in known]
     if unknown:
         print(f"bars: no bar is called {unknown[0]}; there are {', '.join(known)}", file=sys.stderr)
         return 2
-    begin, results = time.monotonic(), []
-    for bar in [known[word] for word in words] or BARS:
-        since = time.monotonic()
-        (result, text), errors = played(bar)
-        results.append(result)
-        print(f"{bar.__name__:8} {result:5} {text} ({time.monotonic() - since:.0f} s)", flush=True)
-        if result == "WRONG" and errors.strip():
-            print("".join(f"    {line}\n" for line in errors.strip().splitlines()[-12:]), end="", file=sys.stderr)
+    begin = time.monotonic()
+    results = list(played([known[word] for word in words] or BARS))
     print(f"bars: {results.count('ok')} of {len(results)} ok, {results.count('WRONG')} wrong, "
           f"{results.count('not played')} not played, after {time.monotonic() - begin:.0f} s")
     return 1 if "WRONG" in results else 125 if "not played" in results else 0
