@@ -54,10 +54,8 @@ final class Attempt {
         var retryAfter: UInt64 = 0
     }
 
-    /// - Parameters:
-    ///   - isUsable: whether the temporary file has the beginning of the entity with the record's tag.
-    ///   - stall: seconds without a byte after which the attempt ends.
-    init(_ record: Record, isUsable: Bool, stall: Int) throws(TargetFile.Failure) {
+    /// - Parameter stall: seconds without a byte after which the attempt ends.
+    init(_ record: Record, stall: Int) throws(TargetFile.Failure) {
         self.record = record
         let upload = try Self.source(record)
         self.upload = upload
@@ -68,8 +66,10 @@ final class Attempt {
             throw error
         }
         if let file {
-            if isUsable, record.upload.isEmpty { start = TargetFile.size(ofDescriptor: file) }
-            if start == 0 { ftruncate(file, 0) }
+            if !record.tag.isEmpty, record.upload.isEmpty {
+                start = min(TargetFile.size(ofDescriptor: file), record.synced)
+            }
+            ftruncate(file, off_t(start))
         }
         if let upload {
             total = TargetFile.size(ofDescriptor: upload)
@@ -252,11 +252,6 @@ final class Attempt {
     }
 
     // MARK: The end
-
-    /// Puts what was received on the disk.
-    func sync() {
-        if let file { fsync(file) }
-    }
 
     func end(_ result: CURLcode) {
         // An answer without a body.

@@ -15,7 +15,6 @@ final class Queue {
     private let engine: Engine
     private let journal: Journal
     private let settings: Settings
-    private let boot: String
     private var timer: Timer?
 
     /// nil: there is no system bus, or it is not connected yet.
@@ -43,6 +42,8 @@ final class Queue {
     private static let memory: UInt64 = 7 * 86_400 * 1_000_000
     /// Progress is announced once in this time. Microseconds.
     private static let pace: UInt64 = 500_000
+    /// What was received in this time is lost by a crash. Microseconds.
+    private static let syncPace: UInt64 = 5_000_000
     /// The pause after the first failure, and the longest. Microseconds.
     private static let pauses: (first: UInt64, longest: UInt64) = (1_000_000, 300_000_000)
 
@@ -51,8 +52,6 @@ final class Queue {
         engine = try Engine(loop: loop)
         self.settings = settings
         self.journal = journal
-        boot = String(
-            decoding: (try? WholeFile.read("/proc/sys/kernel/random/boot_id")) ?? [], as: UTF8.self)
         timer = try loop.timer { [unowned self] in schedule() }
     }
 
@@ -90,7 +89,7 @@ final class Queue {
         let transfer = Transfer(record)
         transfer.activity = .recording
         transfers[record.number] = transfer
-        store.save(record) { [unowned self] failure in
+        store.add(record) { [unowned self] failure in
             if let failure {
                 transfers[record.number] = nil
                 return then(.failure(.failed("The transfer cannot be recorded: \(failure)")))
@@ -174,6 +173,7 @@ final class Queue {
                 engine.stop(attempt)
                 running -= 1
                 keep(attempt, of: transfer)
+                sync(transfer, attempt)
                 wait(transfer, .waiting(need))
             case .pausing(let end) where end > now && conditions?.need(of: transfer.record) == nil:
                 next = min(next ?? end, end)
@@ -201,11 +201,8 @@ final class Queue {
 
     private func start(_ transfer: Transfer) {
         let record = transfer.record
-        // After a crash of the machine, a file may have holes; the hash would find them.
-        let isWritten = record.boot.isEmpty || record.boot == boot || !record.sha256.isEmpty
         do throws(TargetFile.Failure) {
-            let attempt = try Attempt(
-                record, isUsable: !record.tag.isEmpty && isWritten, stall: settings.stall)
+            let attempt = try Attempt(record, stall: settings.stall)
             transfer.isContinued = attempt.received > 0
             if attempt.isWhole {
                 transfer.record.received = attempt.received
@@ -214,8 +211,10 @@ final class Queue {
             attempt.begun = { [unowned self, unowned transfer] tag, total in
                 note(tag, total, of: transfer)
             }
-            attempt.progressed = { [unowned self, unowned transfer] in
+            transfer.nextSync = EventLoop.clock + Self.syncPace
+            attempt.progressed = { [unowned self, unowned transfer, unowned attempt] in
                 let now = EventLoop.clock
+                if now >= transfer.nextSync { sync(transfer, attempt) }
                 guard now - transfer.announced >= Self.pace else { return }
                 transfer.announced = now
                 changed(transfer, [.received, .total])
@@ -233,11 +232,27 @@ final class Queue {
         }
     }
 
-    /// Another entity begins. Until its tag is recorded, its bytes are of no use after a crash.
+    /// Another entity begins.
     private func note(_ tag: String, _ total: UInt64, of transfer: Transfer) {
-        let hadTag = !transfer.record.tag.isEmpty
-        (transfer.record.tag, transfer.record.total, transfer.record.boot) = (tag, total, boot)
-        if hadTag || !tag.isEmpty { store.save(transfer.record) }
+        let wasOfUse = transfer.record.synced > 0
+        (transfer.record.tag, transfer.record.total, transfer.record.synced) = (tag, total, 0)
+        if wasOfUse { store.save(transfer.record) }
+    }
+
+    /// Puts what was received on the disk: after a crash, the next attempt goes on from there.
+    private func sync(_ transfer: Transfer, _ attempt: Attempt) {
+        // Without a tag it is of no use, and what an upload is answered has none.
+        guard let file = attempt.file, !transfer.record.tag.isEmpty, attempt.received > transfer.record.synced
+        else { return }
+        transfer.nextSync = .max
+        transfer.record.synced = attempt.received
+        transfer.record.received = attempt.received
+        store.save(transfer.record, syncing: file) { failure in
+            // The descriptor is the attempt's.
+            withExtendedLifetime(attempt) {}
+            if failure != nil { transfer.record.synced = 0 }
+            transfer.nextSync = EventLoop.clock + Self.syncPace
+        }
     }
 
     private func keep(_ attempt: Attempt, of transfer: Transfer) {
@@ -255,7 +270,9 @@ final class Queue {
         switch outcome {
         case .complete:
             if transfer.record.target.isEmpty { finish(transfer) } else { land(transfer, attempt) }
-        case .interrupted(let why, let seconds): pause(transfer, why, atLeast: seconds * 1_000_000)
+        case .interrupted(let why, let seconds):
+            sync(transfer, attempt)
+            pause(transfer, why, atLeast: seconds * 1_000_000)
         case .useless(let why): discard(transfer, why)
         case .failed(let word, let sentence): fail(transfer, word, sentence)
         }
@@ -288,6 +305,8 @@ final class Queue {
     /// - Parameter attempt: holds the file that it has written until that has its name; nil: after a crash.
     private func land(_ transfer: Transfer, _ attempt: Attempt?) {
         transfer.activity = .landing
+        // Landing puts it on the disk.
+        if let attempt { transfer.record.synced = attempt.received }
         let (directory, record, file) = (store.directory, transfer.record, attempt?.file)
         store.run { () -> TargetFile.Failure? in
             do throws(TargetFile.Failure) {
@@ -346,16 +365,13 @@ final class Queue {
         }
     }
 
-    /// The program is about to end in an orderly way: what was received is put on the disk, so that it counts after a
-    /// reboot, too.
+    /// The program is about to end in an orderly way: what was received is put on the disk.
     func close() {
         for transfer in transfers.values {
             guard let attempt = transfer.attempt else { continue }
             engine.stop(attempt)
-            attempt.sync()
             keep(attempt, of: transfer)
-            transfer.record.boot = ""
-            store.save(transfer.record)
+            sync(transfer, attempt)
         }
         while store.pending > 0, store.worker.wait(until: EventLoop.clock + 5_000_000) {
             store.worker.complete()

@@ -28,8 +28,8 @@ struct Record: Equatable, Sendable {
     var retries: UInt64 = 0
     /// The strong tag of the entity whose beginning the temporary file has; empty: the file is of no use.
     var tag = ""
-    /// The boot in which the temporary file was written; empty: all of it is on the disk.
-    var boot = ""
+    /// How many bytes of the temporary file are on the disk: after a crash, the rest may have holes.
+    var synced: UInt64 = 0
     /// The number of bytes; 0: not known.
     var total: UInt64 = 0
     var received: UInt64 = 0
@@ -129,7 +129,7 @@ extension Record {
         self.stage = stage
         retries = number64("retries") ?? 0
         tag = text("tag")
-        boot = text("boot")
+        synced = number64("synced") ?? 0
         total = number64("total") ?? 0
         received = number64("received") ?? 0
         status = UInt32(truncatingIfNeeded: number64("status") ?? 0)
@@ -145,9 +145,9 @@ extension Record {
             "mode": .uint64(UInt64(mode)), "headers": .strings(headers), "sha256": .string(sha256),
             "replaces": .bool(replaces), "discretionary": .bool(isDiscretionary),
             "only-unmetered": .bool(onlyUnmetered), "stage": .string(stage.rawValue),
-            "retries": .uint64(retries), "tag": .string(tag), "boot": .string(boot), "total": .uint64(total),
-            "received": .uint64(received), "status": .uint64(UInt64(status)), "inode": .uint64(inode),
-            "error": .string(error),
+            "retries": .uint64(retries), "tag": .string(tag), "synced": .uint64(synced),
+            "total": .uint64(total), "received": .uint64(received), "status": .uint64(UInt64(status)),
+            "inode": .uint64(inode), "error": .string(error),
         ]
         entries["size"] = size.map(Variant.uint64)
         switch notice {

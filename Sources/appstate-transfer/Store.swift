@@ -53,18 +53,27 @@ final class Store {
     /// A number that no transfer has had. Applications know transfers by it.
     func nextNumber() -> UInt64 {
         last += 1
-        do {
-            try WholeFile.write(String(last), to: "\(directory)/\(Self.counter)")
-        } catch {
-            journal.log(.warning, "\(error)")
-        }
         return last
     }
 
-    /// Puts a record on the disk, and then calls `then` with what went wrong.
-    func save(_ record: Record, then: @escaping (KernelFailure?) -> Void = { _ in }) {
+    /// Puts the record of a new transfer on the disk, and its number, which no other one gets.
+    func add(_ record: Record, then: @escaping (KernelFailure?) -> Void) {
         let (directory, name, bytes) = (directory, String(record.number), record.bytes)
         change(then) { () throws(KernelFailure) in
+            try DurableFile.write(Array(name.utf8), to: Self.counter, in: directory)
+            try DurableFile.write(bytes, to: name, in: directory)
+        }
+    }
+
+    /// Puts a record on the disk, after what was written to the file, and then calls `then` with what went wrong.
+    func save(
+        _ record: Record, syncing file: Int32? = nil, then: @escaping (KernelFailure?) -> Void = { _ in }
+    ) {
+        let (directory, name, bytes) = (directory, String(record.number), record.bytes)
+        change(then) { () throws(KernelFailure) in
+            if let file, fdatasync(file) != 0 {
+                throw KernelFailure(operation: "fdatasync", subject: record.target, errno: errno)
+            }
             try DurableFile.write(bytes, to: name, in: directory)
         }
     }

@@ -12,6 +12,8 @@ final class Transfer {
     var interruption = ""
     /// CLOCK_MONOTONIC of the last announcement of its progress.
     var announced: UInt64 = 0
+    /// CLOCK_MONOTONIC from which on what was received is put on the disk.
+    var nextSync: UInt64 = 0
     /// Nobody has cancelled it.
     var isKept = true
     /// Whether its last attempt has continued an earlier one.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2034,SC2154 # shared between the files
 
-check 'apt installs the package' env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$PWD/first/"*.deb
+check 'apt installs the packages' env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$PWD/first/"*.deb
 check 'the user appstated exists' getent passwd appstated
 same 'the daemon runs as that user' appstated "$(stat -c %U "/proc/$(main_pid)")"
 check 'the unit is enabled' systemctl is-enabled appstated

@@ -16,7 +16,7 @@ elif [ ! -x "$delegate" ]; then
     for name in "${names[@]}"; do
         skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'
     done
-elif [ "$boot" = 1 ]; then
+elif [ "$step" = 1 ]; then
     : >"$scratch/kept"
     chmod 666 "$scratch/kept"
     start org.example.Kept "exec $delegate org.example.Kept save '$saved' >>$scratch/kept 2>&1"

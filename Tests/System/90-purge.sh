@@ -2,7 +2,8 @@
 # shellcheck disable=SC2154 # shared between the files
 
 start_suspended 'an application is suspended before the purge' org.example.Last
-check 'apt purges the package' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated
+rm -rf /home/alice/.local/state/appstate
+check 'apt purges the packages' env DEBIAN_FRONTEND=noninteractive apt-get purge -q -y appstated appstate-session
 same 'the suspended application runs again' 'frozen 0' "$(grep frozen "$held")"
 check 'it has not been ended' kill -0 "$pid"
 same 'no other application is suspended' '' \

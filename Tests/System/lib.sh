@@ -11,8 +11,6 @@ checks=0
 failures=0
 # An application with a delegate; scripts/test-system builds it where there is a C compiler.
 delegate=$PWD/extra/delegate
-# The number of this boot.
-boot=${VM_BOOT:-1}
 # The time limit for awaited events, in seconds. They come within milliseconds, on an emulated processor within seconds.
 # Only the watchdog takes 30 s.
 patience=120
@@ -48,11 +46,24 @@ same() {
     if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "$(diff <(echo "$2") <(echo "$3"))"; fi
 }
 
-# reboot_machine: requests a reboot, after which the count of checks continues. Does not return.
-reboot_machine() {
-    echo "checks=$checks failures=$failures" >/vm/checks
+# request_reboot: after the reboot, the count of checks continues with the part's next step.
+request_reboot() {
+    echo "checks=$checks failures=$failures resumed=$part step=$((step + 1))" >/vm/checks
     : >/vm/reboot
+}
+
+# reboot_machine: requests an orderly reboot. Does not return.
+reboot_machine() {
+    request_reboot
     exit 0
+}
+
+# cut_power: reboots as if the power had failed. Does not return.
+cut_power() {
+    request_reboot
+    sync /vm/boot /vm/checks /vm/reboot /vm
+    echo b >/proc/sysrq-trigger
+    sleep infinity
 }
 
 finish() {
@@ -188,10 +199,10 @@ EOF
 
 # start_agent: starts the session agent, which launches programs. There are no windows that it could report.
 start_agent() {
-    local agent=$PWD/extra/agent
-    alice systemctl --user --quiet is-active launching ||
-        alice systemd-run --user --quiet --unit=launching --service-type=notify \
-            -E LD_LIBRARY_PATH="$agent" "$agent/appstate-session" --launch-only
+    local unit=/run/systemd/user/appstate-session.service.d
+    mkdir -p "$unit"
+    printf '[Service]\nExecStart=\nExecStart=/usr/libexec/appstate-session --launch-only\n' >"$unit/check.conf"
+    alice systemctl --user daemon-reload && alice systemctl --user start appstate-session
 }
 
 # open_letter URL: opens the URL by the desktop entry, through alice's agent and service manager.

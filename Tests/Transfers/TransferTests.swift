@@ -210,6 +210,30 @@ struct TransferTests {
         #expect(found == content)
     }
 
+    @Test("only the rest is requested after it was asked to end, and after an interruption and a crash")
+    func rest() throws {
+        let size = 4 << 20
+        for (arguments, signal) in [
+            (["--stall-sec", "600"], SIGTERM), (["--stall-sec", "1", "--attempts", "1"], SIGKILL),
+        ] {
+            let desk = try Desk(arguments)
+            let url = desk.server.url("rest", "size=\(size)&seed=3&fault=halves")
+            let path = try desk.begin(url, [(.target, .string("\(desk.files)/rest"))])
+            // If the first half were requested again, half of the whole would be received again.
+            for part in [size / 2, size / 4 * 3] {
+                if signal == SIGKILL { try desk.wait(path, for: .failed) }
+                #expect(try eventually { try desk.value(.received, path) == .uint64(UInt64(part)) })
+                try desk.kill(signal)
+                try desk.start()
+                if signal == SIGKILL { try desk.call(.retry, path) }
+            }
+            try desk.wait(path, for: .finished)
+            #expect(try desk.value(.status, path) == .uint32(206))
+            let found = try Data(contentsOf: URL(fileURLWithPath: "\(desk.files)/rest"))
+            #expect(found == (try desk.server.content("rest-whole", seed: 3, size: size)))
+        }
+    }
+
     @Test("nothing is written through a symbolic link, and no file is replaced unasked")
     func links() throws {
         let desk = try Desk()

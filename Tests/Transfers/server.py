@@ -9,6 +9,7 @@ returns its SHA-256. The faults, each for the first requests of a URL where noth
     none       no fault, ranges, a strong tag
     cut        the connection is closed at some place, three times
     stall      nothing more is sent after some bytes, twice
+    halves     nothing more is sent after half of what was requested, twice
     change     cut; then the file is another one, with another tag (seed + 1)
     swap       cut; then the file is another one under the same tag (seed + 1)
     promise    more bytes are announced than are sent, twice; always for promise-always
@@ -126,8 +127,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(announced))
         self.end_headers()
         end = size
-        stalls = fault == "stall" and number <= 2
-        if number <= cuts or stalls:
+        stalls = fault in ("stall", "halves") and number <= 2
+        if fault == "halves" and stalls:
+            end = begin + (size - begin) // 2
+        elif number <= cuts or stalls:
             end = begin + random.randrange(0, max(1, size - begin))
         for place in range(begin, end, STEP):
             self.wfile.write(body[place:min(place + STEP, end)])
