@@ -167,24 +167,17 @@ static inline int clinux_pidfd_get_info(int pidfd, struct clinux_pidfd_info *inf
     return clinux_result(clinux_syscall(__NR_ioctl, pidfd, CLINUX_PIDFD_GET_INFO, info));
 }
 
-// The C library has no functions for the I/O class and level of a thread; 1 is IOPRIO_WHO_PROCESS, which
-// means a thread, as everywhere in the kernel.
-static inline int clinux_ioprio_get(int thread) {
-    return clinux_result(clinux_syscall(__NR_ioprio_get, 1, thread));
+// <sys/xattr.h> is not in the C library's module map.
+static inline int clinux_getxattr(const char *path, const char *name, void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_getxattr, path, name, value, size));
 }
 
-static inline int clinux_ioprio_set(int thread, int priority) {
-    return clinux_result(clinux_syscall(__NR_ioprio_set, 1, thread, priority));
+static inline int clinux_setxattr(const char *path, const char *name, const void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_setxattr, path, name, value, size, 0));
 }
 
-// The kernel's getpriority(2) returns 20 - nice, so that no value looks like a failure; 0 is PRIO_PROCESS, which means
-// a thread here too.
-static inline int clinux_getpriority(int thread) {
-    return clinux_result(clinux_syscall(__NR_getpriority, 0, thread));
-}
-
-static inline int clinux_setpriority(int thread, int nice) {
-    return clinux_result(clinux_syscall(__NR_setpriority, 0, thread, nice));
+static inline int clinux_removexattr(const char *path, const char *name) {
+    return clinux_result(clinux_syscall(__NR_removexattr, path, name));
 }
 
 // perf_event_attr consists of bit fields and unions, so it is filled in here. One tracepoint on one CPU, every process;

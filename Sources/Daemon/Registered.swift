@@ -30,12 +30,8 @@ final class Registered {
     /// SIGKILL. The processes that were already stopped before, as far as they were found. nil: they are not
     /// being stopped.
     var stoodBeforeKill: [ProcessIdentity]?
-    /// The settings that it got last; nil: its original values are restored.
-    var row: ResourceRow?
-    /// What was set for it; nil: it has not been examined yet.
-    var ledger: ResourceLedger?
-    /// The recorded lines that restore its original resources.
-    var resources = ""
+    /// What was set for it, and what it had before.
+    var originals = Originals()
 
     /// CLOCK_REALTIME, microseconds: when it was registered, and when its state last changed. The life cycle knows only
     /// the monotonic clock, from which these cannot be computed later: the wall clock is set, and the machine sleeps.
@@ -146,7 +142,7 @@ extension Registered {
         for (key, value) in launchOptions {
             if let texts = value.texts { lines.append(Record.Line("launch-option", [key] + texts)) }
         }
-        return lines
+        return lines + originals.lines
     }
 
     convenience init(
@@ -176,6 +172,7 @@ extension Registered {
             return (registered, since)
         }
         if let times { (registeredAt, stateSince) = times }
+        originals = Originals(record)
         userActivity = try record.optional("user-activity") { fields in
             guard let type = fields.text(), case .dictionary(let info)? = Variant(texts: &fields.rest) else {
                 return nil

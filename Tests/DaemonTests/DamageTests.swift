@@ -49,7 +49,7 @@ struct DamageTests {
             try client.application(other, "Suspend")
             #expect(try client.state(path) == "suspended" && client.state(other) == "suspended")
             try daemon.end(SIGKILL)
-            for directory in ["", "applications/", "holds/", "resources/"] {
+            for directory in ["", "applications/", "holds/"] {
                 for name in TextFile.names(inDirectory: daemon.runtimeDirectory + "/" + directory) {
                     let file = directory + name
                     files[file] = try? WholeFile.read(daemon.runtimeDirectory + "/" + file)
@@ -145,26 +145,6 @@ struct DamageTests {
         print("damaged files: \(count) cases, a quarter of them in part \(part)")
     }
 
-    @Test("a freeze is found if only the file of its resources says whose processes they are")
-    func onlyResources() throws {
-        let scene = try Scene()
-        let journal = Journal(identifier: "test", minimum: .emergency)
-        try scene.put()
-        for file in ["applications/1", "holds/1"] {
-            let bytes = Self.damaged(scene.files[file] ?? [], in: ["process", "freeze"])
-            #expect(bytes != scene.files[file])
-            try WholeFile.write(bytes, to: scene.daemon.runtimeDirectory + "/" + file)
-        }
-        let main = try Proc().identity(of: scene.frozen.pid)
-        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
-        let entry = "nice \(main.pid):\(main.startTime) 0 0"
-        let isWritten = state.writeResources(
-            ApplicationNumber(1), RuntimeState.Owner(main: main, user: getuid()), [entry])
-        #expect(isWritten)
-        #expect(Release.letGo(state, journal) == 0)
-        #expect(try scene.wrong == [])
-    }
-
     @Test(
         "an original value that cannot be restored stays on record, and the exit status says so",
         .enabled(if: !Capabilities.has(.sysResource), "this machine has CAP_SYS_RESOURCE"))
@@ -174,14 +154,17 @@ struct DamageTests {
         try scene.put()
         let main = try Proc().identity(of: scene.frozen.pid)
         let score = try OOMScoreAdjustment.read(main.pid, proc: Proc())
+        let file = scene.daemon.runtimeDirectory + "/applications/1"
+        var record = RecordFile.read(try WholeFile.read(file)).record
+        record.lines.removeAll { $0.key == "original" }
+        let original = Record.Line(
+            "original", ["oom_score_adj", "-1000", "\(score)", "\(score)"] + ProcessID(main).fields)
+        record.lines.append(original)
+        try WholeFile.write(RecordFile.bytes(record), to: file)
         let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
-        let entry = "oom \(main.pid):\(main.startTime) -1000 \(score)"
-        let isWritten = state.writeResources(
-            ApplicationNumber(1), RuntimeState.Owner(main: main, user: getuid()), [entry])
-        #expect(isWritten)
         #expect(Release.letGo(state, journal) == 1)
         #expect(try scene.wrong == [])
-        #expect(state.resources(of: "1").entries == [entry])
+        #expect(RecordFile.read(try WholeFile.read(file)).record.lines.contains(original))
     }
 
     @Test(
@@ -253,16 +236,6 @@ struct DamageTests {
         #expect(try !scene.home.cgroup.wantsFrozen())
     }
 
-    /// The file with one byte changed in each line of these kinds.
-    private static func damaged(_ bytes: [UInt8], in kinds: [String]) -> [UInt8] {
-        var bytes = bytes
-        for line in bytes.split(separator: UInt8(ascii: "\n")) {
-            let text = String(decoding: line, as: UTF8.self)
-            if kinds.contains(where: { text.hasPrefix($0 + " ") }) { bytes[line.startIndex] ^= 1 }
-        }
-        return bytes
-    }
-
     @Test("the next daemon takes over what is intact, and lets the rest go")
     func nextDaemon() throws {
         let scene = try Scene("app-\\\u{301}")
@@ -295,10 +268,8 @@ struct DamageTests {
         "without the other files nothing is lost: each application's file names its boot and its bus")
     func others() throws {
         let scene = try Scene()
-        for directory in ["", "resources/"] {
-            for name in TextFile.names(inDirectory: scene.daemon.runtimeDirectory + "/" + directory) {
-                unlink(scene.daemon.runtimeDirectory + "/" + directory + name)
-            }
+        for name in TextFile.names(inDirectory: scene.daemon.runtimeDirectory) {
+            unlink(scene.daemon.runtimeDirectory + "/" + name)
         }
         try scene.daemon.start()
         #expect(try scene.client.list().count == 3)

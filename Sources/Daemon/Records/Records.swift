@@ -95,34 +95,15 @@ final class Records {
         [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
     }
 
-    /// The resources of all applications except the `owed` are restored, and the daemon ends.
-    func writeAllWithoutResources(except owed: Set<ApplicationNumber>) {
-        for application in table.all {
-            if !owed.contains(application.number) {
-                application.resources = ""
-                state?.removeResources(application.number)
-            }
-            _ = write(application.number)
-        }
-    }
-
-    // MARK: Resources
-
-    /// Records the values that restore an application's original resources, unless they are recorded already. Returns
-    /// false if this failed.
-    func writeResources(of application: Registered, _ entries: [String]) -> Bool {
-        let lines = entries.joined(separator: "\n")
-        if lines == application.resources { return true }
-        let owner = RuntimeState.Owner(main: application.process, user: application.user)
-        guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
-        application.resources = lines
-        return true
+    /// The daemon ends.
+    func writeAll() {
+        for application in table.all { _ = write(application.number) }
     }
 
     // MARK: Removed applications
 
     /// From now on it is not an application, even if the daemon is killed. The next daemon finds only its
-    /// holds, and the resources that must be restored.
+    /// holds.
     func leave(_ number: ApplicationNumber) {
         unwritten.remove(number)
         delayed.remove(number)
@@ -131,7 +112,4 @@ final class Records {
 
     /// No process of a removed application is held, or must be killed, any longer.
     func haveLetGo(_ number: ApplicationNumber) { state?.removeHolds(number) }
-
-    /// The resources of a removed application are restored.
-    func haveGivenBack(_ number: ApplicationNumber) { state?.removeResources(number) }
 }

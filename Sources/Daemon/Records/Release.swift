@@ -41,21 +41,6 @@ extension RuntimeState.Found {
         }
     }
 
-    /// The values that were set for its processes and cgroups, and their original values.
-    func left(in state: RuntimeState) -> RuntimeState.LeftResources {
-        resources ?? state.resources(of: name)
-    }
-
-    /// Restores the original values of its living processes. Returns the messages to log.
-    func giveBack(
-        _ left: RuntimeState.LeftResources, proc: Proc, isForeign: (ProcessIdentity) -> Bool
-    ) -> [ResourceLedger.Note] {
-        guard let owner = left.owner ?? owner, !left.entries.isEmpty else { return [] }
-        var ledger = ResourceLedger(proc: proc, main: owner.main, owner: owner.user)
-        ledger.adopt(left.entries)
-        ledger.putBack(isForeign: isForeign)
-        return ledger.takeNotes()
-    }
 }
 
 /// `appstated --release`: releases the applications that a daemon left suspended if no daemon is going to be
@@ -120,7 +105,7 @@ public enum Release {
         let boot = (try? proc.bootID()) ?? ""
         // A process that is no longer an application may belong to another application.
         let mains = Set(found.lazy.filter { !$0.isRemoved }.compactMap { $0.owner?.main })
-        let slices = SliceProtection(hierarchy: UnifiedHierarchy.find(), journal: journal)
+        let slices = SliceProtection(journal: journal)
         var status: Int32 = 0
         for entry in found where boot.isEmpty || entry.boot.map({ $0 == boot }) ?? true {
             let release = entry.release(proc: proc, sparing: entry.spared) { mains.contains($0) }
@@ -131,28 +116,26 @@ public enum Release {
             for failure in release.failures where !failure.isNoSuchProcess {
                 journal.log(.warning, "application \(entry.name) of a daemon that has exited: \(failure)")
             }
-            let left = entry.left(in: state)
-            var isRestored = true
-            for note in entry.giveBack(left, proc: proc, isForeign: { mains.contains($0) }) {
+            var originals = Originals(entry.application?.record ?? Record())
+            slices.takeBack(originals)
+            let owner = entry.owner?.user ?? .max
+            for note in originals.giveBack(proc, owner: owner, isForeign: { mains.contains($0) }) {
                 journal.log(.notice, "application \(entry.name) of a daemon that has exited: \(note)")
                 // What is not wholly its user's, we do not restore.
-                if case .failed(let failure) = note, failure.errno != EPERM { isRestored = false }
+                if case .failed(let failure) = note, failure.errno != EPERM { status = 1 }
             }
-            if !isRestored { status = 1 }
-            slices.takeBack(left.entries)
-            if !release.isHeld { state.noteReleased(entry, isRestored: isRestored) }
+            if !release.isHeld { state.noteReleased(entry) }
         }
         return status
     }
 }
 
 extension RuntimeState {
-    /// The data about a released application that the next daemon needs: everything except its holds, and its original
-    /// values unless they are restored.
-    fileprivate func noteReleased(_ entry: Found, isRestored: Bool) {
+    /// The data about a released application that the next daemon needs: everything except its holds. Original values
+    /// stay, for those that could not be restored.
+    fileprivate func noteReleased(_ entry: Found) {
         guard entry.damage == nil, let number = entry.number, let former = entry.application?.record else {
-            if isRestored { remove(named: entry.name) }
-            return
+            return remove(named: entry.name)
         }
         var record = former
         record.lines = former.lines.compactMap { line in
@@ -162,7 +145,6 @@ extension RuntimeState {
             default: Holding.isOne(line) ? nil : line
             }
         }
-        if isRestored { removeResources(number) }
         if write(number, record, Holding()) != nil { remove(named: entry.name) }
     }
 }

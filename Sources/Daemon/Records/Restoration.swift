@@ -17,7 +17,6 @@ extension Daemon {
         state.begin(bus: bus, boot: boot)
         let found = state.found()
         let lastNumber = state.lastGivenNumber()
-        resources.begin(after: found.map { $0.left(in: state) })
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
         var dropped: [(entry: RuntimeState.Found, why: String?)] = []
@@ -33,7 +32,6 @@ extension Daemon {
             if entry.isRemoved || entry.damage == nil, let owner = entry.owner,
                 let successor = successors[owner.main], successor != entry.number
             {
-                giveOverResources(of: entry, to: successor, owner, state)
                 replaced.append((entry, successor))
                 continue
             }
@@ -129,7 +127,7 @@ extension Daemon {
                 application.isToBeKept || application.launch != nil
                 || isKnown(process.pid, by: application.id)
             if let keeper, let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
-            executor.enroll(application, adopting: state.resources(of: number.description).entries)
+            executor.enroll(application, isNew: false)
             processes.store(process)
             return number
         } catch {
@@ -182,16 +180,6 @@ extension Daemon {
         return successors
     }
 
-    /// The process had registered itself again, and the daemon was killed before that was complete.
-    private func giveOverResources(
-        of entry: RuntimeState.Found, to successor: ApplicationNumber, _ owner: RuntimeState.Owner,
-        _ state: RuntimeState
-    ) {
-        guard state.resources(of: successor.description).entries.isEmpty else { return }
-        let left = entry.left(in: state)
-        _ = state.writeResources(successor, owner, left.entries)
-    }
-
     /// Uses the pidfd that the service manager kept, if there is one; otherwise opens one and compares the
     /// start time.
     private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) throws(KernelFailure) {
@@ -217,9 +205,6 @@ extension Daemon {
     ///
     /// - Parameter why: why it cannot be taken over; nil: it has ended.
     private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
-        for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
-            journal.log(.notice, "resources of application \(entry.name) of the previous daemon: \(note)")
-        }
         let done = release(entry, state, sparing: entry.spared)
         if entry.isRemoved {
             guard let done else { return }
@@ -233,11 +218,15 @@ extension Daemon {
                 + (done.map { ", " + $0 } ?? ""))
     }
 
-    /// Releases its processes and forgets it. Returns a description of the release; nil: nothing was held.
+    /// Releases its processes, gives their resources back and forgets it. Returns a description of the release; nil:
+    /// nothing was held.
     @discardableResult
     private func release(
         _ entry: RuntimeState.Found, _ state: RuntimeState, sparing spared: ProcessIdentity?
     ) -> String? {
+        if let record = entry.application?.record, let owner = entry.owner {
+            resources.giveBack(record, name: entry.name, owner: owner.user)
+        }
         let release = letGo(entry, sparing: spared)
         state.remove(named: entry.name, isHeld: release.isHeld)
         if release.mayBeFrozen { thawLater(entry, state, isLast: release.failures.count == 1) }

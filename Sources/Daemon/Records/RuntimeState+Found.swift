@@ -8,13 +8,6 @@ extension RuntimeState {
         let user: UInt32
     }
 
-    /// The values that restore the resources of an application's processes.
-    struct LeftResources {
-        var boot: String?
-        var owner: Owner?
-        var entries: [String] = []
-    }
-
     /// The records about one application that were found at startup.
     struct Found {
         let name: String
@@ -22,11 +15,8 @@ extension RuntimeState {
         let number: ApplicationNumber?
         var application: RecordFile.Reading?
         var holds: RecordFile.Reading?
-        /// Read only if there is no record of the application, or if no other file identifies its owner.
-        var resources: LeftResources?
 
-        /// Whether it had been removed, so that only its processes must be released and their resources
-        /// restored.
+        /// Whether it had been removed, so that only its processes must be released.
         var isRemoved: Bool { application == nil }
 
         /// The holds to release, according to either file.
@@ -79,7 +69,7 @@ extension RuntimeState {
             for reading in [application, holds] {
                 if let boot = reading?.record["boot"]?.fields.first, !boot.isEmpty { return boot }
             }
-            return resources?.boot
+            return nil
         }
 
         /// The owner of its processes, as far as that is known.
@@ -92,8 +82,7 @@ extension RuntimeState {
             }
             let holding = holding
             if let stop = holding.stop { return Owner(main: stop.main, user: stop.user) }
-            if let freeze = holding.freeze { return Owner(main: freeze.main, user: freeze.user) }
-            return resources?.owner
+            return holding.freeze.map { Owner(main: $0.main, user: $0.user) }
         }
 
         /// Why it cannot be restored as an application; nil if there is no error.

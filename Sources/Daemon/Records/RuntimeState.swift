@@ -9,13 +9,12 @@ import Systemd
 ///
 ///     RUNTIME_DIRECTORY/holds/N          what is frozen or stopped of application N: for as long as it is
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N: for as long as it is registered
-///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
 ///     RUNTIME_DIRECTORY/numbers          the application number that was given last
 ///     RUNTIME_DIRECTORY/drops            applications that no longer own their saved state, until it is removed
 ///     RUNTIME_DIRECTORY/ends             how applications ended, until that is on the disk
 ///     RUNTIME_DIRECTORY/focus            processes that have the focus and are not registered
 ///
-/// Each of the first three identifies the owner of the processes and the boot. About the held processes, the
+/// Each of the first two identifies the owner of the processes and the boot. About the held processes, the
 /// second says only how they are held: it is written with each fact, and there may be thousands of them.
 /// Whatever happens to one file, the others are enough.
 final class RuntimeState {
@@ -47,7 +46,7 @@ final class RuntimeState {
         self.directory = Self.first(of: directory)
         self.journal = journal
         // If these cannot be created, nothing can be written, and so no process is stopped.
-        for directory in [applications, holds, resources] {
+        for directory in [applications, holds] {
             attempt { () throws(KernelFailure) in try WholeFile.makeDirectory(directory) }
         }
     }
@@ -68,13 +67,9 @@ final class RuntimeState {
 
     private var holds: String { directory + "/holds" }
 
-    private var resources: String { directory + "/resources" }
-
     private func path(_ number: ApplicationNumber) -> String { "\(applications)/\(number)" }
 
     private func holdsPath(_ number: ApplicationNumber) -> String { "\(holds)/\(number)" }
-
-    private func resourcesPath(_ number: ApplicationNumber) -> String { "\(resources)/\(number)" }
 
     // MARK: Writing
 
@@ -146,22 +141,7 @@ final class RuntimeState {
         return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
     }
 
-    /// Records the values that restore the resources of an application's processes; if there are none, no
-    /// file is left. Returns whether they are recorded now.
-    func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) -> Bool {
-        guard !entries.isEmpty else {
-            removeResources(number)
-            return true
-        }
-        return attempt { () throws(KernelFailure) in
-            var record = Record(origin)
-            if let owner { record.add("owner", [String(owner.user)] + ProcessID(owner.main).fields) }
-            record.lines += entries.map { Record.Line("resource", $0) }
-            try WholeFile.write(RecordFile.bytes(record), to: resourcesPath(number))
-        }
-    }
-
-    /// An application was removed: the next daemon knows only what it must release and restore.
+    /// An application was removed: the next daemon knows only what it must release.
     func leave(_ number: ApplicationNumber, _ holding: Holding) {
         attempt { () throws(KernelFailure) in _ = try writeHolds(number, holding) }
         written[number] = nil
@@ -173,11 +153,6 @@ final class RuntimeState {
         attempt { () throws(KernelFailure) in try removeHoldsFile(number) }
     }
 
-    /// The resources of all its processes are restored.
-    func removeResources(_ number: ApplicationNumber) {
-        attempt { () throws(KernelFailure) in try WholeFile.remove(resourcesPath(number)) }
-    }
-
     /// Removes everything under this name.
     ///
     /// - Parameter isHeld: its cgroup could not be thawed; the next daemon tries again.
@@ -187,7 +162,6 @@ final class RuntimeState {
             if !isHeld { writtenHolds[number] = nil }
         }
         attempt { () throws(KernelFailure) in
-            try WholeFile.remove("\(resources)/\(name)")
             if !isHeld { try WholeFile.remove("\(holds)/\(name)") }
             try WholeFile.remove("\(applications)/\(name)")
         }
@@ -281,23 +255,6 @@ final class RuntimeState {
         return reading.record
     }
 
-    /// What `writeResources` wrote. From a damaged file, as much as can be read.
-    func resources(of name: String) -> LeftResources {
-        guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return LeftResources() }
-        let reading = RecordFile.read(bytes)
-        if let damage = reading.damage {
-            journal.log(.error, "resources of application \(name) of the previous daemon: \(damage)")
-        }
-        let owner = reading.record.understood("owner") { fields -> Owner? in
-            guard let user: UInt32 = fields.number(), let main = ProcessID(&fields) else { return nil }
-            return Owner(main: main.identity, user: user)
-        }.first
-        let boot = reading.record["boot"]?.fields.first
-        return LeftResources(
-            boot: boot.flatMap { $0.isEmpty ? nil : $0 }, owner: owner,
-            entries: reading.record.understood("resource") { $0.text() })
-    }
-
     /// All applications that have a record, in the order of their numbers.
     func found() -> [Found] {
         var found: [String: Found] = [:]
@@ -306,12 +263,6 @@ final class RuntimeState {
         }
         for (name, reading) in readings(in: holds) {
             found[name, default: Found(name: name, number: Self.number(name))].holds = reading
-        }
-        // These files are long: if there is a record of the application that says whose it is, its file is read later,
-        // one by one.
-        for name in names(in: resources)
-        where found[name]?.application == nil || found[name]?.owner == nil {
-            found[name, default: Found(name: name, number: Self.number(name))].resources = resources(of: name)
         }
         return found.values.sorted {
             ($0.number?.rawValue ?? .max, $0.name) < ($1.number?.rawValue ?? .max, $1.name)
