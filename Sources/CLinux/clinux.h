@@ -90,6 +90,20 @@ static inline int clinux_stat_unsynced(const char *path, struct clinux_statx *st
     return clinux_result(clinux_syscall(__NR_statx, -100, path, 0x4000, 0x100, status));
 }
 
+// xattr(7), of a file that is not a symbolic link. The C library's module map lacks its header.
+static inline int clinux_set_attribute(const char *path, const char *name, const void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_lsetxattr, path, name, value, size, 0));
+}
+
+// Returns the size of its value, -ENODATA if it is not set, and -ERANGE if there is no room for it.
+static inline int clinux_get_attribute(const char *path, const char *name, void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_lgetxattr, path, name, value, size));
+}
+
+static inline int clinux_remove_attribute(const char *path, const char *name) {
+    return clinux_result(clinux_syscall(__NR_lremovexattr, path, name));
+}
+
 // fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other file.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {
@@ -165,19 +179,6 @@ static inline __u64 clinux_pidfd_info_exit(void) {
 // ioctl(2) takes variable arguments, which Swift does not import for a pointer to one of our structures.
 static inline int clinux_pidfd_get_info(int pidfd, struct clinux_pidfd_info *info) {
     return clinux_result(clinux_syscall(__NR_ioctl, pidfd, CLINUX_PIDFD_GET_INFO, info));
-}
-
-// <sys/xattr.h> is not in the C library's module map.
-static inline int clinux_getxattr(const char *path, const char *name, void *value, unsigned long size) {
-    return clinux_result(clinux_syscall(__NR_getxattr, path, name, value, size));
-}
-
-static inline int clinux_setxattr(const char *path, const char *name, const void *value, unsigned long size) {
-    return clinux_result(clinux_syscall(__NR_setxattr, path, name, value, size, 0));
-}
-
-static inline int clinux_removexattr(const char *path, const char *name) {
-    return clinux_result(clinux_syscall(__NR_removexattr, path, name));
 }
 
 // perf_event_attr consists of bit fields and unions, so it is filled in here. One tracepoint on one CPU, every process;

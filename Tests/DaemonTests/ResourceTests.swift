@@ -245,7 +245,6 @@ struct ResourceTests {
         // A process that is not the application's enters: the cgroup is no longer its own.
         let stranger = try Child("sleep", ["1000"])
         try scene.home.take(stranger.pid)
-        try client.setFocus(scene.app.pid)
         try client.application(scene.path, "Unregister")
         try client.wait("the former mark") { try scene.cgroup.value(of: .avoid) == "" }
     }

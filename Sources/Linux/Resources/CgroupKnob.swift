@@ -45,7 +45,7 @@ extension Cgroup {
     /// A short extended attribute of its directory; nil: there is none.
     private func attribute(_ name: String) throws(KernelFailure) -> String? {
         var bytes = [UInt8](repeating: 0, count: 64)
-        let count = clinux_getxattr(directory, name, &bytes, UInt(bytes.count))
+        let count = clinux_get_attribute(directory, name, &bytes, UInt(bytes.count))
         if count == -ENODATA { return nil }
         guard count >= 0 else {
             throw KernelFailure(operation: "getxattr \(name)", subject: directory, errno: -count)
@@ -55,13 +55,13 @@ extension Cgroup {
 
     private func setAttribute(_ name: String, to value: String?) throws(KernelFailure) {
         guard let value else {
-            let result = clinux_removexattr(directory, name)
+            let result = clinux_remove_attribute(directory, name)
             guard result == 0 || result == -ENODATA else {
                 throw KernelFailure(operation: "removexattr \(name)", subject: directory, errno: -result)
             }
             return
         }
-        let result = clinux_setxattr(directory, name, value, UInt(value.utf8.count))
+        let result = clinux_set_attribute(directory, name, value, UInt(value.utf8.count))
         guard result == 0 else {
             throw KernelFailure(operation: "setxattr \(name)", subject: directory, errno: -result)
         }
