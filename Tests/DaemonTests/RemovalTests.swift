@@ -36,7 +36,7 @@ struct RemovalTests {
         }
 
         var files: [String] {
-            ["applications", "holds", "resources"].flatMap { directory in
+            ["applications", "resources"].flatMap { directory in
                 TextFile.names(inDirectory: daemon.runtimeDirectory + "/" + directory).map {
                     "\(directory)/\($0)"
                 }
@@ -60,6 +60,8 @@ struct RemovalTests {
         try scene.family.wait("its end") {
             [.zombie, .dead].contains(try Proc().stat(scene.family.pid).state)
         }
+        // No daemon knows any longer whose they were.
+        for process in scene.family.all.dropFirst() { kill(process.pid, SIGCONT) }
         try scene.daemon.start()
         try scene.expectNothingLeft()
     }

@@ -14,6 +14,8 @@ final class Records {
     /// Applications whose record has changed without a notification of clients, and when it will be written.
     private var delayed: Set<ApplicationNumber> = []
     private var delayedUntil: Microseconds = 0
+    /// The id of the bus: the names of connections that are recorded mean something there only.
+    var bus = ""
 
     /// The pause between two attempts to write down what could not be written.
     private static let rewritePause: Microseconds = 10_000_000
@@ -40,8 +42,8 @@ final class Records {
             if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
             delayed.formUnion(touched)
         }
-        state.noteLastNumber(core.machine.lastNumber)
-        state.writeFocus(core.machine.rememberedFocus)
+        let last = Record.Line("last", String(core.machine.lastNumber))
+        state.writeDaemon(Record([last] + core.machine.rememberedFocus.lines))
         var failures: [ApplicationNumber: KernelFailure] = [:]
         if !isLazy { for number in touched { failures[number] = write(number) } }
         return failures
@@ -53,8 +55,9 @@ final class Records {
             unwritten.remove(number)
             return nil
         }
+        record.add("bus", bus)
         record.lines += application.recorded
-        let failure = state.write(number, record, Holding(of: application))
+        let failure = state.write(number, record, application.hold)
         if failure == nil {
             unwritten.remove(number)
         } else {
@@ -64,10 +67,10 @@ final class Records {
         return failure
     }
 
-    /// Whether the next daemon would know which processes of an application this daemon holds or is about to
-    /// hold.
+    /// Whether the next daemon would know how this daemon holds an application, or is about to.
     func haveHolding(of application: Registered) -> Bool {
-        state?.hasRecorded(application.number, Holding(of: application)) ?? true
+        guard let state, let hold = application.hold else { return true }
+        return state.hasRecorded(application.number, hold)
     }
 
     /// Records, a little later, data that the life cycle does not know.
@@ -100,7 +103,7 @@ final class Records {
         for application in table.all {
             if !owed.contains(application.number) {
                 application.resources = ""
-                state?.removeResources(application.number)
+                state?.removeResources(named: application.number.description)
             }
             _ = write(application.number)
         }
@@ -121,17 +124,21 @@ final class Records {
 
     // MARK: Removed applications
 
-    /// From now on it is not an application, even if the daemon is killed. The next daemon finds only its
-    /// holds, and the resources that must be restored.
+    /// From now on it is not an application, even if the daemon is killed. The next daemon only ends its hold.
     func leave(_ number: ApplicationNumber) {
         unwritten.remove(number)
         delayed.remove(number)
-        if let application = table[number] { state?.leave(number, Holding(of: application)) }
+        guard let state, let application = table[number] else { return }
+        guard let hold = application.hold else { return state.remove(number) }
+        var record = Record()
+        record.add("process", ProcessID(application.process).fields)
+        record.add("user", String(application.user))
+        _ = state.write(number, record, hold)
     }
 
     /// No process of a removed application is held, or must be killed, any longer.
-    func haveLetGo(_ number: ApplicationNumber) { state?.removeHolds(number) }
+    func haveLetGo(_ number: ApplicationNumber) { state?.remove(number) }
 
     /// The resources of a removed application are restored.
-    func haveGivenBack(_ number: ApplicationNumber) { state?.removeResources(number) }
+    func haveGivenBack(_ number: ApplicationNumber) { state?.removeResources(named: number.description) }
 }
