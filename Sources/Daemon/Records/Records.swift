@@ -8,12 +8,8 @@ final class Records {
     private let core: Core
     private let table: ApplicationTable
     private let now: () -> Microseconds
-    /// Applications whose record could not be written, and when to try again.
-    private var unwritten: Set<ApplicationNumber> = []
-    private var rewriteAt: Microseconds = 0
-    /// Applications whose record has changed without a notification of clients, and when it will be written.
-    private var delayed: Set<ApplicationNumber> = []
-    private var delayedUntil: Microseconds = 0
+    /// When records are written that could not be written before, or whose changes can wait.
+    private var due: [ApplicationNumber: Microseconds] = [:]
     /// The id of the bus: the names of connections that are recorded mean something there only.
     var bus = ""
 
@@ -37,65 +33,50 @@ final class Records {
     /// - Parameter isLazy: no client is notified of the change, so it may be written a little later.
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
         let touched = core.machine.takeTouched()
-        guard let state else { return [:] }
-        if isLazy {
-            if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
-            delayed.formUnion(touched)
-        }
         let last = Record.Line("last", String(core.machine.lastNumber))
-        state.writeDaemon(Record([last] + core.machine.rememberedFocus.lines))
+        state?.writeDaemon(Record([last] + core.machine.rememberedFocus.lines))
         var failures: [ApplicationNumber: KernelFailure] = [:]
-        if !isLazy { for number in touched { failures[number] = write(number) } }
+        for number in touched {
+            if isLazy { rewrite(number) } else { failures[number] = write(number) }
+        }
         return failures
     }
 
     func write(_ number: ApplicationNumber) -> KernelFailure? {
-        delayed.remove(number)
+        due[number] = nil
         guard let state, var record = core.machine.record(of: number), let application = table[number] else {
-            unwritten.remove(number)
             return nil
         }
         record.add("bus", bus)
         record.lines += application.recorded
         let failure = state.write(number, record, application.hold)
-        if failure == nil {
-            unwritten.remove(number)
-        } else {
-            unwritten.insert(number)
-            rewriteAt = now() + Self.rewritePause
-        }
+        if failure != nil { due[number] = now() + Self.rewritePause }
         return failure
     }
+
+    /// Records, a little later, what no client waits for.
+    func rewrite(_ number: ApplicationNumber) {
+        if state != nil { due[number] = min(due[number] ?? .max, now() + Self.longestDelay) }
+    }
+
+    /// Writes the postponed records.
+    func writeDelayed() {
+        for number in Array(due.keys) { _ = write(number) }
+    }
+
+    /// Writes the records that are due.
+    func writeDue() {
+        let now = now()
+        for (number, at) in due where at <= now { _ = write(number) }
+    }
+
+    /// When `writeDue` has something to do next; nil: never.
+    var nextDue: Microseconds? { due.values.min() }
 
     /// Whether the next daemon would know how this daemon holds an application, or is about to.
     func haveHolding(of application: Registered) -> Bool {
         guard let state, let hold = application.hold else { return true }
         return state.hasRecorded(application.number, hold)
-    }
-
-    /// Records, a little later, data that the life cycle does not know.
-    func rewrite(_ number: ApplicationNumber) {
-        guard state != nil else { return }
-        if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
-        delayed.insert(number)
-    }
-
-    /// Writes the postponed records.
-    func writeDelayed() {
-        for number in delayed { _ = write(number) }
-    }
-
-    /// Writes the records that are due.
-    func writeDue() {
-        if !unwritten.isEmpty, now() >= rewriteAt {
-            for number in unwritten where write(number) != nil { break }
-        }
-        if !delayed.isEmpty, now() >= delayedUntil { writeDelayed() }
-    }
-
-    /// When `writeDue` has something to do next; nil: never.
-    var nextDue: Microseconds? {
-        [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
     }
 
     /// The resources of all applications except the `owed` are restored, and the daemon ends.
@@ -126,8 +107,7 @@ final class Records {
 
     /// From now on it is not an application, even if the daemon is killed. The next daemon only ends its hold.
     func leave(_ number: ApplicationNumber) {
-        unwritten.remove(number)
-        delayed.remove(number)
+        due[number] = nil
         guard let state, let application = table[number] else { return }
         guard let hold = application.hold else { return state.remove(number) }
         var record = Record()

@@ -65,7 +65,13 @@ public enum Release {
     /// Ends the holds of all applications, and restores their resources. Returns whether all of that is done.
     private static func areReleased(_ state: RuntimeState, _ journal: Journal) -> Bool {
         let proc = Proc()
-        let found = state.found()
+        let found: [RuntimeState.Found]
+        do throws(KernelFailure) {
+            found = try state.found().map { name throws(KernelFailure) in try state.read(name) }
+        } catch {
+            journal.log(.error, "\(error)")
+            return false
+        }
         // A process that is no longer an application may belong to another application.
         let mains = Set(found.filter(\.isApplication).compactMap(\.main))
         var isDone = true

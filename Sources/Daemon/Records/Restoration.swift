@@ -12,35 +12,33 @@ extension Daemon {
     func restore(
         from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
     ) -> [ApplicationNumber] {
-        let bus = (try? self.bus.id()) ?? ""
-        records.bus = bus
-        let found = state.found()
+        records.bus = (try? bus.id()) ?? ""
+        var found: [RuntimeState.Found] = []
+        var forgotten: [String] = []
+        for name in (try? state.found()) ?? [] {
+            do { found.append(try state.read(name)) } catch { decline(name, error, &forgotten) }
+        }
         resources.begin(after: state.leftResources().map(\.left))
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         // A process that has registered itself again has two, if the daemon was killed before it had removed the first.
         let latest = Dictionary(found.filter(\.isApplication).map { ($0.main, $0.name) }) { $1 }
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
-        var ended: [Record] = []
         for entry in found {
             if let main = entry.main, let successor = latest[main], successor != entry.name {
                 state.handOverResources(from: entry.name, to: successor)
+                forgotten.append(entry.name)
                 continue
             }
             do {
-                if let number = try adopt(entry, on: bus, state, &kept) {
+                if let number = try adopt(entry, state, &kept) {
                     adopted.append((number, entry))
-                } else if entry.isApplication {
-                    ended.append(entry.record)
+                } else {
+                    forgotten.append(entry.name)
                 }
             } catch {
-                journal.log(
-                    .error,
-                    "application \(entry.name) of the previous daemon cannot be taken over: \(error); it runs on unmanaged"
-                )
+                decline(entry.name, error, &forgotten)
             }
         }
-        // Only now is it known which others with the same id still run.
-        for record in ended { noteEnd(record, &kept) }
         let remembered = state.daemon()
         let last = remembered.understood("last") { $0.number() as UInt32? }.first
         core.machine.continueNumbers(after: last ?? adopted.map(\.number.rawValue).max() ?? 0)
@@ -49,8 +47,7 @@ extension Daemon {
             if let application = table[number] { stops.adopt(application, entry.hold) }
         }
         giveBackResources(state)
-        let names = Set(adopted.map(\.entry.name))
-        for entry in found where !names.contains(entry.name) { forget(entry, state) }
+        for name in forgotten { forget(name, state) }
         resources.haveAdopted()
         for (name, descriptor) in kept {
             close(descriptor)
@@ -60,11 +57,14 @@ extension Daemon {
         for process in core.machine.reportedProcesses where !processes.isTracked(process) {
             do { try trackAgain(process) } catch { core.report(.exited(process, .unknown)) }
         }
-        let isSameBus = adopted.allSatisfy { $0.entry.record["bus"]?.fields == [bus] }
+        let isSameBus = adopted.allSatisfy { $0.entry.record["bus"]?.fields == [records.bus] }
         for name in core.machine.connections where !isSameBus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
-        for (number, _) in adopted {
+        let living = adopted.map(\.number).filter { number in
+            table[number].map { processes.isTracked(ProcessID($0.process)) } == true
+        }
+        for number in living {
             let isBeingReclaimed = core.application(number)?.isBeingReclaimed == true
             let effects = core.machine.reassert(
                 number, isSignalled: stops.isSignalled(number), isDying: isBeingReclaimed && isDying(number),
@@ -72,7 +72,7 @@ extension Daemon {
             executor.carryOut(effects)
             stops.releaseUnheld(number)
         }
-        return adopted.map(\.number)
+        return living
     }
 
     /// Whether SIGKILL is known to have been sent to any of its processes. The main process is killed last.
@@ -93,9 +93,10 @@ extension Daemon {
 
     // MARK: Applications that are taken over
 
-    /// nil: its process has ended meanwhile, or it was no application any longer.
+    /// Registers it as it was. If its process has ended meanwhile, that is the next fact. nil: it was removed, and only its
+    /// hold is left.
     private func adopt(
-        _ entry: RuntimeState.Found, on bus: String, _ state: RuntimeState, _ kept: inout [String: Int32]
+        _ entry: RuntimeState.Found, _ state: RuntimeState, _ kept: inout [String: Int32]
     ) throws -> ApplicationNumber? {
         let record = entry.record
         guard entry.isWhole else { throw Record.Flaw("end", nil) }
@@ -103,12 +104,12 @@ extension Daemon {
         guard number.fields == [entry.name] else { throw Record.Flaw("number", number.fields.first) }
         let process = try record.require("process") { ProcessID(&$0) }
         let application = try Registered(record, suspender: stops.suspender)
-        guard try takeUp(process, &kept) else { return nil }
         // On another bus, the name belongs to somebody else.
-        let isSameBus = !bus.isEmpty && record["bus"]?.fields == [bus]
-        if !isSameBus || !isAgent(application.launch?.agent, of: application.user) {
+        if record["bus"]?.fields != [records.bus] || !isAgent(application.launch?.agent, of: application.user)
+        {
             application.launch?.agent = nil
         }
+        let ending = try takeUp(process, &kept)
         do {
             let number = try core.machine.restore(record)
             // An application that was launched, or that could be found by its id before it entered its
@@ -119,6 +120,7 @@ extension Daemon {
             if let keeper, let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
             executor.enroll(application, adopting: state.resources(of: entry.name).entries)
             processes.store(process)
+            if let ending { core.report(.exited(process, ExitReason(ending), status: ending.number)) }
             return number
         } catch {
             processes.forget(process)
@@ -127,35 +129,23 @@ extension Daemon {
         }
     }
 
-    /// Records the end of an application that ended while no daemon was there to see it.
-    private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
-        guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
-            let id = application.toBeKept
-        else { return }
-        let name = Processes.storedName(ProcessID(application.process))
-        var status = ExitStatus.unknown
-        if let stored = kept.removeValue(forKey: name) {
-            status = PidFD.exitStatus(ofKept: Descriptor(owning: stored))
-            Service.dropStored(name)
-        }
-        guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
-            return
-        }
-        keeper.end(id, ending, isCounted: false)
-    }
-
-    /// Watches a process again. Returns whether it lives.
-    private func takeUp(_ process: ProcessID, _ kept: inout [String: Int32]) throws(KernelFailure) -> Bool {
+    /// Watches a process again. Returns how it has ended meanwhile; nil: it lives.
+    private func takeUp(
+        _ process: ProcessID, _ kept: inout [String: Int32]
+    ) throws(KernelFailure) -> ExitStatus? {
+        let name = Processes.storedName(process)
         do throws(KernelFailure) {
-            let now = try proc.state(of: process.identity)
-            guard now != .zombie, now != .dead else { return false }
-            try trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
-            return true
+            let state = try proc.state(of: process.identity)
+            if state != .zombie, state != .dead {
+                try trackAgain(process, kept.removeValue(forKey: name))
+                return nil
+            }
         } catch {
-            Service.dropStored(Processes.storedName(process))
-            if error.isNoSuchProcess { return false }
-            throw error
+            guard error.isNoSuchProcess else { throw error }
         }
+        Service.dropStored(name)
+        guard let descriptor = kept.removeValue(forKey: name) else { return .unknown }
+        return PidFD.exitStatus(ofKept: Descriptor(owning: descriptor))
     }
 
     /// Uses the pidfd that the service manager kept, if there is one; otherwise opens one and compares the
@@ -181,18 +171,27 @@ extension Daemon {
 
     // MARK: What is not
 
+    private func decline(_ name: String, _ why: any Error, _ forgotten: inout [String]) {
+        journal.log(
+            .error,
+            "application \(name) of the previous daemon cannot be taken over: \(why); it runs on unmanaged")
+        forgotten.append(name)
+    }
+
     /// Ends the hold of an application that is not taken over, and removes its file.
-    private func forget(_ entry: RuntimeState.Found, _ state: RuntimeState) {
-        attemptToThaw(entry.name) { [unowned self] () throws(KernelFailure) in
-            let successor = entry.main.flatMap { core.machine.application(of: ProcessID($0)) }
-            let isStopped = entry.isStoppedByOthers || successor?.stop.isSignalledByOthers == true
-            if let hold = entry.hold, !freezes.contains(hold),
+    private func forget(_ name: String, _ state: RuntimeState) {
+        attemptToThaw(name) { [unowned self] () throws(KernelFailure) in
+            let entry = try state.read(name)
+            let successor = entry.main.flatMap { table[$0] }
+            let stop = successor.flatMap { core.application($0.number)?.stop }
+            if let hold = entry.hold, hold != successor?.hold, !freezes.contains(hold),
                 let done = try entry.release(
-                    sparingMain: isStopped, proc: proc, isForeign: table.isForeign)
+                    sparingMain: entry.isStoppedByOthers || stop?.isSignalledByOthers == true, proc: proc,
+                    isForeign: table.isForeign)
             {
-                journal.log(.notice, "application \(entry.name) of the previous daemon: \(done)")
+                journal.log(.notice, "application \(name) of the previous daemon: \(done)")
             }
-            state.remove(named: entry.name)
+            state.remove(named: name)
         }
     }
 

@@ -61,7 +61,7 @@ extension RuntimeState {
 
     /// All applications of which `writeResources` wrote anything.
     func leftResources() -> [(name: String, left: LeftResources)] {
-        names(in: resources).map { ($0, resources(of: $0)) }
+        ((try? names(in: resources)) ?? []).map { ($0, resources(of: $0)) }
     }
 }
 

@@ -115,22 +115,28 @@ final class RuntimeState {
         }
     }
 
-    /// The files of all applications, in the order of their numbers.
-    func found() -> [Found] {
-        let found = names(in: applications).map { name -> Found in
-            let bytes = (try? WholeFile.read("\(applications)/\(name)")) ?? []
-            let (record, isWhole) = RecordFile.read(bytes)
-            if let number = UInt32(name) {
-                written[ApplicationNumber(number)] = (Self.hash(bytes), Hold(record))
-            }
-            return Found(name: name, record: record, isWhole: isWhole)
+    /// The names of all files, in the order of their numbers.
+    func found() throws(KernelFailure) -> [String] {
+        try names(in: applications).sorted { (UInt32($0) ?? .max, $0) < (UInt32($1) ?? .max, $1) }
+    }
+
+    /// Throws only if descriptors or memory are lacking. Any other file that cannot be read is not whole.
+    func read(_ name: String) throws(KernelFailure) -> Found {
+        var bytes: [UInt8] = []
+        do throws(KernelFailure) {
+            bytes = try WholeFile.read("\(applications)/\(name)")
+        } catch {
+            if error.isExhaustion { throw error }
         }
-        return found.sorted { (UInt32($0.name) ?? .max, $0.name) < (UInt32($1.name) ?? .max, $1.name) }
+        let (record, isWhole) = RecordFile.read(bytes)
+        let found = Found(name: name, record: record, isWhole: isWhole)
+        if let number = UInt32(name) { written[ApplicationNumber(number)] = (Self.hash(bytes), found.hold) }
+        return found
     }
 
     /// Leaves out drafts that were being written when their writer was killed, and removes them.
-    func names(in directory: String) -> [String] {
-        TextFile.names(inDirectory: directory).filter { name in
+    func names(in directory: String) throws(KernelFailure) -> [String] {
+        try TextFile.entries(ofDirectory: directory).filter { name in
             guard name.hasSuffix(".new") else { return true }
             attempt { () throws(KernelFailure) in try WholeFile.remove("\(directory)/\(name)") }
             return false
@@ -141,17 +147,17 @@ final class RuntimeState {
 
     func writeDaemon(_ record: Record) { replace("daemon", with: record) }
 
-    func daemon() -> Record { read("daemon") }
+    func daemon() -> Record { content(of: "daemon") }
 
     func writeDrops(_ drops: Set<KeptID>) {
         replace("drops", with: Record(drops.map { Record.Line("drop", $0.fields) }))
     }
 
-    func drops() -> [KeptID] { read("drops").understood("drop") { KeptID(&$0) } }
+    func drops() -> [KeptID] { content(of: "drops").understood("drop") { KeptID(&$0) } }
 
     func writeEnds(_ ends: PendingEnds) { replace("ends", with: ends.record) }
 
-    func ends() -> PendingEnds { PendingEnds(read("ends")) }
+    func ends() -> PendingEnds { PendingEnds(content(of: "ends")) }
 
     /// An empty record leaves no file.
     private func replace(_ name: String, with record: Record) {
@@ -164,7 +170,7 @@ final class RuntimeState {
         if failure == nil { others[name] = bytes }
     }
 
-    private func read(_ name: String) -> Record {
+    private func content(of name: String) -> Record {
         RecordFile.read((try? WholeFile.read("\(directory)/\(name)")) ?? []).record
     }
 

@@ -52,7 +52,8 @@ extension Cgroup {
     /// All marked cgroups, from one walk over the hierarchy.
     ///
     /// - Returns: also why some could not be looked at, for example for lack of descriptors; nil: all were.
-    public static func marked(in hierarchy: UnifiedHierarchy) -> (cgroups: [Cgroup], failure: KernelFailure?) {
+    public static func marked(in hierarchy: UnifiedHierarchy) -> (cgroups: [Cgroup], failure: KernelFailure?)
+    {
         var found: [Cgroup] = []
         var failure: KernelFailure?
         var rest = [Cgroup(path: "/", in: hierarchy)].compactMap { $0 }
