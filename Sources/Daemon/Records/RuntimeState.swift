@@ -63,8 +63,9 @@ final class RuntimeState {
             written[number] = (hash, hold)
             hasFailed = false
         } else if hold == nil, written[number]?.hold != nil {
-            // There is always room to remove a file: the next daemon must not hold what runs.
+            // The next daemon must not hold what runs. There is always room to remove a file, and then for another.
             remove(number)
+            return write(number, record, hold)
         }
         return failure
     }
