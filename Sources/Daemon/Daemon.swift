@@ -45,7 +45,7 @@ public final class Daemon {
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
-    /// Cgroups that could not be thawed at the start, by the name of their record.
+    /// What the previous daemon held and could not be resumed yet.
     let thaws: Retry<String>
     private let handed: HandedOver
     private var isStepping = false
@@ -241,6 +241,7 @@ public final class Daemon {
             // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
+        thawMarked()
         // What no client waits for. Events wait until the loop runs.
         watchKills()
         watchTime()

@@ -68,6 +68,12 @@ final class Registered {
 }
 
 extension Registered {
+    /// How its processes are held, or are about to be.
+    var hold: Hold? {
+        if suspender.isFreezeOurs, let cgroup = suspender.frozen { return try? Hold(freezing: cgroup) }
+        return suspender.isBySignal || suspender.holdsAnybody || stoodBeforeKill != nil ? .signalled : nil
+    }
+
     /// Its state has just changed.
     func noteStateChange() { stateSince = Clock.realMicroseconds }
 
@@ -124,8 +130,7 @@ extension Registered {
 // MARK: Written down
 
 extension Registered {
-    /// The data about it that the next daemon needs, besides that of the life cycle and the holds
-    /// (`Holding`).
+    /// The data about it that the next daemon needs, besides that of the life cycle and its hold.
     var recorded: [Record.Line] {
         var lines = [
             Record.Line("logind-session", session), Record.Line("unit", unit),

@@ -35,11 +35,7 @@ struct RemovalTests {
         }
 
         var files: [String] {
-            ["applications", "holds"].flatMap { directory in
-                TextFile.names(inDirectory: daemon.runtimeDirectory + "/" + directory).map {
-                    "\(directory)/\($0)"
-                }
-            }
+            TextFile.names(inDirectory: daemon.runtimeDirectory + "/applications")
         }
 
         /// The processes that live on have their own values back, and no record is left.

@@ -8,12 +8,10 @@ final class Records {
     private let core: Core
     private let table: ApplicationTable
     private let now: () -> Microseconds
-    /// Applications whose record could not be written, and when to try again.
-    private var unwritten: Set<ApplicationNumber> = []
-    private var rewriteAt: Microseconds = 0
-    /// Applications whose record has changed without a notification of clients, and when it will be written.
-    private var delayed: Set<ApplicationNumber> = []
-    private var delayedUntil: Microseconds = 0
+    /// When records are written that could not be written before, or whose changes can wait.
+    private var due: [ApplicationNumber: Microseconds] = [:]
+    /// The id of the bus: the names of connections that are recorded mean something there only.
+    var bus = ""
 
     /// The pause between two attempts to write down what could not be written.
     private static let rewritePause: Microseconds = 10_000_000
@@ -35,64 +33,50 @@ final class Records {
     /// - Parameter isLazy: no client is notified of the change, so it may be written a little later.
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
         let touched = core.machine.takeTouched()
-        guard let state else { return [:] }
-        if isLazy {
-            if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
-            delayed.formUnion(touched)
-        }
-        state.noteLastNumber(core.machine.lastNumber)
-        state.writeFocus(core.machine.rememberedFocus)
+        let last = Record.Line("last", String(core.machine.lastNumber))
+        state?.writeDaemon(Record([last] + core.machine.rememberedFocus.lines))
         var failures: [ApplicationNumber: KernelFailure] = [:]
-        if !isLazy { for number in touched { failures[number] = write(number) } }
+        for number in touched {
+            if isLazy { rewrite(number) } else { failures[number] = write(number) }
+        }
         return failures
     }
 
     func write(_ number: ApplicationNumber) -> KernelFailure? {
-        delayed.remove(number)
+        due[number] = nil
         guard let state, var record = core.machine.record(of: number), let application = table[number] else {
-            unwritten.remove(number)
             return nil
         }
+        record.add("bus", bus)
         record.lines += application.recorded
-        let failure = state.write(number, record, Holding(of: application))
-        if failure == nil {
-            unwritten.remove(number)
-        } else {
-            unwritten.insert(number)
-            rewriteAt = now() + Self.rewritePause
-        }
+        let failure = state.write(number, record, application.hold)
+        if failure != nil { due[number] = now() + Self.rewritePause }
         return failure
     }
 
-    /// Whether the next daemon would know which processes of an application this daemon holds or is about to
-    /// hold.
-    func haveHolding(of application: Registered) -> Bool {
-        state?.hasRecorded(application.number, Holding(of: application)) ?? true
-    }
-
-    /// Records, a little later, data that the life cycle does not know.
+    /// Records, a little later, what no client waits for.
     func rewrite(_ number: ApplicationNumber) {
-        guard state != nil else { return }
-        if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
-        delayed.insert(number)
+        if state != nil { due[number] = min(due[number] ?? .max, now() + Self.longestDelay) }
     }
 
     /// Writes the postponed records.
     func writeDelayed() {
-        for number in delayed { _ = write(number) }
+        for number in Array(due.keys) { _ = write(number) }
     }
 
     /// Writes the records that are due.
     func writeDue() {
-        if !unwritten.isEmpty, now() >= rewriteAt {
-            for number in unwritten where write(number) != nil { break }
-        }
-        if !delayed.isEmpty, now() >= delayedUntil { writeDelayed() }
+        let now = now()
+        for (number, at) in due where at <= now { _ = write(number) }
     }
 
     /// When `writeDue` has something to do next; nil: never.
-    var nextDue: Microseconds? {
-        [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
+    var nextDue: Microseconds? { due.values.min() }
+
+    /// Whether the next daemon would know how this daemon holds an application, or is about to.
+    func haveHolding(of application: Registered) -> Bool {
+        guard let state, let hold = application.hold else { return true }
+        return state.hasRecorded(application.number, hold)
     }
 
     /// The daemon ends.
@@ -102,14 +86,17 @@ final class Records {
 
     // MARK: Removed applications
 
-    /// From now on it is not an application, even if the daemon is killed. The next daemon finds only its
-    /// holds.
+    /// From now on it is not an application, even if the daemon is killed. The next daemon only ends its hold.
     func leave(_ number: ApplicationNumber) {
-        unwritten.remove(number)
-        delayed.remove(number)
-        if let application = table[number] { state?.leave(number, Holding(of: application)) }
+        due[number] = nil
+        guard let state, let application = table[number] else { return }
+        guard let hold = application.hold else { return state.remove(number) }
+        var record = Record()
+        record.add("process", ProcessID(application.process).fields)
+        record.add("user", String(application.user))
+        _ = state.write(number, record, hold)
     }
 
     /// No process of a removed application is held, or must be killed, any longer.
-    func haveLetGo(_ number: ApplicationNumber) { state?.removeHolds(number) }
+    func haveLetGo(_ number: ApplicationNumber) { state?.remove(number) }
 }
