@@ -36,12 +36,12 @@ struct HoldingFileTests {
     @Test("a fact about a held application rewrites the short file, but not the long one")
     func facts() throws {
         #expect(try WholeFile.read(file("holds")).count > 40 * family.all.count)
-        #expect(try WholeFile.read(file("applications")).count < 4_096)
+        #expect(try WholeFile.read(file("applications")).count < 16_384)
         let before = (holds: try writing(file("holds")), application: try writing(file("applications")))
         for isMinimized in [true, false, true] { try client.setMinimized(family.pid, isMinimized) }
         #expect(try writing(file("holds")) == before.holds)
         #expect(try writing(file("applications")) != before.application)
-        #expect(try WholeFile.read(file("applications")).count < 4_096)
+        #expect(try WholeFile.read(file("applications")).count < 16_384)
         // The next daemon knows all processes.
         try daemon.end(SIGKILL)
         try daemon.start()
