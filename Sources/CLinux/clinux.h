@@ -90,6 +90,20 @@ static inline int clinux_stat_unsynced(const char *path, struct clinux_statx *st
     return clinux_result(clinux_syscall(__NR_statx, -100, path, 0x4000, 0x100, status));
 }
 
+// xattr(7), of a file that is not a symbolic link. The C library's module map lacks its header.
+static inline int clinux_set_attribute(const char *path, const char *name, const void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_lsetxattr, path, name, value, size, 0));
+}
+
+// Returns the size of its value, -ENODATA if it is not set, and -ERANGE if there is no room for it.
+static inline int clinux_get_attribute(const char *path, const char *name, void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_lgetxattr, path, name, value, size));
+}
+
+static inline int clinux_remove_attribute(const char *path, const char *name) {
+    return clinux_result(clinux_syscall(__NR_lremovexattr, path, name));
+}
+
 // fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other file.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {
@@ -165,26 +179,6 @@ static inline __u64 clinux_pidfd_info_exit(void) {
 // ioctl(2) takes variable arguments, which Swift does not import for a pointer to one of our structures.
 static inline int clinux_pidfd_get_info(int pidfd, struct clinux_pidfd_info *info) {
     return clinux_result(clinux_syscall(__NR_ioctl, pidfd, CLINUX_PIDFD_GET_INFO, info));
-}
-
-// The C library has no functions for the I/O class and level of a thread; 1 is IOPRIO_WHO_PROCESS, which
-// means a thread, as everywhere in the kernel.
-static inline int clinux_ioprio_get(int thread) {
-    return clinux_result(clinux_syscall(__NR_ioprio_get, 1, thread));
-}
-
-static inline int clinux_ioprio_set(int thread, int priority) {
-    return clinux_result(clinux_syscall(__NR_ioprio_set, 1, thread, priority));
-}
-
-// The kernel's getpriority(2) returns 20 - nice, so that no value looks like a failure; 0 is PRIO_PROCESS, which means
-// a thread here too.
-static inline int clinux_getpriority(int thread) {
-    return clinux_result(clinux_syscall(__NR_getpriority, 0, thread));
-}
-
-static inline int clinux_setpriority(int thread, int nice) {
-    return clinux_result(clinux_syscall(__NR_setpriority, 0, thread, nice));
 }
 
 // perf_event_attr consists of bit fields and unions, so it is filled in here. One tracepoint on one CPU, every process;

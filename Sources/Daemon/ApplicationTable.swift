@@ -8,10 +8,12 @@ final class ApplicationTable {
     /// Processes at which an extent ends: the registered processes and the daemon itself.
     private(set) var foreign: Set<ProcessIdentity> = []
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
-    /// Differs after each change.
-    private(set) var version = 0
+    private let proc: Proc
+    private let hierarchy: UnifiedHierarchy?
 
-    init(proc: Proc) {
+    init(proc: Proc, hierarchy: UnifiedHierarchy?) {
+        self.proc = proc
+        self.hierarchy = hierarchy
         if let own = try? proc.identity(of: getpid()) { foreign.insert(own) }
     }
 
@@ -26,7 +28,6 @@ final class ApplicationTable {
     func isForeign(_ process: ProcessIdentity) -> Bool { foreign.contains(process) }
 
     func add(_ application: Registered) {
-        version += 1
         applications[application.number] = application
         numbers[application.process] = application.number
         foreign.insert(application.process)
@@ -34,7 +35,6 @@ final class ApplicationTable {
 
     func remove(_ number: ApplicationNumber) -> Registered? {
         guard let application = applications.removeValue(forKey: number) else { return nil }
-        version += 1
         // The process may have registered itself in place of this application.
         if numbers[application.process] == number {
             numbers[application.process] = nil
@@ -50,11 +50,35 @@ extension ApplicationTable {
     /// The application's own cgroup; nil if it has none.
     func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
 
-    /// The directory of the application's own cgroup, for its weights and for the protection of its memory; each is nil
-    /// where the cgroup does not offer it. Weights apply to the whole extent.
-    func ownControllers(of application: Registered) -> (weights: String?, memory: String?) {
-        guard let cgroup = ownCgroup(of: application) else { return (nil, nil) }
-        func has(_ file: String) -> String? { cgroup.has(file) ? cgroup.directory : nil }
-        return (has("cpu.weight"), has("memory.low"))
+    /// The user's application in whose own unit a process is. Its parents may have ended.
+    func application(around pid: Int32, of user: UInt32) -> Registered? {
+        guard let unit = unit(of: pid), let pids = try? unit.processes() else { return nil }
+        let inside = Set(pids)
+        let own = pids.compactMap { pid -> Registered? in
+            guard let process = try? proc.identity(of: pid), let application = self[process],
+                application.user == user
+            else { return nil }
+            // What was started in the unit of another program, a terminal for example, has none of its own.
+            let above = proc.lineage(of: pid).dropFirst()
+            return above.contains { inside.contains($0.pid) } ? nil : application
+        }
+        return own.count == 1 ? own[0] : nil
+    }
+
+    /// Those of some processes that are in the application's own unit, and belong wholly to its user.
+    func members(of application: Registered, among others: [ProcessID]) -> [ProcessID] {
+        guard !others.isEmpty, let unit = unit(of: application.process.pid) else { return [] }
+        return others.filter {
+            // The identity comes last: until then, the number has not been given to another process.
+            unit == self.unit(of: $0.pid)
+                && self.application(around: $0.pid, of: application.user) === application
+                && (try? proc.status($0.pid))?.owner.isWholly(application.user) == true
+                && (try? proc.identity(of: $0.pid)) == $0.identity
+        }
+    }
+
+    private func unit(of pid: Int32) -> Cgroup? {
+        guard let hierarchy else { return nil }
+        return (try? Cgroup.of(pid, in: hierarchy, proc: proc))?.applicationUnit
     }
 }

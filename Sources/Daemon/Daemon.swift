@@ -17,7 +17,6 @@ public final class Daemon {
     let connections: Connections
     let processes: Processes
     let table: ApplicationTable
-    let units: Units
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
@@ -46,7 +45,7 @@ public final class Daemon {
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
-    /// Cgroups that could not be thawed at the start, by the name of their record.
+    /// What the previous daemon held and could not be resumed yet.
     let thaws: Retry<String>
     private let handed: HandedOver
     private var isStepping = false
@@ -110,11 +109,10 @@ public final class Daemon {
         triggers = TriggerSensor(bus: bus, journal: journal, report: core.report)
         thaws = try Retry(loop: loop, now: { Self.now })
         processes = try Processes(loop: loop, report: core.report)
-        let table = ApplicationTable(proc: proc)
+        let hierarchy = UnifiedHierarchy.find()
+        let table = ApplicationTable(proc: proc, hierarchy: hierarchy)
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
-        let hierarchy = UnifiedHierarchy.find()
-        units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, core: core, handed: handed, standing: standings.read)
@@ -142,9 +140,8 @@ public final class Daemon {
         announcer = Announcer(
             delivery: delivery, connections: connections, journal: journal,
             delegate: { core.application($0)?.delegate })
-        resources = try Resources(
-            loop: loop, proc: proc, journal: journal, now: { Self.now }, core: core, applications: table,
-            records: records)
+        resources = Resources(
+            proc: proc, journal: journal, core: core, applications: table, records: records)
         resources.configure(configuration.resources, configuration.settings.mode)
         let pressure = PressureSensor(
             loop: loop, proc: proc, handed: handed, journal: journal,
@@ -244,6 +241,7 @@ public final class Daemon {
             // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
+        thawMarked()
         // What no client waits for. Events wait until the loop runs.
         watchKills()
         watchTime()
@@ -370,7 +368,7 @@ public final class Daemon {
         step()
         stops.finish()
         resources.putBackAll()
-        records.writeAllWithoutResources(except: resources.owed)
+        records.writeAll()
         finishKeeping()
         loop.exit(code: code)
     }

@@ -61,17 +61,15 @@ final class Executor {
 
     /// Records how to reach an application; must be called before the effects of its registration.
     ///
-    /// - Parameter entries: the entries with the application's original values that an earlier daemon left;
-    ///   nil: the application is new.
-    func enroll(_ application: Registered, adopting entries: [String]? = nil) {
-        table.add(application)
+    /// - Parameter isNew: false: an earlier daemon knew it.
+    func enroll(_ application: Registered, isNew: Bool = true) {
+        if isNew {
+            resources.separate(application) { table.add(application) }
+        } else {
+            table.add(application)
+        }
         sensor.watch(application.number, application.process)
         stops.watch(application)
-        if let entries {
-            resources.adopt(entries, for: application)
-        } else {
-            resources.enroll(application)
-        }
         pressure.noteUser(application.user)
     }
 
@@ -89,6 +87,8 @@ final class Executor {
             case .changed(let number, let properties) where properties.contains(.stateTimestamp):
                 table[number]?.noteStateChange()
             case .ended(let number, let ending): table[number]?.ending = ending
+            // While its record says what it had.
+            case .removed(let number, _): if let application = table[number] { resources.remove(application) }
             default: break
             }
         }
@@ -254,7 +254,6 @@ final class Executor {
     private func remove(_ number: ApplicationNumber, _ reason: ExitReason) {
         guard let application = table.remove(number) else { return }
         sensor.unwatch(number)
-        resources.remove(application)
         stops.remove(application)
         inhibitors.close(of: number)
         reclaimer.ended(application, reason)

@@ -30,12 +30,8 @@ final class Registered {
     /// SIGKILL. The processes that were already stopped before, as far as they were found. nil: they are not
     /// being stopped.
     var stoodBeforeKill: [ProcessIdentity]?
-    /// The settings that it got last; nil: its original values are restored.
-    var row: ResourceRow?
-    /// What was set for it; nil: it has not been examined yet.
-    var ledger: ResourceLedger?
-    /// The recorded lines that restore its original resources.
-    var resources = ""
+    /// What was set for it, and what it had before.
+    var originals = Originals()
 
     /// CLOCK_REALTIME, microseconds: when it was registered, and when its state last changed. The life cycle knows only
     /// the monotonic clock, from which these cannot be computed later: the wall clock is set, and the machine sleeps.
@@ -72,6 +68,12 @@ final class Registered {
 }
 
 extension Registered {
+    /// How its processes are held, or are about to be.
+    var hold: Hold? {
+        if suspender.isFreezeOurs, let cgroup = suspender.frozen { return try? Hold(freezing: cgroup) }
+        return suspender.isBySignal || suspender.holdsAnybody || stoodBeforeKill != nil ? .signalled : nil
+    }
+
     /// Its state has just changed.
     func noteStateChange() { stateSince = Clock.realMicroseconds }
 
@@ -128,8 +130,7 @@ extension Registered {
 // MARK: Written down
 
 extension Registered {
-    /// The data about it that the next daemon needs, besides that of the life cycle and the holds
-    /// (`Holding`).
+    /// The data about it that the next daemon needs, besides that of the life cycle and its hold.
     var recorded: [Record.Line] {
         var lines = [
             Record.Line("logind-session", session), Record.Line("unit", unit),
@@ -146,7 +147,7 @@ extension Registered {
         for (key, value) in launchOptions {
             if let texts = value.texts { lines.append(Record.Line("launch-option", [key] + texts)) }
         }
-        return lines
+        return lines + originals.lines
     }
 
     convenience init(
@@ -176,6 +177,7 @@ extension Registered {
             return (registered, since)
         }
         if let times { (registeredAt, stateSince) = times }
+        originals = Originals(record)
         userActivity = try record.optional("user-activity") { fields in
             guard let type = fields.text(), case .dictionary(let info)? = Variant(texts: &fields.rest) else {
                 return nil

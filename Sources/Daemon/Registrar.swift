@@ -198,7 +198,7 @@ extension Daemon {
     /// Reports about processes of its unit whose parents have ended may have come before the registration.
     private func takeInOrphans(of number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        let orphans = units.members(of: application) { core.machine.strays(of: application.user) }
+        let orphans = table.members(of: application, among: core.machine.strays(of: application.user))
         if !orphans.isEmpty { core.report(.joined(orphans, ProcessID(application.process))) }
     }
 
@@ -370,8 +370,10 @@ extension Daemon {
         let process = ProcessID(stat.identity)
         if lineage.first != process { lineage = [process] }
         let user = status.owner.effective
-        if core.machine.owner(of: lineage) == nil, let main = units.main(around: number, of: user) {
-            lineage.append(ProcessID(main))
+        if core.machine.owner(of: lineage) == nil,
+            let application = table.application(around: number, of: user)
+        {
+            lineage.append(ProcessID(application.process))
         }
         return (lineage, user)
     }

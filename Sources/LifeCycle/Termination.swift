@@ -165,11 +165,3 @@ extension Application {
             dropsSavedState: reason == .forceQuit || isSpoilt, losesChanges: hasUnsavedChanges)
     }
 }
-
-extension Machine {
-    /// How a recorded application ended if its process is gone when it is restored; nil if the record does
-    /// not say.
-    public static func ending(of record: Record, _ reason: ExitReason, status: Int32?) -> Ending? {
-        (try? Application(record))?.ending(reason, status: status)
-    }
-}

@@ -209,7 +209,7 @@ extension ConfigurationValue where Value == UInt32 {
     fileprivate static var percentage: Self {
         Self("is not a percentage of a processor, such as 20%") { text in
             guard text.hasSuffix("%"), let percent = UInt32(text.dropLast()) else { return nil }
-            return CgroupShares.percentages.contains(percent) ? percent : nil
+            return CgroupKnob.percentages.contains(percent) ? percent : nil
         }
     }
 }

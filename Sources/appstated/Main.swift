@@ -98,7 +98,9 @@ enum Main {
         } catch {
             journal.log(.warning, "\(error)")
         }
-        let status = Release.run(runtimeDirectory: runtimeDirectory ?? "/run/appstated", journal: journal)
+        // It may be called by hand, too.
+        setenv("RUNTIME_DIRECTORY", "/run/appstated", 0)
+        let status = Release.run(runtimeDirectory: runtimeDirectory ?? "", journal: journal)
         Release.refuseCalls()
         return status
     }

@@ -213,19 +213,17 @@ struct ConfigurationTests {
             [State inactive]
             IOWeight=1
             [State background]
-            Nice=-20
             OOMScoreAdjust=-1000
             [State suspended]
-            IOSchedulingClass=best-effort
+            OOMScoreAdjust=1000
             """)
         #expect(configuration.complaints == [])
         var table = ResourceTable()
         table.active.cpuWeight = 10_000
         table.active.memoryLow = 1_250
         table.inactive.ioWeight = 1
-        table.background.nice = -20
         table.background.oomScoreAdjust = -1000
-        table.suspended.ioClass = .bestEffort
+        table.suspended.oomScoreAdjust = 1000
         #expect(configuration.resources == table)
         #expect(configuration.settings == Settings())
         #expect(configuration.resources[.notRunning] == ResourceRow())

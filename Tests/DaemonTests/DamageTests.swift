@@ -10,8 +10,8 @@ import Testing
 
 @testable import Daemon
 
-/// Whatever happens to the files that a killed daemon left: no process stays frozen or stopped without a hold, and no
-/// process is continued that the daemon had not stopped.
+/// Whatever happens to the files that a killed daemon left: nothing stays frozen without a hold, and nothing is let go that
+/// others have stopped.
 @Suite(
     "Damaged files", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
@@ -49,14 +49,14 @@ struct DamageTests {
             try client.application(other, "Suspend")
             #expect(try client.state(path) == "suspended" && client.state(other) == "suspended")
             try daemon.end(SIGKILL)
-            for directory in ["", "applications/", "holds/", "resources/"] {
+            for directory in ["", "applications/"] {
                 for name in TextFile.names(inDirectory: daemon.runtimeDirectory + "/" + directory) {
                     let file = directory + name
                     files[file] = try? WholeFile.read(daemon.runtimeDirectory + "/" + file)
                 }
             }
-            #expect(files.keys.filter { $0.hasPrefix("holds/") }.count == 2)
             #expect(files.keys.filter { $0.hasPrefix("applications/") }.count == 3)
+            #expect(home.cgroup.isMarked(as: daemon.runtimeDirectory))
         }
 
         /// Restores everything as the daemon left it, except for this file.
@@ -64,8 +64,17 @@ struct DamageTests {
             for (name, whole) in files {
                 try WholeFile.write(name == file ? bytes : whole, to: daemon.runtimeDirectory + "/" + name)
             }
+            try home.cgroup.mark(as: daemon.runtimeDirectory)
             try home.cgroup.freeze()
-            for pid in [stopped.pid, child] { kill(pid, SIGSTOP) }
+            for pid in [stopped.pid, child] {
+                kill(pid, SIGSTOP)
+                try waitUntilStopped(pid)
+            }
+        }
+
+        func loseFiles() throws {
+            try FileManager.default.removeItem(atPath: daemon.runtimeDirectory)
+            mkdir(daemon.runtimeDirectory, 0o700)
         }
 
         private func stands(_ pid: Int32) throws -> Bool {
@@ -83,6 +92,9 @@ struct DamageTests {
                 return wrong
             }
         }
+
+        /// What is left stopped if nothing says whose processes have SIGSTOP.
+        static let lost = ["is stopped", "has a stopped child"]
 
         /// The same while a daemon runs that holds some of them.
         func wrongWithHolds() throws -> [String] {
@@ -103,66 +115,91 @@ struct DamageTests {
         var names: [String] { files.keys.sorted() }
     }
 
-    private static let isLong = ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == "1"
-
-    /// Each part takes every fourth of some sixteen hundred cases.
-    private static let parts = 0..<4
-
-    @Test(
-        "with any byte of any file changed, or any file cut short, all are let go without a daemon",
-        arguments: parts)
-    func everyByte(part: Int) throws {
-        let scene = try Scene()
-        let journal = Journal(identifier: "test", minimum: .emergency)
-        var count = 0
-        func isRight(_ file: String, _ bytes: [UInt8], _ what: String) throws -> Bool {
-            count += 1
-            guard count % Self.parts.count == part else { return true }
-            try scene.put(file, bytes)
-            // Without the lock, which a child that another test forks would hold for a moment.
-            let state = RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal)
-            let status = state.map { Release.letGo($0, journal) }
-            let wrong = try scene.wrong
-            #expect(status == 0 && wrong == [], "\(file), \(what)")
-            return status == 0 && wrong == []
-        }
-        guard try isRight("", [], "nothing") else { return }
-        for file in scene.names {
-            let bytes = scene.files[file] ?? []
-            for length in bytes.indices {
-                guard try isRight(file, Array(bytes.prefix(length)), "\(length) bytes") else { return }
-            }
-            for index in bytes.indices {
-                // One kind of flip for each byte; with APPSTATED_SOAK=1 all of them.
-                let flips: [UInt8] = [0x01, 0x20, 0x80, 0xFF]
-                for bits in Self.isLong ? flips : [flips[index % flips.count]] {
-                    var damaged = bytes
-                    damaged[index] ^= bits
-                    guard try isRight(file, damaged, "byte \(index) ^ \(bits)") else { return }
-                }
-            }
-        }
-        print("damaged files: \(count) cases, a quarter of them in part \(part)")
+    /// Whether this beginning of a file has the whole line of this kind.
+    private static func says(_ key: String, _ bytes: ArraySlice<UInt8>) -> Bool {
+        RecordFile.read(Array(bytes)).record[key] != nil
     }
 
-    @Test("a freeze is found if only the file of its resources says whose processes they are")
-    func onlyResources() throws {
+    @Test("with any file cut short, all are let go without a daemon", arguments: 0..<4)
+    func cut(part: Int) throws {
         let scene = try Scene()
-        let journal = Journal(identifier: "test", minimum: .emergency)
-        try scene.put()
-        for file in ["applications/1", "holds/1"] {
-            let bytes = Self.damaged(scene.files[file] ?? [], in: ["process", "freeze"])
-            #expect(bytes != scene.files[file])
-            try WholeFile.write(bytes, to: scene.daemon.runtimeDirectory + "/" + file)
+        var count = 0
+        for file in scene.names {
+            let bytes = scene.files[file] ?? []
+            for length in bytes.indices where length % 32 == part * 8 {
+                try scene.put(file, Array(bytes.prefix(length)))
+                let release = try scene.daemon.release()
+                #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+                // Whose processes have SIGSTOP is in the beginning of their file, and nowhere else.
+                let isLost = file == "applications/2" && !Self.says("user", bytes.prefix(length))
+                #expect(try scene.wrong == (isLost ? Scene.lost : []), "\(file), \(length) bytes")
+                count += 1
+            }
         }
-        let main = try Proc().identity(of: scene.frozen.pid)
-        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
-        let entry = "nice \(main.pid):\(main.startTime) 0 0"
-        let isWritten = state.writeResources(
-            ApplicationNumber(1), RuntimeState.Owner(main: main, user: getuid()), [entry])
-        #expect(isWritten)
-        #expect(Release.letGo(state, journal) == 0)
-        #expect(try scene.wrong == [])
+        #expect(count > 8)
+    }
+
+    @Test(
+        "if all files are lost, the next daemon thaws what the last one froze, and so does --release",
+        arguments: ["daemon", "--release", "--release without its directory"])
+    func lost(_ means: String) throws {
+        let scene = try Scene()
+        try scene.loseFiles()
+        if means == "daemon" {
+            try scene.daemon.start()
+            #expect(try scene.client.list() == [])
+        } else {
+            if means.hasSuffix("directory") { rmdir(scene.daemon.runtimeDirectory) }
+            let release = try scene.daemon.release()
+            #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
+            #expect(release.errors.contains("thawed \(scene.home.cgroup)"))
+        }
+        #expect(try scene.wrong == Scene.lost)
+        #expect(!scene.home.cgroup.isMarked(as: scene.daemon.runtimeDirectory))
+    }
+
+    @Test(
+        "a freeze that is not the daemon's is left alone, and a mark on what runs is removed",
+        arguments: [false, true])
+    func marks(isReleased: Bool) throws {
+        let daemon = try TestDaemon()
+        let directory = daemon.runtimeDirectory
+        try daemon.end(SIGKILL)
+        let homes = try (0..<4).map { _ in try TestCgroup("app-marked") }
+        let (others, another, left, nested) = (homes[0], homes[1], homes[2], homes[3])
+        let below = try TestCgroup("below", below: nested.cgroup)
+        try others.cgroup.freeze()
+        try another.cgroup.mark(as: directory + "-of-another-daemon")
+        try another.cgroup.freeze()
+        try left.cgroup.mark(as: directory)
+        try nested.cgroup.freeze()
+        try below.cgroup.mark(as: directory)
+        try below.cgroup.freeze()
+        if isReleased {
+            #expect(try daemon.release().waitForExit() == .exited(0))
+        } else {
+            try daemon.start()
+        }
+        #expect(try others.cgroup.wantsFrozen())
+        #expect(try another.cgroup.wantsFrozen())
+        #expect(another.cgroup.isMarked(as: directory + "-of-another-daemon"))
+        #expect(!left.cgroup.isMarked(as: directory))
+        #expect(try nested.cgroup.wantsFrozen() && !below.cgroup.wantsFrozen())
+    }
+
+    @Test("a cgroup is marked while it is frozen, and no longer")
+    func marked() throws {
+        let scene = try CgroupScene()
+        let directory = scene.daemon.runtimeDirectory
+        #expect(!scene.cgroup.isMarked(as: directory))
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try scene.cgroup.isFrozen() && scene.cgroup.isMarked(as: directory))
+        // Another daemon takes it over.
+        try scene.daemon.end(SIGKILL)
+        try scene.daemon.start()
+        #expect(try scene.cgroup.isFrozen() && scene.cgroup.isMarked(as: directory))
+        try scene.client.application(scene.path, "Resume")
+        #expect(try !scene.cgroup.wantsFrozen() && !scene.cgroup.isMarked(as: directory))
     }
 
     @Test(
@@ -170,135 +207,45 @@ struct DamageTests {
         .enabled(if: !Capabilities.has(.sysResource), "this machine has CAP_SYS_RESOURCE"))
     func notRestored() throws {
         let scene = try Scene()
-        let journal = Journal(identifier: "test", minimum: .emergency)
         try scene.put()
         let main = try Proc().identity(of: scene.frozen.pid)
         let score = try OOMScoreAdjustment.read(main.pid, proc: Proc())
-        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
-        let entry = "oom \(main.pid):\(main.startTime) -1000 \(score)"
-        let isWritten = state.writeResources(
-            ApplicationNumber(1), RuntimeState.Owner(main: main, user: getuid()), [entry])
-        #expect(isWritten)
-        #expect(Release.letGo(state, journal) == 1)
+        let file = scene.daemon.runtimeDirectory + "/applications/1"
+        var record = RecordFile.read(try WholeFile.read(file)).record
+        record.lines.removeAll { $0.key == "original" }
+        let original = Record.Line(
+            "original", ["oom_score_adj", "-1000", "\(score)", "\(score)"] + ProcessID(main).fields)
+        record.lines.append(original)
+        try WholeFile.write(RecordFile.bytes(record), to: file)
+        #expect(try scene.daemon.release().waitForExit() == .exited(1))
         #expect(try scene.wrong == [])
-        #expect(state.resources(of: "1").entries == [entry])
+        #expect(RecordFile.read(try WholeFile.read(file)).record.lines.contains(original))
     }
 
-    @Test(
-        "a stopped process whose parent has ended is continued even if the list of stopped processes is lost",
-        arguments: ["emptied", "removed"], [false, true])
-    func orphan(_ damage: String, isReleased: Bool) throws {
-        let daemon = try TestDaemon()
-        // A session of its own, as a terminal gives it.
-        let app = try Child(
-            "setsid",
-            [
-                "sh", "-c",
-                "sh -c 'sleep 1000 & echo orphan $!; wait' & echo parent $!; wait; exec sleep 1000",
-            ])
-        func pid(_ name: String) throws -> Int32 {
-            let line = try app.waitForLine(containing: name)
-            return Int32(line.split(separator: " ").last ?? "") ?? 0
-        }
-        let (parent, orphan) = (try pid("parent"), try pid("orphan"))
-        defer { kill(orphan, SIGKILL) }
-        let path: String
-        do {
-            let client = try daemon.client()
-            path = try client.register("org.example.App", app.pid)
-            try client.application(path, "Suspend")
-            kill(parent, SIGKILL)
-            // Its parent is another process now.
-            #expect(eventually { (try? Proc().stat(orphan).parent) != parent })
-        }
-        try daemon.end(SIGKILL)
-        #expect(try isStopped(orphan))
-        let holds = daemon.runtimeDirectory + "/holds"
-        for name in TextFile.names(inDirectory: holds) {
-            if damage == "removed" {
-                try WholeFile.remove("\(holds)/\(name)")
-            } else {
-                try WholeFile.write([], to: "\(holds)/\(name)")
-            }
-        }
-        if isReleased {
-            #expect(try daemon.release().waitForExit() == .exited(0))
-        } else {
-            try daemon.start()
-            let client = try daemon.client()
-            // Where the file is missing, the next daemon does not hold the application.
-            #expect(try client.holds(path).isEmpty == (damage == "removed"))
-            try client.application(path, "Resume")
-        }
-        #expect(try !isStopped(app.pid))
-        #expect(try !isStopped(orphan))
-    }
-
-    @Test("what could not be thawed is thawed later, unless it is frozen for another application by then")
-    func later() throws {
-        let scene = try Scene()
-        let journal = Journal(identifier: "test", minimum: .emergency)
-        try scene.put()
-        let state = try #require(RuntimeState(directory: scene.daemon.runtimeDirectory, journal: journal))
-        let found = state.found().first { $0.name == "1" }
-        let entry = try #require(found)
-        let proc = Proc()
-        let taken = try entry.thaw(proc: proc) { _ in true }
-        #expect(taken == nil)
-        #expect(try scene.home.cgroup.wantsFrozen())
-        let thawed = try entry.thaw(proc: proc) { _ in false }
-        #expect(thawed?.path == scene.home.cgroup.path)
-        let again = try entry.thaw(proc: proc) { _ in false }
-        #expect(again == nil)
-        #expect(try !scene.home.cgroup.wantsFrozen())
-    }
-
-    /// The file with one byte changed in each line of these kinds.
-    private static func damaged(_ bytes: [UInt8], in kinds: [String]) -> [UInt8] {
-        var bytes = bytes
-        for line in bytes.split(separator: UInt8(ascii: "\n")) {
-            let text = String(decoding: line, as: UTF8.self)
-            if kinds.contains(where: { text.hasPrefix($0 + " ") }) { bytes[line.startIndex] ^= 1 }
-        }
-        return bytes
-    }
-
-    @Test("the next daemon takes over what is intact, and lets the rest go")
+    @Test("the next daemon takes over what is whole, and lets the rest go")
     func nextDaemon() throws {
         let scene = try Scene("app-\\\u{301}")
-        for file in scene.names where file.hasPrefix("applications/") || file.hasPrefix("holds/") {
+        for file in scene.names where file.hasPrefix("applications/") {
             let bytes = scene.files[file] ?? []
-            var flipped = bytes
-            flipped[bytes.count / 2] ^= 0x20
-            let cases: [[UInt8]] = [
-                [], Array(bytes.prefix(bytes.count / 2)), Array(bytes.dropLast()), flipped,
-            ]
-            for damaged in cases {
-                try scene.put(file, damaged)
+            for length in [0, bytes.count / 2, bytes.count - 1] {
+                try scene.put(file, Array(bytes.prefix(length)))
                 try scene.daemon.start()
-                #expect(try scene.wrongWithHolds() == [], "\(file), \(damaged.count) bytes")
-                let isRecord = file.hasPrefix("applications/")
-                #expect(try scene.client.list().count == (isRecord ? 2 : 3))
-                if isRecord {
-                    let number = file.split(separator: "/")[1]
-                    try scene.daemon.process.waitForLine(
-                        containing: "application \(number) of the previous daemon cannot be taken over")
-                } else {
-                    #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
-                }
+                let isLost = file == "applications/2" && length == 0
+                #expect(try scene.wrongWithHolds() == (isLost ? Scene.lost : []), "\(file), \(length) bytes")
+                #expect(try scene.client.list().count == 2)
+                let number = file.split(separator: "/")[1]
+                try scene.daemon.process.waitForLine(
+                    containing: "application \(number) of the previous daemon cannot be taken over")
                 try scene.daemon.end(SIGKILL)
             }
         }
     }
 
-    @Test(
-        "without the other files nothing is lost: each application's file names its boot and its bus")
+    @Test("without the other files nothing is lost: each application's file names its bus and its hold")
     func others() throws {
         let scene = try Scene()
-        for directory in ["", "resources/"] {
-            for name in TextFile.names(inDirectory: scene.daemon.runtimeDirectory + "/" + directory) {
-                unlink(scene.daemon.runtimeDirectory + "/" + directory + name)
-            }
+        for name in TextFile.names(inDirectory: scene.daemon.runtimeDirectory) {
+            unlink(scene.daemon.runtimeDirectory + "/" + name)
         }
         try scene.daemon.start()
         #expect(try scene.client.list().count == 3)

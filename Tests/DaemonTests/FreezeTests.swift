@@ -196,19 +196,6 @@ struct FreezeTests {
         try scene.app.settle()
     }
 
-    @Test("if a frozen application ends while no daemon runs, the next daemon thaws what is left of it")
-    func leftFrozen() throws {
-        let scene = try CgroupScene()
-        try scene.client.application(scene.path, "Suspend")
-        try scene.daemon.end(SIGKILL)
-        let process = try PidFD(pid: scene.app.pid)
-        kill(scene.app.pid, SIGKILL)
-        let hasEnded = waitForEnd(of: process)
-        #expect(hasEnded)
-        try scene.daemon.start()
-        #expect(try !scene.cgroup.wantsFrozen())
-    }
-
     @Test("a daemon that ends in good order thaws what it froze, and nothing else")
     func orderlyEnd() throws {
         let scene = try CgroupScene()

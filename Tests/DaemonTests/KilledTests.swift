@@ -129,7 +129,6 @@ struct KilledTests {
         case "state": "state=background"
         case "stopped": "stopped=0"
         case "enforcement": "enforcement=stopping request"
-        case "stopped-process": nil
         default: line
         }
     }

@@ -9,8 +9,7 @@ import Testing
 /// Work that the daemon still has to do for a removed application is no reason to register it again.
 @Suite(
     "Removed applications with work left to do",
-    .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)),
-    .enabled(if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
+    .enabled(if: Family.isAvailable, Comment(rawValue: Family.whatIsMissing)))
 struct RemovalTests {
     /// A large application in the background that is suspended by request, with the resources of that state.
     private struct Scene {
@@ -25,29 +24,25 @@ struct RemovalTests {
             client = try daemon.subscriber()
             let family = try Family(processes)
             self.family = family
-            own = try Niceness.read(family.pid)
-            let given = own + 7
+            own = try OOMScoreAdjustment.read(family.pid, proc: Proc())
+            let given = own + 900
             path = try client.register("org.example.Large", family.pid)
             try client.wait(for: path, toBe: "background")
             try client.application(path, "Suspend")
             try client.wait(for: path, toBe: "suspended")
-            try family.wait("the resources") { family.count(nice: given) == family.all.count }
+            try family.wait("the resources") { family.count(score: given) == family.all.count }
             #expect(family.stopped == family.all.count)
         }
 
         var files: [String] {
-            ["applications", "holds", "resources"].flatMap { directory in
-                TextFile.names(inDirectory: daemon.runtimeDirectory + "/" + directory).map {
-                    "\(directory)/\($0)"
-                }
-            }
+            TextFile.names(inDirectory: daemon.runtimeDirectory + "/applications")
         }
 
         /// The processes that live on have their own values back, and no record is left.
         func expectNothingLeft() throws {
             #expect(try client.list() == [])
             #expect(family.stopped == 0)
-            #expect(family.count(nice: own) == family.living.count)
+            #expect(family.count(score: own) == family.living.count)
             #expect(files == [])
         }
     }
@@ -69,15 +64,16 @@ struct RemovalTests {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let family = try Family()
-        let own = try Niceness.read(family.pid)
+        let own = try OOMScoreAdjustment.read(family.pid, proc: Proc())
         let path = try client.register("org.example.Large", family.pid)
-        for given in [own + 7, own, own + 7, own] {
+        for given in [own + 200, own, own + 200, own] {
             // This is in the middle of the work.
-            #expect(try eventually { try Niceness.read(family.all[family.all.count / 2].pid) == given })
+            let middle = family.all[family.all.count / 2].pid
+            #expect(try eventually { try OOMScoreAdjustment.read(middle, proc: Proc()) == given })
             try client.setMinimized(family.pid, given == own)
         }
         try client.wait(for: path, toBe: "background")
-        try family.wait("the resources") { family.count(nice: own + 7) == family.all.count }
+        try family.wait("the resources") { family.count(score: own + 200) == family.all.count }
     }
 
     @Test("an application registered anew before its values are restored gets its own values back, too")

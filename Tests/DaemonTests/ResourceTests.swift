@@ -1,37 +1,18 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import LifeCycle
 import TestSupport
 import Testing
 
 @testable import Daemon
 @testable import Linux
 
+private func score(_ pid: Int32) throws -> Int32 { try OOMScoreAdjustment.read(pid, proc: Proc()) }
+
 /// The resources that applications get in each state, on real processes.
-@Suite(
-    "Resources by state",
-    .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
-    .enabled(if: Capabilities.has(.sysNice), "needs CAP_SYS_NICE: a nice value is put back by lowering it"))
+@Suite("Resources by state", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
 struct ResourceTests {
-    /// Nice value, I/O priority and score of a process, as the kernel reports them.
-    private struct Values: Equatable {
-        var nice: Int32
-        var io: IOPriority
-        var score: Int32
-
-        init(_ pid: Int32) throws {
-            nice = try Niceness.read(pid)
-            io = try IOPriority.read(pid)
-            score = try OOMScoreAdjustment.read(pid, proc: Proc())
-        }
-
-        init(_ own: Values, nice: Int32 = 0, io: IOPriority? = nil, score: Int32 = 0) {
-            self.nice = own.nice + nice
-            self.io = io ?? own.io
-            self.score = own.score + score
-        }
-    }
-
     /// Waits for a state, and until all its effects are done.
     private func wait(for path: String, toBe state: String, _ client: Client) throws {
         try client.wait(for: path, toBe: state)
@@ -43,83 +24,68 @@ struct ResourceTests {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
-        let background = Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        let own = try score(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the values") { try Values(child.pid) == background }
-        try client.setFocus(child.pid)
-        try wait(for: path, toBe: "active", client)
-        try client.wait("the values") { try Values(child.pid) == own }
-        try client.setFocus(0)
-        try wait(for: path, toBe: "inactive", client)
-        try client.wait("the values") { try Values(child.pid) == own }
-        try client.setMinimized(child.pid, true)
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the values") { try Values(child.pid) == background }
-        try client.application(path, "Suspend")
-        try client.settle()
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
+        func expect(_ state: String, _ added: Int32) throws {
+            try wait(for: path, toBe: state, client)
+            try client.wait("the score") { try score(child.pid) == own + added }
         }
+        try expect("background", 200)
+        try client.setFocus(child.pid)
+        try expect("active", 0)
+        try client.setFocus(0)
+        try expect("inactive", 0)
+        try client.setMinimized(child.pid, true)
+        try expect("background", 200)
+        try client.application(path, "Suspend")
+        try expect("suspended", 900)
         try client.application(path, "Resume")
-        try client.settle()
-        try client.wait("the values") { try Values(child.pid) == background }
+        try expect("background", 200)
         child.kill(SIGSTOP)
-        try wait(for: path, toBe: "suspended", client)
-        try client.wait("the score") { try Values(child.pid).score == own.score + 900 }
+        try expect("suspended", 900)
     }
 
     @Test("configured values apply, and an empty value leaves the resource alone")
     func table() throws {
         let daemon = try TestDaemon(
-            configuration: """
-                [State active]
-                Nice=2
-                OOMScoreAdjust=10
-                IOSchedulingClass=best-effort
-                [State background]
-                Nice=
-                OOMScoreAdjust=50
-                IOSchedulingClass=
-                """)
+            configuration: "[State active]\nOOMScoreAdjust=10\n[State background]\nOOMScoreAdjust=\n")
         let client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
+        let own = try score(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        try client.wait("the values") { try Values(child.pid) == Values(own, score: 50) }
+        #expect(try score(child.pid) == own)
         try client.setFocus(child.pid)
         try wait(for: path, toBe: "active", client)
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 2, io: IOPriority(.bestEffort, level: 4), score: 10)
-        }
-        #expect(own.io == IOPriority(.none))
+        try client.wait("the score") { try score(child.pid) == own + 10 }
     }
 
-    @Test("a nice value set by another program is left alone, and the journal says so once")
-    func renice() throws {
+    @Test("a score set by another program is left alone, also by the next daemon; the journal says so once")
+    func leftAlone() throws {
         let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
+        var client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
+        let own = try score(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
-        }
-        #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 15) == 0)
+        try client.wait("the score") { try score(child.pid) == own + 200 }
+        let process = try Proc().identity(of: child.pid)
+        try OOMScoreAdjustment.write(own + 333, to: process, owner: getuid(), proc: Proc())
         try client.setFocus(child.pid)
         try wait(for: path, toBe: "active", client)
-        var expected = own
-        expected.nice = 15
-        try client.wait("the values") { try Values(child.pid) == expected }
-        try daemon.process.waitForLine(containing: "another program has set it to 15: left alone")
+        try daemon.process.waitForLine(containing: "another program has set it to \(own + 333): left alone")
+        #expect(
+            try client.explain(path)["resources"]
+                == .strings(["oom_score_adj was set by another program, left alone (1 process)"]))
+        try daemon.end(SIGKILL)
+        try daemon.start()
+        client = try daemon.subscriber()
+        try client.application(path, "Suspend")
+        try wait(for: path, toBe: "suspended", client)
         try client.application(path, "Unregister")
-        try client.wait("the values") { try Values(child.pid) == expected }
-        daemon.process.kill(SIGTERM)
-        try daemon.process.waitForExit()
-        #expect(daemon.process.errors.split(separator: "\n").filter { $0.contains("left alone") }.count <= 1)
+        try client.catchUp()
+        #expect(try score(child.pid) == own + 333)
+        #expect(!daemon.process.errors.contains("left alone"))
     }
 
     @Test("children get the values too, later ones at the next change, and Unregister restores all")
@@ -128,28 +94,35 @@ struct ResourceTests {
         let client = try daemon.subscriber()
         let app = try App(daemon.bus)
         let first = try app.make("fork")
-        let own = try Values(app.pid)
+        let own = try score(app.pid)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
         try client.setMinimized(app.pid, true)
         try wait(for: path, toBe: "background", client)
-        try client.wait("the values") {
-            try Values(first) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
-        }
+        try client.wait("the score") { try score(first) == own + 200 }
         let second = try app.make("fork")
         try client.application(path, "Suspend")
         for pid in [app.pid, first, second] {
-            try client.wait("the values") {
-                try Values(pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
-            }
+            try client.wait("the score") { try score(pid) == own + 900 }
         }
         try client.application(path, "Resume")
         try client.settle()
         let third = try app.make("fork")
+        // It becomes an application of its own, which has the score of its parent's state until now.
+        let fourth = try app.make("fork")
+        #expect(try score(fourth) == own + 200)
+        let inner = try client.register("org.example.Viewer", fourth)
+        try client.setFocus(fourth)
+        try wait(for: inner, toBe: "active", client)
+        try client.wait("its own score") { try score(fourth) == own }
         try client.application(path, "Unregister")
         for pid in [app.pid, first, second, third] {
-            try client.wait("the values") { try Values(pid) == own }
+            try client.wait("the score") { try score(pid) == own }
         }
+        try client.setMinimized(fourth, true)
+        try client.wait("its score") { try score(fourth) == own + 200 }
+        try client.application(inner, "Unregister")
+        try client.wait("its own score") { try score(fourth) == own }
     }
 
     @Test("an orderly end of the daemon restores all values", arguments: [SIGTERM, SIGINT])
@@ -158,38 +131,36 @@ struct ResourceTests {
         let client = try daemon.subscriber()
         let app = try App(daemon.bus)
         let other = try Child("sleep", ["1000"])
-        let own = try Values(other.pid)
+        let own = try score(other.pid)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
         try client.application(path, "Suspend")
         let otherPath = try client.register("org.example.Editor", other.pid)
         try wait(for: otherPath, toBe: "background", client)
-        try client.wait("the values") { try Values(app.pid) != own && Values(other.pid) != own }
+        try client.wait("the scores") { try score(app.pid) == own + 900 && score(other.pid) == own + 200 }
         daemon.process.kill(signal)
         #expect(try daemon.process.waitForExit() == .exited(0))
-        #expect(try Values(app.pid) == own)
-        #expect(try Values(other.pid) == own)
+        #expect(try score(app.pid) == own && score(other.pid) == own)
     }
 
     @Test("the next daemon gives every application what its state requires", arguments: [SIGTERM, SIGKILL])
     func nextDaemon(_ signal: Int32) throws {
         let daemon = try TestDaemon()
         let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
-        let slowed = Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        let own = try score(child.pid)
         var client = try daemon.subscriber()
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        try client.wait("the values") { try Values(child.pid) == slowed }
+        try client.wait("the score") { try score(child.pid) == own + 200 }
         try daemon.end(signal)
         try daemon.start()
         client = try daemon.subscriber()
-        try client.wait("the values of its state") { try Values(child.pid) == slowed }
+        try client.wait("the score of its state") { try score(child.pid) == own + 200 }
         try daemon.end(signal)
         try daemon.configure("[Daemon]\nMode=observe\n")
         try daemon.start()
         client = try daemon.subscriber()
-        try client.wait("its own values") { try Values(child.pid) == own }
+        try client.wait("its own score") { try score(child.pid) == own }
         #expect(try client.state(path) == "background")
     }
 
@@ -199,14 +170,13 @@ struct ResourceTests {
     func killedBetweenRecordAndWrites(_ state: String) throws {
         let daemon = try TestDaemon()
         let family = try Family(60)
-        let scores = { try family.all.map { try OOMScoreAdjustment.read($0.pid, proc: Proc()) } }
+        let scores = { try family.all.map { try score($0.pid) } }
         let own = try scores()
-        let nice = try Niceness.read(family.pid)
         var client = try daemon.subscriber()
         let path = try client.register("org.example.Editor", family.pid)
         try wait(for: path, toBe: "background", client)
         try client.wait("the values") { try scores() == own.map { $0 + 200 } }
-        let record = "\(daemon.runtimeDirectory)/resources/\(path.split(separator: "/").last ?? "")"
+        let record = "\(daemon.runtimeDirectory)/applications/\(path.split(separator: "/").last ?? "")"
         let watch = try PathWatch(path: record, isFile: true)
         if state == "active" {
             try client.setFocus(family.pid)
@@ -224,58 +194,59 @@ struct ResourceTests {
         }
         try client.application(path, "Unregister")
         try client.wait("its own values") { try scores() == own }
-        try client.wait("its own nice values") { family.count(nice: nice) == family.all.count }
     }
 
-    @Test("Mode=observe sets no values, and a change to it restores the own values")
+    @Test("Mode=observe sets no values, and a change to it restores the own values; Explain says which")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
         let client = try daemon.subscriber()
         let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
+        let own = try score(child.pid)
         let path = try client.register("org.example.Editor", child.pid)
         try wait(for: path, toBe: "background", client)
-        try client.wait("the values") { try Values(child.pid) == own }
-        try daemon.reconfigure("")
-        try client.wait("the values") {
-            try Values(child.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 200)
+        func expect(_ resources: [String], would: [String], _ added: Int32) throws {
+            try client.wait("the resources") {
+                try client.explain(path)["resources"] == .strings(resources)
+            }
+            #expect(try client.explain(path)["would-set"] == .strings(would))
+            #expect(try score(child.pid) == own + added)
         }
+        try expect([], would: ["OOMScoreAdjust=200"], 0)
+        try daemon.reconfigure("")
+        try expect(["oom_score_adj=\(own + 200), was \(own) (1 process)"], would: [], 200)
         try daemon.reconfigure("[Daemon]\nMode=observe\n")
-        try client.wait("the values") { try Values(child.pid) == own }
+        try expect([], would: ["OOMScoreAdjust=200"], 0)
     }
 
-    @Test("Explain says what is set, what is left alone, and with Mode=observe what would be set")
-    func explained() throws {
-        let daemon = try TestDaemon(
-            configuration: "[Daemon]\nMode=observe\n[State background]\nIOSchedulingClass=\n")
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let own = try Values(child.pid)
-        let path = try client.register("org.example.Editor", child.pid)
-        try wait(for: path, toBe: "background", client)
-        func expectResources(_ lines: [String]) throws {
-            try client.wait("the resources") { try client.explain(path)["resources"] == .strings(lines) }
+    @Test(
+        "the cgroup in front is marked for systemd-oomd, no other is, and the next daemon removes the mark",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func mark() throws {
+        let scene = try CgroupScene()
+        func expect(_ state: String, _ value: String) throws {
+            try wait(for: scene.path, toBe: state, scene.client)
+            try scene.client.wait("the mark") { try scene.cgroup.value(of: .avoid) == value }
         }
-        #expect(try client.explain(path)["resources"] == .strings([]))
-        #expect(try client.explain(path)["would-set"] == .strings(["OOMScoreAdjust=200", "Nice=7"]))
-        try daemon.reconfigure("[State background]\nIOSchedulingClass=\n")
-        try expectResources([
-            "Nice=\(own.nice + 7), was \(own.nice) (1 thread)",
-            "OOMScoreAdjust=\(own.score + 200), was \(own.score) (1 process)",
-        ])
-        #expect(try client.explain(path)["would-set"] == .strings([]))
-        #expect(setpriority(__priority_which_t(PRIO_PROCESS.rawValue), id_t(child.pid), 11) == 0)
-        try client.application(path, "Suspend")
-        try wait(for: path, toBe: "suspended", client)
-        try expectResources([
-            "IOSchedulingClass=idle, was \(own.io) (1 thread)",
-            "Nice was set by another program, left alone (1 thread)",
-            "OOMScoreAdjust=\(own.score + 900), was \(own.score) (1 process)",
-        ])
-        try client.setFocus(child.pid)
-        try client.application(path, "Resume")
-        try wait(for: path, toBe: "active", client)
-        try expectResources(["Nice was set by another program, left alone (1 thread)"])
+        try scene.client.setFocus(scene.app.pid)
+        try expect("active", "1")
+        #expect(
+            try scene.client.explain(scene.path)["resources"]
+                == .strings(["user.oomd_avoid=1, was not set"]))
+        try scene.client.application(scene.path, "Suspend")
+        try expect("suspended", "")
+        try scene.client.application(scene.path, "Resume")
+        try expect("active", "1")
+        try scene.daemon.end(SIGKILL)
+        #expect(try scene.daemon.release().waitForExit() == .exited(0))
+        #expect(try scene.cgroup.value(of: .avoid) == "")
+        try scene.cgroup.set(.avoid, to: "1")
+        try scene.daemon.start()
+        let client = try scene.daemon.subscriber()
+        // A process that is not the application's enters: the cgroup is no longer its own.
+        let stranger = try Child("sleep", ["1000"])
+        try scene.home.take(stranger.pid)
+        try client.application(scene.path, "Unregister")
+        try client.wait("the former mark") { try scene.cgroup.value(of: .avoid) == "" }
     }
 
     @Test(
@@ -285,34 +256,94 @@ struct ResourceTests {
         let daemon = try TestDaemon(withoutCapabilities: try Capabilities.allBut(Capabilities.ofUnit()))
         let client = try daemon.subscriber()
         let app = try App(daemon.bus, uid: App.nobody)
-        let own = try Values(app.pid)
+        let own = try score(app.pid)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
         try client.application(path, "Suspend")
-        try client.wait("the values") {
-            try Values(app.pid) == Values(own, nice: 7, io: IOPriority(.idle), score: 900)
-        }
+        try client.wait("the score") { try score(app.pid) == own + 900 }
         try client.application(path, "Unregister")
-        try client.wait("the values") { try Values(app.pid) == own }
+        try client.wait("its own score") { try score(app.pid) == own }
     }
 
     @Test(
         "without the capabilities no value is changed, the journal says why, and all else works",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
     func withoutCapabilities() throws {
-        let daemon = try TestDaemon(withoutCapabilities: ["sys_nice", "dac_override"])
+        let daemon = try TestDaemon(withoutCapabilities: ["dac_override"])
         let client = try daemon.subscriber()
         let app = try App(daemon.bus, uid: App.nobody)
-        let own = try Values(app.pid)
+        let own = try score(app.pid)
         let path = try app.register()
         try app.application(path, "FinishLaunching")
         try client.application(path, "Suspend")
-        try client.wait("the values") { try Values(app.pid) == own }
-        for word in ["setpriority", "ioprio_set", "oom_score_adj"] {
-            try daemon.process.waitForLine(containing: word)
-        }
+        try daemon.process.waitForLine(containing: "oom_score_adj")
         try client.application(path, "Resume")
         #expect(try client.state(path) == "inactive")
-        try client.wait("the values") { try Values(app.pid) == own }
+        #expect(try score(app.pid) == own)
+    }
+}
+
+/// What a daemon remembers of a cgroup, in a made-up hierarchy with all controllers.
+@Suite("Original values of cgroups")
+struct OriginalsTests {
+    private let proc = Proc()
+    private let row = ResourceRow(cpuWeight: 20, ioWeight: 30, cpuQuota: 25, memoryLow: 1_000)
+
+    private func own(_ low: String = "0") -> [CgroupKnob: String] {
+        [.cpuWeight: "100", .ioWeight: "default 100", .cpuMax: "max 50000", .memoryLow: low]
+    }
+
+    private func given() -> [CgroupKnob: String] {
+        [
+            .cpuWeight: "20", .ioWeight: "default 30", .cpuMax: "12500 50000",
+            .memoryLow: "\(ResourceRow.bytes(1_000))",
+        ]
+    }
+
+    private func values(_ cgroup: Cgroup) throws -> [CgroupKnob: String] {
+        var values: [CgroupKnob: String] = [:]
+        for knob in CgroupKnob.allCases where knob != .avoid { values[knob] = try cgroup.value(of: knob) }
+        return values
+    }
+
+    private func set(_ row: ResourceRow, _ originals: inout Originals) -> [Originals.Note] {
+        let plan = originals.plan(row, members: [], proc) { _ in false }
+        return plan.notes + originals.carryOut(plan, proc, owner: getuid())
+    }
+
+    @Test("values are set and restored; after a move the former cgroup has its own again")
+    func moved() throws {
+        let tree = try CgroupTree()
+        let first = try tree.make("first", own())
+        let second = try tree.make("second", own("max"))
+        var originals = Originals()
+        #expect(originals.enter(first, proc, owner: getuid()).isEmpty && set(row, &originals).isEmpty)
+        #expect(try values(first) == given())
+        #expect(originals.enter(second, proc, owner: getuid()).isEmpty && set(row, &originals).isEmpty)
+        #expect(try values(first) == own())
+        #expect(try values(second) == given().merging([.memoryLow: "max"]) { $1 })
+        #expect(set(ResourceRow(), &originals).isEmpty)
+        #expect(try values(tree["second"]) == own("max"))
+    }
+
+    @Test("a record restores the values, whether or not they were written; others' values stay")
+    func recorded() throws {
+        let tree = try CgroupTree()
+        let cgroup = try tree.make("app", own())
+        var originals = Originals()
+        _ = originals.enter(cgroup, proc, owner: getuid())
+        let plan = originals.plan(row, members: [], proc) { _ in false }
+        let record = Record(originals.lines)
+        func restored() -> (Originals, [Originals.Note]) {
+            var next = Originals(record, in: tree.hierarchy)
+            let notes = next.giveBack(proc, owner: getuid()) { _ in false }
+            return (next, notes)
+        }
+        #expect(restored().1.isEmpty)
+        #expect(try values(cgroup) == own())
+        #expect(originals.carryOut(plan, proc, owner: getuid()).isEmpty)
+        try cgroup.set(.cpuWeight, to: "77")
+        #expect(restored().1.isEmpty)
+        #expect(try values(tree["app"]) == own().merging([.cpuWeight: "77"]) { $1 })
     }
 }

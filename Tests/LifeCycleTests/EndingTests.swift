@@ -58,17 +58,27 @@ struct EndingTests {
         }
     }
 
-    @Test("the record of an application that ended unobserved gives the same ending")
+    @Test("an application that ended unobserved has ended in the same way for the next daemon")
     func unseen() throws {
+        func ending(_ record: Record, _ reason: ExitReason, status: Int32?) throws -> Ending? {
+            var next = Machine()
+            let number = try next.restore(record)
+            let process = try #require(next.applications[number]?.process)
+            for case .ended(number, let ending) in next.handle(
+                .exited(process, reason, status: status), at: 9)
+            {
+                return ending
+            }
+            return nil
+        }
         var stage = Stage()
         try stage.register { $0.isRestored = true }
         let record = try #require(stage.machine.record(of: stage.number))
-        let crashed = Machine.ending(of: record, .crashed, status: 6)
+        let crashed = try ending(record, .crashed, status: 6)
         #expect(crashed == Ending(reason: .crashed, state: .notRunning, status: 6, dropsSavedState: true))
         try stage.perform(.terminate(stage.number, force: true))
         let killed = try #require(stage.machine.record(of: stage.number))
-        #expect(Machine.ending(of: killed, .unknown, status: nil)?.reason == .forceQuit)
-        #expect(Machine.ending(of: Record(), .unknown, status: nil) == nil)
+        #expect(try ending(killed, .unknown, status: nil)?.reason == .forceQuit)
     }
 
     @Test("unregistering an application, or replacing it by its own registration, is no ending")

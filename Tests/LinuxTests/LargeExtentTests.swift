@@ -101,7 +101,7 @@ extension SignalTests {
             let all = members(main)
             let suspender = Suspender(
                 proc: proc, hierarchy: nil, main: main, owner: getuid(), daemon: nil)
-            let failure = KernelFailure(operation: "write", subject: "holds/1", errno: ENOSPC)
+            let failure = KernelFailure(operation: "write", subject: "applications/1", errno: ENOSPC)
             suspender.fellBack = { failure }
             #expect(suspender.stop(isForeign: nobody) == .pending)
             #expect(suspender.unrecorded == failure && suspender.failures == [failure])

@@ -43,6 +43,12 @@ report SetFocus u "$walker"
 check 'the focus resumes it' await "$told" 'org.example.Walker .*suspended → background'
 same 'its cgroup is thawed' 'frozen 0' "$(grep frozen "$cgroup/cgroup.events")"
 same 'its OOM score is that of the foreground' 0 "$(cat "/proc/$walker/oom_score_adj")"
+if [ -e "$cgroup/cpu.weight" ]; then
+    same 'it comes first for the processor' 200 "$(cat "$cgroup/cpu.weight")"
+else
+    skip 'it comes first for the processor' 'no cpu controller here'
+fi
+check 'it is marked for systemd-oomd' grep -q 'user.oomd_avoid=1' <<<"$(alice appstatectl explain "$app")"
 kill -KILL "$walker"
 check 'its end is announced' await "$told" 'org.example.Walker .*ApplicationRemoved'
 same 'every edge is announced, in order' \

@@ -141,7 +141,7 @@ struct SessionNameTests {
         let display = try Display(try #require(WindowManager.present.first))
         // This process is registered below, and nothing restores the values that a killed daemon has set on it.
         let station = try Station(
-            configuration: "[State background]\nNice=\nIOSchedulingClass=\nOOMScoreAdjust=\n")
+            configuration: "[State background]\nOOMScoreAdjust=\n")
         let bus = try sessionBus("<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>")
         let owner = try Bus.open(address: bus.address)
         try owner.requestName("org.freedesktop.Notifications")

@@ -124,12 +124,10 @@ public struct Configuration {
         case .notRunning?, nil: return nil
         }
         return [
-            Row("CPUWeight", .number(CgroupShares.range), path.appending(path: \.cpuWeight)),
-            Row("IOWeight", .number(CgroupShares.range), path.appending(path: \.ioWeight)),
+            Row("CPUWeight", .number(CgroupKnob.weights), path.appending(path: \.cpuWeight)),
+            Row("IOWeight", .number(CgroupKnob.weights), path.appending(path: \.ioWeight)),
             Row("MemoryLow", .protection, path.appending(path: \.memoryLow)),
             Row("OOMScoreAdjust", .number(OOMScoreAdjustment.range), path.appending(path: \.oomScoreAdjust)),
-            Row("Nice", .number(Niceness.range), path.appending(path: \.nice)),
-            Row("IOSchedulingClass", .ioClass, path.appending(path: \.ioClass)),
         ]
     }
 

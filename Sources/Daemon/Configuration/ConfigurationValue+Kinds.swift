@@ -6,19 +6,6 @@ extension ConfigurationValue where Value == Int {
     static var count: Self { number(1...1_000_000) }
 }
 
-extension ConfigurationValue where Value == IOPriority.Class {
-    /// Not realtime: a process that never stops reading would leave the others no disk time.
-    static var ioClass: Self {
-        Self("is not one of best-effort, idle; applications cannot have realtime") { text in
-            switch text {
-            case "best-effort": .bestEffort
-            case "idle": .idle
-            default: nil
-            }
-        }
-    }
-}
-
 extension ConfigurationValue where Value == PressureSettings.Trigger {
     static var trigger: Self {
         Self("is not a trigger (some 70ms 1s, full 700ms 1s; the window from 500ms to 10s)", read: Value.init)

@@ -37,7 +37,7 @@ extension Rule {
             case .suspendWhen: suspendWhen = try value.choice(key)
             case .backgroundCPUQuota:
                 let quota = try value.uint32(key)
-                let range = CgroupShares.percentages
+                let range = CgroupKnob.percentages
                 guard range.contains(quota) else {
                     throw MethodError(
                         .invalidArgs, "\(key): \(quota) is not \(range.lowerBound) to \(range.upperBound)")

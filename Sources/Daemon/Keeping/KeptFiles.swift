@@ -132,9 +132,9 @@ struct KeptFiles: Sendable {
     private static func application(
         _ path: String, boot: String, now: UInt64
     ) throws -> KeptApplication {
-        let reading = RecordFile.read(try WholeFile.read(path))
-        if let damage = reading.damage { throw Record.Flaw("file", damage) }
-        return try KeptApplication(reading.record, boot: boot, now: now)
+        let (record, isWhole) = RecordFile.read(try WholeFile.read(path))
+        guard isWhole else { throw Record.Flaw("end", nil) }
+        return try KeptApplication(record, boot: boot, now: now)
     }
 
     private func files(in directory: String, _ complaints: inout [String]) -> [(KeptID, path: String)] {

@@ -8,12 +8,10 @@ final class Records {
     private let core: Core
     private let table: ApplicationTable
     private let now: () -> Microseconds
-    /// Applications whose record could not be written, and when to try again.
-    private var unwritten: Set<ApplicationNumber> = []
-    private var rewriteAt: Microseconds = 0
-    /// Applications whose record has changed without a notification of clients, and when it will be written.
-    private var delayed: Set<ApplicationNumber> = []
-    private var delayedUntil: Microseconds = 0
+    /// When records are written that could not be written before, or whose changes can wait.
+    private var due: [ApplicationNumber: Microseconds] = [:]
+    /// The id of the bus: the names of connections that are recorded mean something there only.
+    var bus = ""
 
     /// The pause between two attempts to write down what could not be written.
     private static let rewritePause: Microseconds = 10_000_000
@@ -35,103 +33,70 @@ final class Records {
     /// - Parameter isLazy: no client is notified of the change, so it may be written a little later.
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
         let touched = core.machine.takeTouched()
-        guard let state else { return [:] }
-        if isLazy {
-            if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
-            delayed.formUnion(touched)
-        }
-        state.noteLastNumber(core.machine.lastNumber)
-        state.writeFocus(core.machine.rememberedFocus)
+        let last = Record.Line("last", String(core.machine.lastNumber))
+        state?.writeDaemon(Record([last] + core.machine.rememberedFocus.lines))
         var failures: [ApplicationNumber: KernelFailure] = [:]
-        if !isLazy { for number in touched { failures[number] = write(number) } }
+        for number in touched {
+            if isLazy { rewrite(number) } else { failures[number] = write(number) }
+        }
         return failures
     }
 
     func write(_ number: ApplicationNumber) -> KernelFailure? {
-        delayed.remove(number)
+        due[number] = nil
         guard let state, var record = core.machine.record(of: number), let application = table[number] else {
-            unwritten.remove(number)
             return nil
         }
+        record.add("bus", bus)
         record.lines += application.recorded
-        let failure = state.write(number, record, Holding(of: application))
-        if failure == nil {
-            unwritten.remove(number)
-        } else {
-            unwritten.insert(number)
-            rewriteAt = now() + Self.rewritePause
-        }
+        let failure = state.write(number, record, application.hold)
+        if failure != nil { due[number] = now() + Self.rewritePause }
         return failure
     }
 
-    /// Whether the next daemon would know which processes of an application this daemon holds or is about to
-    /// hold.
-    func haveHolding(of application: Registered) -> Bool {
-        state?.hasRecorded(application.number, Holding(of: application)) ?? true
-    }
-
-    /// Records, a little later, data that the life cycle does not know.
+    /// Records, a little later, what no client waits for.
     func rewrite(_ number: ApplicationNumber) {
-        guard state != nil else { return }
-        if delayed.isEmpty { delayedUntil = now() + Self.longestDelay }
-        delayed.insert(number)
+        if state != nil { due[number] = min(due[number] ?? .max, now() + Self.longestDelay) }
     }
 
     /// Writes the postponed records.
     func writeDelayed() {
-        for number in delayed { _ = write(number) }
+        for number in Array(due.keys) { _ = write(number) }
     }
 
     /// Writes the records that are due.
     func writeDue() {
-        if !unwritten.isEmpty, now() >= rewriteAt {
-            for number in unwritten where write(number) != nil { break }
-        }
-        if !delayed.isEmpty, now() >= delayedUntil { writeDelayed() }
+        let now = now()
+        for (number, at) in due where at <= now { _ = write(number) }
     }
 
     /// When `writeDue` has something to do next; nil: never.
-    var nextDue: Microseconds? {
-        [unwritten.isEmpty ? nil : rewriteAt, delayed.isEmpty ? nil : delayedUntil].compactMap { $0 }.min()
+    var nextDue: Microseconds? { due.values.min() }
+
+    /// Whether the next daemon would know how this daemon holds an application, or is about to.
+    func haveHolding(of application: Registered) -> Bool {
+        guard let state, let hold = application.hold else { return true }
+        return state.hasRecorded(application.number, hold)
     }
 
-    /// The resources of all applications except the `owed` are restored, and the daemon ends.
-    func writeAllWithoutResources(except owed: Set<ApplicationNumber>) {
-        for application in table.all {
-            if !owed.contains(application.number) {
-                application.resources = ""
-                state?.removeResources(application.number)
-            }
-            _ = write(application.number)
-        }
-    }
-
-    // MARK: Resources
-
-    /// Records the values that restore an application's original resources, unless they are recorded already. Returns
-    /// false if this failed.
-    func writeResources(of application: Registered, _ entries: [String]) -> Bool {
-        let lines = entries.joined(separator: "\n")
-        if lines == application.resources { return true }
-        let owner = RuntimeState.Owner(main: application.process, user: application.user)
-        guard state?.writeResources(application.number, owner, entries) ?? true else { return false }
-        application.resources = lines
-        return true
+    /// The daemon ends.
+    func writeAll() {
+        for application in table.all { _ = write(application.number) }
     }
 
     // MARK: Removed applications
 
-    /// From now on it is not an application, even if the daemon is killed. The next daemon finds only its
-    /// holds, and the resources that must be restored.
+    /// From now on it is not an application, even if the daemon is killed. The next daemon only ends its hold.
     func leave(_ number: ApplicationNumber) {
-        unwritten.remove(number)
-        delayed.remove(number)
-        if let application = table[number] { state?.leave(number, Holding(of: application)) }
+        due[number] = nil
+        guard let state, let application = table[number] else { return }
+        guard let hold = application.hold else { return state.remove(number) }
+        var record = Record()
+        record.add("process", ProcessID(application.process).fields)
+        record.add("user", String(application.user))
+        _ = state.write(number, record, hold)
     }
 
     /// No process of a removed application is held, or must be killed, any longer.
-    func haveLetGo(_ number: ApplicationNumber) { state?.removeHolds(number) }
-
-    /// The resources of a removed application are restored.
-    func haveGivenBack(_ number: ApplicationNumber) { state?.removeResources(number) }
+    func haveLetGo(_ number: ApplicationNumber) { state?.remove(number) }
 }

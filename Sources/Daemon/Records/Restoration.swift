@@ -12,91 +12,75 @@ extension Daemon {
     func restore(
         from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
     ) -> [ApplicationNumber] {
-        let bus = (try? self.bus.id()) ?? ""
-        let boot = (try? proc.bootID()) ?? ""
-        state.begin(bus: bus, boot: boot)
-        let found = state.found()
-        let lastNumber = state.lastGivenNumber()
-        resources.begin(after: found.map { $0.left(in: state) })
+        records.bus = (try? bus.id()) ?? ""
+        var found: [RuntimeState.Found] = []
+        var forgotten: [String] = []
+        for name in (try? state.found()) ?? [] {
+            do { found.append(try state.read(name)) } catch { decline(name, error, &forgotten) }
+        }
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
+        // A process that has registered itself again has two, if the daemon was killed before it had removed the first.
+        let latest = Dictionary(found.filter(\.isApplication).map { ($0.main, $0.name) }) { $1 }
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
-        var dropped: [(entry: RuntimeState.Found, why: String?)] = []
-        var replaced: [(entry: RuntimeState.Found, successor: ApplicationNumber)] = []
-        var ended: [Record] = []
-        let successors = Self.successors(found)
         for entry in found {
-            // Records from before the last boot have no processes any longer.
-            if let before = entry.boot, !boot.isEmpty, before != boot {
-                state.remove(named: entry.name)
-                continue
-            }
-            if entry.isRemoved || entry.damage == nil, let owner = entry.owner,
-                let successor = successors[owner.main], successor != entry.number
-            {
-                giveOverResources(of: entry, to: successor, owner, state)
-                replaced.append((entry, successor))
-                continue
-            }
-            guard entry.damage == nil, let record = entry.takenOver else {
-                dropped.append((entry, entry.damage))
+            if let main = entry.main, let successor = latest[main], successor != entry.name {
+                forgotten.append(entry.name)
                 continue
             }
             do {
-                if let number = try adopt(record, on: bus, state, &kept) {
+                if let number = try adopt(entry, state, &kept) {
                     adopted.append((number, entry))
                 } else {
-                    ended.append(record)
-                    dropped.append((entry, nil))
+                    forgotten.append(entry.name)
                 }
             } catch {
-                dropped.append((entry, "\(error)"))
+                decline(entry.name, error, &forgotten)
             }
         }
-        // Only now is it known which others with the same id still run.
-        for record in ended { noteEnd(record, &kept) }
-        core.machine.continueNumbers(after: lastNumber ?? found.compactMap(\.number?.rawValue).max() ?? 0)
+        let remembered = state.daemon()
+        let last = remembered.understood("last") { $0.number() as UInt32? }.first
+        core.machine.continueNumbers(after: last ?? adopted.map(\.number.rawValue).max() ?? 0)
         // The limit of each extent is known only now.
         for (number, entry) in adopted {
-            guard let application = table[number] else { continue }
-            let holding = entry.heldFurther
-            stops.adopt(application, holding)
-            if holding.isEmpty, entry.holds != nil {
-                let isForeign = core.machine.applications[number]?.stop.isSignalledByOthers == true
-                letGo(entry, sparing: isForeign ? entry.owner?.main : nil)
-            }
+            if let application = table[number] { stops.adopt(application, entry.hold) }
         }
-        for (entry, why) in dropped { drop(entry, because: why, state) }
-        for former in replaced {
-            let isForeign = core.machine.applications[former.successor]?.stop.isSignalledByOthers == true
-            release(former.entry, state, sparing: isForeign ? former.entry.owner?.main : nil)
+        for name in forgotten {
+            if let entry = found.first(where: { $0.name == name }), let user = entry.user {
+                resources.giveBack(entry.record, name: name, owner: user)
+            }
+            forget(name, state)
         }
         resources.haveAdopted()
         for (name, descriptor) in kept {
             close(descriptor)
             Service.dropStored(name)
         }
-        if let focus = state.focus(boot: boot) { core.machine.restoreFocus(focus) }
+        core.machine.restoreFocus(remembered)
         for process in core.machine.reportedProcesses where !processes.isTracked(process) {
             do { try trackAgain(process) } catch { core.report(.exited(process, .unknown)) }
         }
-        let isSameBus = adopted.allSatisfy { $0.entry.application?.record["bus"]?.fields == [bus] }
+        let isSameBus = adopted.allSatisfy { $0.entry.record["bus"]?.fields == [records.bus] }
         for name in core.machine.connections where !isSameBus || !isStillThere(name) {
             core.report(.disconnected(name))
         }
-        for (number, entry) in adopted {
+        let living = adopted.map(\.number).filter { number in
+            table[number].map { processes.isTracked(ProcessID($0.process)) } == true
+        }
+        for number in living {
             let isBeingReclaimed = core.application(number)?.isBeingReclaimed == true
             let effects = core.machine.reassert(
-                number, isSignalled: stops.isSignalled(number), isDying: isBeingReclaimed && isDying(entry),
+                number, isSignalled: stops.isSignalled(number), isDying: isBeingReclaimed && isDying(number),
                 at: Self.now)
             executor.carryOut(effects)
             stops.releaseUnheld(number)
         }
-        return adopted.map(\.number)
+        return living
     }
 
     /// Whether SIGKILL is known to have been sent to any of its processes. The main process is killed last.
-    private func isDying(_ entry: RuntimeState.Found) -> Bool {
-        let processes = entry.heldFurther.stopped.map(\.process) + (entry.owner.map { [$0.main] } ?? [])
+    private func isDying(_ number: ApplicationNumber) -> Bool {
+        guard let main = table[number]?.process else { return false }
+        let processes = [main] + Extent.members(of: main, proc: proc, isForeign: table.isForeign)
         return processes.contains { (try? proc.isDying($0)) == true }
     }
 
@@ -109,18 +93,25 @@ extension Daemon {
         journal.log(.info, "took over \(restored.count) applications of the previous daemon")
     }
 
-    /// nil: its process has ended meanwhile.
+    // MARK: Applications that are taken over
+
+    /// Registers it as it was. If its process has ended meanwhile, that is the next fact. nil: it was removed, and only its
+    /// hold is left.
     private func adopt(
-        _ record: Record, on bus: String, _ state: RuntimeState, _ kept: inout [String: Int32]
+        _ entry: RuntimeState.Found, _ state: RuntimeState, _ kept: inout [String: Int32]
     ) throws -> ApplicationNumber? {
+        let record = entry.record
+        guard entry.isWhole else { throw Record.Flaw("end", nil) }
+        guard let number = record["number"] else { return nil }
+        guard number.fields == [entry.name] else { throw Record.Flaw("number", number.fields.first) }
         let process = try record.require("process") { ProcessID(&$0) }
         let application = try Registered(record, suspender: stops.suspender)
-        guard try takeUp(process, &kept) else { return nil }
         // On another bus, the name belongs to somebody else.
-        let isSameBus = !bus.isEmpty && record["bus"]?.fields == [bus]
-        if !isSameBus || !isAgent(application.launch?.agent, of: application.user) {
+        if record["bus"]?.fields != [records.bus] || !isAgent(application.launch?.agent, of: application.user)
+        {
             application.launch?.agent = nil
         }
+        let ending = try takeUp(process, &kept)
         do {
             let number = try core.machine.restore(record)
             // An application that was launched, or that could be found by its id before it entered its
@@ -129,8 +120,9 @@ extension Daemon {
                 application.isToBeKept || application.launch != nil
                 || isKnown(process.pid, by: application.id)
             if let keeper, let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
-            executor.enroll(application, adopting: state.resources(of: number.description).entries)
+            executor.enroll(application, isNew: false)
             processes.store(process)
+            if let ending { core.report(.exited(process, ExitReason(ending), status: ending.number)) }
             return number
         } catch {
             processes.forget(process)
@@ -139,57 +131,23 @@ extension Daemon {
         }
     }
 
-    /// Records the end of an application that ended while no daemon was there to see it.
-    private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
-        guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
-            let id = application.toBeKept
-        else { return }
-        let name = Processes.storedName(ProcessID(application.process))
-        var status = ExitStatus.unknown
-        if let stored = kept.removeValue(forKey: name) {
-            status = PidFD.exitStatus(ofKept: Descriptor(owning: stored))
-            Service.dropStored(name)
-        }
-        guard let ending = Machine.ending(of: record, ExitReason(status), status: status.number) else {
-            return
-        }
-        keeper.end(id, ending, isCounted: false)
-    }
-
-    /// Watches a process again. Returns whether it lives.
-    private func takeUp(_ process: ProcessID, _ kept: inout [String: Int32]) throws(KernelFailure) -> Bool {
+    /// Watches a process again. Returns how it has ended meanwhile; nil: it lives.
+    private func takeUp(
+        _ process: ProcessID, _ kept: inout [String: Int32]
+    ) throws(KernelFailure) -> ExitStatus? {
+        let name = Processes.storedName(process)
         do throws(KernelFailure) {
-            let now = try proc.state(of: process.identity)
-            guard now != .zombie, now != .dead else { return false }
-            try trackAgain(process, kept.removeValue(forKey: Processes.storedName(process)))
-            return true
+            let state = try proc.state(of: process.identity)
+            if state != .zombie, state != .dead {
+                try trackAgain(process, kept.removeValue(forKey: name))
+                return nil
+            }
         } catch {
-            Service.dropStored(Processes.storedName(process))
-            if error.isNoSuchProcess { return false }
-            throw error
+            guard error.isNoSuchProcess else { throw error }
         }
-    }
-
-    /// Which application a process is, according to what was written down last.
-    private static func successors(
-        _ found: [RuntimeState.Found]
-    ) -> [ProcessIdentity: ApplicationNumber] {
-        var successors: [ProcessIdentity: ApplicationNumber] = [:]
-        for entry in found where entry.damage == nil {
-            guard let number = entry.number, let main = entry.owner?.main else { continue }
-            successors[main] = number
-        }
-        return successors
-    }
-
-    /// The process had registered itself again, and the daemon was killed before that was complete.
-    private func giveOverResources(
-        of entry: RuntimeState.Found, to successor: ApplicationNumber, _ owner: RuntimeState.Owner,
-        _ state: RuntimeState
-    ) {
-        guard state.resources(of: successor.description).entries.isEmpty else { return }
-        let left = entry.left(in: state)
-        _ = state.writeResources(successor, owner, left.entries)
+        Service.dropStored(name)
+        guard let descriptor = kept.removeValue(forKey: name) else { return .unknown }
+        return PidFD.exitStatus(ofKept: Descriptor(owning: descriptor))
     }
 
     /// Uses the pidfd that the service manager kept, if there is one; otherwise opens one and compares the
@@ -213,65 +171,59 @@ extension Daemon {
         return connection.user == user
     }
 
-    /// Ensures that no process stays stopped for a forgotten reason, or keeps changed resources.
-    ///
-    /// - Parameter why: why it cannot be taken over; nil: it has ended.
-    private func drop(_ entry: RuntimeState.Found, because why: String?, _ state: RuntimeState) {
-        for note in entry.giveBack(entry.left(in: state), proc: proc, isForeign: table.isForeign) {
-            journal.log(.notice, "resources of application \(entry.name) of the previous daemon: \(note)")
-        }
-        let done = release(entry, state, sparing: entry.spared)
-        if entry.isRemoved {
-            guard let done else { return }
-            return journal.log(
-                .info, "application \(entry.name) was unregistered with the previous daemon: \(done)")
-        }
-        guard let why else { return }
+    // MARK: What is not
+
+    private func decline(_ name: String, _ why: any Error, _ forgotten: inout [String]) {
         journal.log(
             .error,
-            "application \(entry.name) of the previous daemon cannot be taken over: \(why); it runs on unmanaged"
-                + (done.map { ", " + $0 } ?? ""))
+            "application \(name) of the previous daemon cannot be taken over: \(why); it runs on unmanaged")
+        forgotten.append(name)
     }
 
-    /// Releases its processes and forgets it. Returns a description of the release; nil: nothing was held.
-    @discardableResult
-    private func release(
-        _ entry: RuntimeState.Found, _ state: RuntimeState, sparing spared: ProcessIdentity?
-    ) -> String? {
-        let release = letGo(entry, sparing: spared)
-        state.remove(named: entry.name, isHeld: release.isHeld)
-        if release.mayBeFrozen { thawLater(entry, state, isLast: release.failures.count == 1) }
-        return release.description
-    }
-
-    /// - Parameter isLast: nothing else is held.
-    private func thawLater(_ entry: RuntimeState.Found, _ state: RuntimeState, isLast: Bool) {
-        thaws.schedule(entry.name) { [weak self] in
-            guard let self else { return true }
-            do throws(KernelFailure) {
-                let thawed = try entry.thaw(proc: proc) { cgroup in
-                    self.table.all.contains { $0.suspender.isFreezeOurs && $0.suspender.frozen == cgroup }
-                }
-                if let thawed {
-                    journal.log(
-                        .notice, "application \(entry.name) of the previous daemon: thawed \(thawed)")
-                }
-            } catch {
-                return false
+    /// Ends the hold of an application that is not taken over, and removes its file.
+    private func forget(_ name: String, _ state: RuntimeState) {
+        attemptToThaw(name) { [unowned self] () throws(KernelFailure) in
+            let entry = try state.read(name)
+            let successor = entry.main.flatMap { table[$0] }
+            let stop = successor.flatMap { core.application($0.number)?.stop }
+            if let hold = entry.hold, hold != successor?.hold, !freezes.contains(hold),
+                let done = try entry.release(
+                    sparingMain: entry.isStoppedByOthers || stop?.isSignalledByOthers == true, proc: proc,
+                    isForeign: table.isForeign)
+            {
+                journal.log(.notice, "application \(name) of the previous daemon: \(done)")
             }
-            if isLast { state.remove(named: entry.name) }
-            return true
+            state.remove(named: name)
         }
     }
 
-    @discardableResult
-    private func letGo(_ entry: RuntimeState.Found, sparing spared: ProcessIdentity?) -> Holding.Outcome {
-        let release = entry.release(proc: proc, sparing: spared, isForeign: table.isForeign)
-        for failure in release.failures {
-            journal.log(
-                .warning, "cannot resume application \(entry.name) of the previous daemon: \(failure)")
+    /// Thaws what the previous daemon had frozen and this one has not taken over, even if all files are lost.
+    func thawMarked() {
+        attemptToThaw("cgroups") { [unowned self] () throws(KernelFailure) in
+            let (thawed, failure) = Hold.thawMarked(except: freezes)
+            for cgroup in thawed { journal.log(.notice, "thawed \(cgroup), which a daemon had left frozen") }
+            if let failure { throw failure }
         }
-        return release
+    }
+
+    /// The freezes of this daemon.
+    private var freezes: Set<Hold> { Set(table.all.compactMap(\.hold)).subtracting([.signalled]) }
+
+    /// Where descriptors or memory are lacking, it is attempted again.
+    private func attemptToThaw(_ name: String, _ body: @escaping () throws(KernelFailure) -> Void) {
+        do throws(KernelFailure) {
+            try body()
+        } catch {
+            journal.log(.warning, "cannot resume what the previous daemon held: \(error)")
+            thaws.schedule(name) {
+                do throws(KernelFailure) {
+                    try body()
+                    return true
+                } catch {
+                    return false
+                }
+            }
+        }
     }
 }
 

@@ -4,52 +4,31 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// The data that must survive this daemon, in files of records (`RecordFile`), each written atomically. A
-/// hold is recorded there before it is enforced, and stays there until it is lifted (§ 5).
+/// The data that must survive this daemon, in files of records (`RecordFile`) that are renamed into place. The directory
+/// is in a tmpfs: what is there was written in this boot.
 ///
-///     RUNTIME_DIRECTORY/holds/N          what is frozen or stopped of application N: for as long as it is
-///     RUNTIME_DIRECTORY/applications/N   what is known of application N: for as long as it is registered
-///     RUNTIME_DIRECTORY/resources/N      what gives its processes their resources back: long, and seldom changed
-///     RUNTIME_DIRECTORY/numbers          the application number that was given last
+///     RUNTIME_DIRECTORY/applications/N   what is known of application N, and how it is held
+///     RUNTIME_DIRECTORY/daemon           the number that was given last, and processes that have the focus and are not
+///                                        registered
 ///     RUNTIME_DIRECTORY/drops            applications that no longer own their saved state, until it is removed
 ///     RUNTIME_DIRECTORY/ends             how applications ended, until that is on the disk
-///     RUNTIME_DIRECTORY/focus            processes that have the focus and are not registered
-///
-/// Each of the first three identifies the owner of the processes and the boot. About the held processes, the
-/// second says only how they are held: it is written with each fact, and there may be thousands of them.
-/// Whatever happens to one file, the others are enough.
 final class RuntimeState {
-    private let directory: String
-    private let journal: Journal
-    /// The hash of what each application's file contains, so that an unchanged record is not written again.
-    private var written: [ApplicationNumber: Int] = [:]
-    private var writtenHolds: [ApplicationNumber: WrittenHolds] = [:]
-    private var lastNumber: UInt32?
-    private var writtenFocus: [UInt8]?
+    let directory: String
+    let journal: Journal
+    /// What the file of each application contains: the hash of it, so that it is not written again unchanged, and the
+    /// hold.
+    private var written: [ApplicationNumber: (hash: Int, hold: Hold?)] = [:]
+    private var others: [String: [UInt8]] = [:]
     private var hasFailed = false
-    private var origin: [Record.Line] = []
     private var lock: Descriptor?
-
-    /// The content of a file in `holds`, and the part of the application's own file about it, encoded once.
-    private struct WrittenHolds {
-        let holding: Holding
-        let brief: RecordFile.Lines
-
-        init(_ holding: Holding) {
-            self.holding = holding
-            brief = RecordFile.Lines(holding.briefLines)
-        }
-    }
 
     /// nil if there is no directory to write to: then nothing survives.
     init?(directory: String?, journal: Journal) {
         guard let directory, !directory.isEmpty else { return nil }
         self.directory = Self.first(of: directory)
         self.journal = journal
-        // If these cannot be created, nothing can be written, and so no process is stopped.
-        for directory in [applications, holds, resources] {
-            attempt { () throws(KernelFailure) in try WholeFile.makeDirectory(directory) }
-        }
+        // If it cannot be created, nothing can be written, and so no process is stopped.
+        attempt { () throws(KernelFailure) in try WholeFile.makeDirectory(applications) }
     }
 
     /// Locks the directory for the lifetime of this value, shared or exclusively (flock(2)); false: another
@@ -66,51 +45,39 @@ final class RuntimeState {
 
     private var applications: String { directory + "/applications" }
 
-    private var holds: String { directory + "/holds" }
-
-    private var resources: String { directory + "/resources" }
-
     private func path(_ number: ApplicationNumber) -> String { "\(applications)/\(number)" }
 
-    private func holdsPath(_ number: ApplicationNumber) -> String { "\(holds)/\(number)" }
+    // MARK: Applications
 
-    private func resourcesPath(_ number: ApplicationNumber) -> String { "\(resources)/\(number)" }
-
-    // MARK: Writing
-
-    /// Sets the boot and the bus that everything refers to that is written from now on.
-    func begin(bus: String, boot: String) { origin = [Record.Line("boot", boot), Record.Line("bus", bus)] }
-
-    /// Writes the record of an application, if it has changed. The holds are written first, in a separate
-    /// file. If nothing is held any longer, that file is removed even without room for the record: where it is missing,
-    /// the next daemon does not hold the application.
+    /// Writes the record of an application and its hold, if they have changed.
     ///
     /// - Returns: why it could not be written; nil: it is written now.
-    func write(_ number: ApplicationNumber, _ record: Record, _ holding: Holding) -> KernelFailure? {
-        do throws(KernelFailure) {
-            let isFirst = writtenHolds[number] == nil
-            let brief = try writeHolds(number, holding)
-            let bytes = RecordFile.bytes([
-                RecordFile.Lines(origin), brief ?? RecordFile.Lines([]), RecordFile.Lines(record.lines),
-            ])
-            let hash = Self.hash(bytes)
-            if written[number] != hash {
-                do throws(KernelFailure) {
-                    try WholeFile.write(bytes, to: path(number))
-                } catch {
-                    // The two files of an application must describe the same holds.
-                    if isFirst || brief == nil { removeHolds(number) }
-                    throw error
-                }
-                written[number] = hash
-            }
-            if brief == nil { try removeHoldsFile(number) }
+    func write(_ number: ApplicationNumber, _ record: Record, _ hold: Hold?) -> KernelFailure? {
+        let bytes = RecordFile.bytes(Record((hold?.lines ?? []) + record.lines))
+        let hash = Self.hash(bytes)
+        if written[number]?.hash == hash { return nil }
+        let failure = attempt { () throws(KernelFailure) in try WholeFile.write(bytes, to: path(number)) }
+        if failure == nil {
+            written[number] = (hash, hold)
             hasFailed = false
-            return nil
-        } catch {
-            complain(error)
-            return error
+        } else if hold == nil, written[number]?.hold != nil {
+            // The next daemon must not hold what runs. There is always room to remove a file, and then for another.
+            remove(number)
+            return write(number, record, hold)
         }
+        return failure
+    }
+
+    /// Whether the application's file says that it is held in this way.
+    func hasRecorded(_ number: ApplicationNumber, _ hold: Hold) -> Bool { written[number]?.hold == hold }
+
+    func remove(_ number: ApplicationNumber) {
+        written[number] = nil
+        remove(named: number.description)
+    }
+
+    func remove(named name: String) {
+        attempt { () throws(KernelFailure) in try WholeFile.remove("\(applications)/\(name)") }
     }
 
     private static func hash(_ bytes: [UInt8]) -> Int {
@@ -119,237 +86,108 @@ final class RuntimeState {
         return hasher.finalize()
     }
 
-    /// Records the holds, unless they are already recorded. Returns the part about them for the application's
-    /// own file; nil: nothing is held, and the file is removed once the other one says so.
-    private func writeHolds(
-        _ number: ApplicationNumber, _ holding: Holding
-    ) throws(KernelFailure) -> RecordFile.Lines? {
-        if holding.isEmpty { return nil }
-        if let present = writtenHolds[number], present.holding == holding { return present.brief }
-        let bytes = RecordFile.bytes([RecordFile.Lines(origin), RecordFile.Lines(holding.lines)])
-        try WholeFile.write(bytes, to: holdsPath(number))
-        let present = WrittenHolds(holding)
-        writtenHolds[number] = present
-        return present.brief
-    }
+    // MARK: Found at the start
 
-    private func removeHoldsFile(_ number: ApplicationNumber) throws(KernelFailure) {
-        guard writtenHolds[number] != nil else { return }
-        try WholeFile.remove(holdsPath(number))
-        writtenHolds[number] = nil
-    }
+    /// The file of an application that an earlier daemon has left.
+    struct Found {
+        let name: String
+        let record: Record
+        let isWhole: Bool
 
-    /// Whether both files of an application already describe exactly this: an earlier daemon wrote them.
-    func hasRecorded(_ number: ApplicationNumber, _ holding: Holding) -> Bool {
-        guard writtenHolds[number]?.holding == holding, let application = try? WholeFile.read(path(number))
-        else { return false }
-        return RecordFile.read(application).record.lines.filter(Holding.isBrief) == holding.briefLines
-    }
+        var main: ProcessIdentity? { record.understood("process") { ProcessID(&$0) }.first?.identity }
+        var user: UInt32? { record.understood("user") { $0.number() as UInt32? }.first }
+        var hold: Hold? { Hold(record) }
 
-    /// Records the values that restore the resources of an application's processes; if there are none, no
-    /// file is left. Returns whether they are recorded now.
-    func writeResources(_ number: ApplicationNumber, _ owner: Owner?, _ entries: [String]) -> Bool {
-        guard !entries.isEmpty else {
-            removeResources(number)
-            return true
-        }
-        return attempt { () throws(KernelFailure) in
-            var record = Record(origin)
-            if let owner { record.add("owner", [String(owner.user)] + ProcessID(owner.main).fields) }
-            record.lines += entries.map { Record.Line("resource", $0) }
-            try WholeFile.write(RecordFile.bytes(record), to: resourcesPath(number))
+        /// Whether it is an application. Otherwise it was removed, and its processes are still held.
+        var isApplication: Bool { isWhole && record["number"]?.fields == [name] }
+
+        /// Whether another program has stopped its main process, as far as is known.
+        var isStoppedByOthers: Bool { record["foreign-stop"] != nil }
+
+        /// Ends its hold: see `Hold.release`.
+        func release(
+            sparingMain: Bool, proc: Proc, isForeign: (ProcessIdentity) -> Bool
+        ) throws(KernelFailure) -> String? {
+            guard let hold, let main, let user else { return nil }
+            return try hold.release(
+                main: main, user: user, sparingMain: sparingMain, proc: proc, isForeign: isForeign)
         }
     }
 
-    /// An application was removed: the next daemon knows only what it must release and restore.
-    func leave(_ number: ApplicationNumber, _ holding: Holding) {
-        attempt { () throws(KernelFailure) in _ = try writeHolds(number, holding) }
-        written[number] = nil
-        attempt { () throws(KernelFailure) in try WholeFile.remove(path(number)) }
+    /// The names of all files, in the order of their numbers.
+    func found() throws(KernelFailure) -> [String] {
+        try names(in: applications).sorted { (UInt32($0) ?? .max, $0) < (UInt32($1) ?? .max, $1) }
     }
 
-    /// No process of it is held any longer.
-    func removeHolds(_ number: ApplicationNumber) {
-        attempt { () throws(KernelFailure) in try removeHoldsFile(number) }
-    }
-
-    /// The resources of all its processes are restored.
-    func removeResources(_ number: ApplicationNumber) {
-        attempt { () throws(KernelFailure) in try WholeFile.remove(resourcesPath(number)) }
-    }
-
-    /// Removes everything under this name.
-    ///
-    /// - Parameter isHeld: its cgroup could not be thawed; the next daemon tries again.
-    func remove(named name: String, isHeld: Bool = false) {
-        if let number = Self.number(name) {
-            written[number] = nil
-            if !isHeld { writtenHolds[number] = nil }
-        }
-        attempt { () throws(KernelFailure) in
-            try WholeFile.remove("\(resources)/\(name)")
-            if !isHeld { try WholeFile.remove("\(holds)/\(name)") }
-            try WholeFile.remove("\(applications)/\(name)")
-        }
-    }
-
-    /// No object path is ever assigned twice, no matter which daemon assigns it.
-    func noteLastNumber(_ number: UInt32) {
-        guard number != lastNumber else { return }
-        attempt { () throws(KernelFailure) in
-            let record = Record([Record.Line("last", String(number))])
-            try WholeFile.write(RecordFile.bytes(record), to: directory + "/numbers")
-            lastNumber = number
-        }
-    }
-
-    /// Records the focus of processes that are not registered, if it has changed.
-    func writeFocus(_ record: Record) {
-        let bytes = RecordFile.bytes(Record(origin + record.lines))
-        guard writtenFocus != bytes else { return }
-        attempt { () throws(KernelFailure) in
-            try WholeFile.write(bytes, to: directory + "/focus")
-            writtenFocus = bytes
-        }
-    }
-
-    /// Records the applications whose saved state must be removed.
-    func writeDrops(_ drops: Set<KeptID>) {
-        replace("drops", with: Record(drops.map { Record.Line("drop", $0.fields) }))
-    }
-
-    /// Records how applications ended.
-    func writeEnds(_ ends: PendingEnds) {
-        replace("ends", with: ends.record)
-    }
-
-    /// An empty record leaves no file.
-    private func replace(_ name: String, with record: Record) {
-        attempt { () throws(KernelFailure) in
-            guard !record.lines.isEmpty else { return try WholeFile.remove("\(directory)/\(name)") }
-            try WholeFile.write(RecordFile.bytes(record), to: "\(directory)/\(name)")
-        }
-    }
-
-    @discardableResult
-    private func attempt(_ body: () throws(KernelFailure) -> Void) -> Bool {
+    /// Throws only if descriptors or memory are lacking. Any other file that cannot be read is not whole.
+    func read(_ name: String) throws(KernelFailure) -> Found {
+        var bytes: [UInt8] = []
         do throws(KernelFailure) {
-            try body()
-            return true
+            bytes = try WholeFile.read("\(applications)/\(name)")
         } catch {
-            complain(error)
-            return false
+            if error.isExhaustion { throw error }
         }
-    }
-
-    /// Logged once, because a full disk is not a reason to fill the journal as well.
-    private func complain(_ failure: KernelFailure) {
-        if !hasFailed {
-            journal.log(
-                .error,
-                "the state may not survive a restart of the daemon, and nothing more is suspended: \(failure)"
-            )
-        }
-        hasFailed = true
-    }
-
-    // MARK: Reading
-
-    /// nil if it is not known.
-    func lastGivenNumber() -> UInt32? {
-        guard let bytes = try? WholeFile.read(directory + "/numbers") else { return nil }
-        return RecordFile.read(bytes).record.understood("last") { $0.number() as UInt32? }.first
-    }
-
-    /// What `writeDrops` wrote.
-    func drops() -> [KeptID] {
-        guard let bytes = try? WholeFile.read(directory + "/drops") else { return [] }
-        return RecordFile.read(bytes).record.understood("drop") { KeptID(&$0) }
-    }
-
-    /// What `writeEnds` wrote.
-    func ends() -> PendingEnds {
-        guard let bytes = try? WholeFile.read(directory + "/ends") else { return PendingEnds() }
-        return PendingEnds(RecordFile.read(bytes).record)
-    }
-
-    /// What `writeFocus` wrote; nil if it wrote nothing, or not the whole, or in another boot.
-    func focus(boot: String) -> Record? {
-        guard let bytes = try? WholeFile.read(directory + "/focus") else { return nil }
-        let reading = RecordFile.read(bytes)
-        guard reading.damage == nil, reading.record["boot"]?.fields == [boot] else { return nil }
-        return reading.record
-    }
-
-    /// What `writeResources` wrote. From a damaged file, as much as can be read.
-    func resources(of name: String) -> LeftResources {
-        guard let bytes = try? WholeFile.read("\(resources)/\(name)") else { return LeftResources() }
-        let reading = RecordFile.read(bytes)
-        if let damage = reading.damage {
-            journal.log(.error, "resources of application \(name) of the previous daemon: \(damage)")
-        }
-        let owner = reading.record.understood("owner") { fields -> Owner? in
-            guard let user: UInt32 = fields.number(), let main = ProcessID(&fields) else { return nil }
-            return Owner(main: main.identity, user: user)
-        }.first
-        let boot = reading.record["boot"]?.fields.first
-        return LeftResources(
-            boot: boot.flatMap { $0.isEmpty ? nil : $0 }, owner: owner,
-            entries: reading.record.understood("resource") { $0.text() })
-    }
-
-    /// All applications that have a record, in the order of their numbers.
-    func found() -> [Found] {
-        var found: [String: Found] = [:]
-        for (name, reading) in readings(in: applications) {
-            found[name, default: Found(name: name, number: Self.number(name))].application = reading
-        }
-        for (name, reading) in readings(in: holds) {
-            found[name, default: Found(name: name, number: Self.number(name))].holds = reading
-        }
-        // These files are long: if there is a record of the application that says whose it is, its file is read later,
-        // one by one.
-        for name in names(in: resources)
-        where found[name]?.application == nil || found[name]?.owner == nil {
-            found[name, default: Found(name: name, number: Self.number(name))].resources = resources(of: name)
-        }
-        return found.values.sorted {
-            ($0.number?.rawValue ?? .max, $0.name) < ($1.number?.rawValue ?? .max, $1.name)
-        }
-    }
-
-    private static func number(_ name: String) -> ApplicationNumber? {
-        UInt32(name).flatMap { String($0) == name ? ApplicationNumber($0) : nil }
+        let (record, isWhole) = RecordFile.read(bytes)
+        let found = Found(name: name, record: record, isWhole: isWhole)
+        if let number = UInt32(name) { written[ApplicationNumber(number)] = (Self.hash(bytes), found.hold) }
+        return found
     }
 
     /// Leaves out drafts that were being written when their writer was killed, and removes them.
-    private func names(in directory: String) -> [String] {
-        TextFile.names(inDirectory: directory).filter { name in
+    func names(in directory: String) throws(KernelFailure) -> [String] {
+        try TextFile.entries(ofDirectory: directory).filter { name in
             guard name.hasSuffix(".new") else { return true }
             attempt { () throws(KernelFailure) in try WholeFile.remove("\(directory)/\(name)") }
             return false
         }
     }
 
-    private func readings(in directory: String) -> [(name: String, RecordFile.Reading)] {
-        var found: [(String, RecordFile.Reading)] = []
-        for name in names(in: directory) {
-            do throws(KernelFailure) {
-                let bytes = try WholeFile.read("\(directory)/\(name)")
-                let reading = RecordFile.read(bytes)
-                found.append((name, reading))
-                guard let number = Self.number(name) else { continue }
-                if directory == holds {
-                    // A damaged file says nothing that would not have to be written again.
-                    let holding = reading.damage == nil ? Holding(reading.record) : Holding()
-                    writtenHolds[number] = WrittenHolds(holding)
-                } else {
-                    written[number] = Self.hash(bytes)
-                }
-            } catch {
-                found.append((name, RecordFile.Reading(Record(), damage: "\(error)")))
-            }
+    // MARK: The other files
+
+    func writeDaemon(_ record: Record) { replace("daemon", with: record) }
+
+    func daemon() -> Record { content(of: "daemon") }
+
+    func writeDrops(_ drops: Set<KeptID>) {
+        replace("drops", with: Record(drops.map { Record.Line("drop", $0.fields) }))
+    }
+
+    func drops() -> [KeptID] { content(of: "drops").understood("drop") { KeptID(&$0) } }
+
+    func writeEnds(_ ends: PendingEnds) { replace("ends", with: ends.record) }
+
+    func ends() -> PendingEnds { PendingEnds(content(of: "ends")) }
+
+    /// An empty record leaves no file.
+    private func replace(_ name: String, with record: Record) {
+        let bytes = record.lines.isEmpty ? [] : RecordFile.bytes(record)
+        guard others[name] != bytes else { return }
+        let failure = attempt { () throws(KernelFailure) in
+            let path = "\(directory)/\(name)"
+            if bytes.isEmpty { try WholeFile.remove(path) } else { try WholeFile.write(bytes, to: path) }
         }
-        return found
+        if failure == nil { others[name] = bytes }
+    }
+
+    private func content(of name: String) -> Record {
+        RecordFile.read((try? WholeFile.read("\(directory)/\(name)")) ?? []).record
+    }
+
+    /// A failure is logged once, because a full disk is not a reason to fill the journal as well.
+    @discardableResult
+    func attempt(_ body: () throws(KernelFailure) -> Void) -> KernelFailure? {
+        do throws(KernelFailure) {
+            try body()
+            return nil
+        } catch {
+            if !hasFailed {
+                journal.log(
+                    .error,
+                    "the state may not survive a restart of the daemon, and nothing more is suspended: \(error)"
+                )
+            }
+            hasFailed = true
+            return error
+        }
     }
 }

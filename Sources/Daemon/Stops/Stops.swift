@@ -569,17 +569,20 @@ final class Stops {
 
     // MARK: After another daemon
 
-    /// Takes over the stops that an earlier daemon had made, or was about to make.
-    func adopt(_ application: Registered, _ holding: Holding) {
+    /// Takes over the stop that an earlier daemon had made, or was about to make. Which of the stopped processes it had
+    /// stopped is not known.
+    func adopt(_ application: Registered, _ hold: Hold?) {
         held.insert(application.number)
-        // Both, if a stop with the freezer had begun in the middle of a release by signal.
-        if holding.stop != nil || !holding.stopped.isEmpty {
+        switch hold {
+        case .frozen:
+            if let cgroup = hierarchy.flatMap({ hold?.cgroup(in: $0) }) {
+                application.suspender.adopt(frozen: cgroup)
+            }
+        case .signalled:
             application.suspender.adopt(
-                stopped: holding.stoppedProcesses(proc: proc, isForeign: table.isForeign),
-                standing: holding.stop?.standing ?? [])
-        }
-        if let freeze = holding.freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
-            application.suspender.adopt(frozen: cgroup)
+                stopped: Extent.members(of: application.process, proc: proc, isForeign: table.isForeign),
+                standing: [])
+        case nil: break
         }
     }
 

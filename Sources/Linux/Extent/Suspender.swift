@@ -259,9 +259,11 @@ public final class Suspender {
         if isNew, !isWrittenDown() { return .pending }
         if case .freezer(let cgroup, isOurs: true) = means {
             hasFrozen = true
+            try? cgroup.mark()
             do throws(KernelFailure) {
                 try cgroup.freeze()
             } catch {
+                try? cgroup.unmark()
                 list.add(error)
                 return fallBack(isForeign)
             }
@@ -327,6 +329,7 @@ public final class Suspender {
     private func thaw(_ cgroup: Cgroup) -> Bool {
         do throws(KernelFailure) {
             try cgroup.thaw()
+            try? cgroup.unmark()
             return true
         } catch {
             if error.isNoSuchCgroup { return true }

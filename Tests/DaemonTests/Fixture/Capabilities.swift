@@ -4,7 +4,6 @@ import TestSupport
 /// The capabilities of this process: capabilities(7).
 enum Capabilities {
     enum Number: UInt64 {
-        case sysNice = 23
         case sysResource = 24
     }
 

@@ -55,6 +55,8 @@ final class Family {
         }
     }
 
-    /// How many processes have this nice value.
-    func count(nice: Int32) -> Int { living.count { (try? Niceness.read($0.pid)) == nice } }
+    /// How many processes have this `oom_score_adj`.
+    func count(score: Int32) -> Int {
+        living.count { (try? OOMScoreAdjustment.read($0.pid, proc: proc)) == score }
+    }
 }

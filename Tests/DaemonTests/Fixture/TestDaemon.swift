@@ -102,10 +102,10 @@ final class TestDaemon {
 
     /// Starts `appstated --release` with its files.
     ///
-    /// - Parameter descriptors: the most descriptors that it may have unless it raises this limit (prlimit(1)).
+    /// - Parameter descriptors: the most descriptors that it may have (prlimit(1)).
     func release(descriptors: Int? = nil) throws -> Child {
         var command = [Programs.built("appstated") ?? "appstated", "--release"]
-        if let descriptors { command = ["prlimit", "--nofile=\(descriptors):", "--"] + command }
+        if let descriptors { command = ["prlimit", "--nofile=\(descriptors)", "--"] + command }
         return try Child(
             command[0], Array(command.dropFirst()), environment: ["RUNTIME_DIRECTORY": runtimeDirectory])
     }

@@ -44,21 +44,4 @@ extension Proc {
                 errno: EPERM)
         }
     }
-
-    /// The identity of a thread of a process. `ESRCH`: the process has no such thread.
-    func identity(ofThread thread: Int32, in pid: Int32) throws(KernelFailure) -> ProcessIdentity {
-        try stat(ofThread: thread, in: pid).identity
-    }
-
-    /// Throws `ESRCH` unless the process has this thread.
-    func checkThread(_ thread: ProcessIdentity, of process: ProcessIdentity) throws(KernelFailure) {
-        // The leading thread is the process.
-        if thread == process { return }
-        do throws(KernelFailure) {
-            if try identity(ofThread: thread.pid, in: process.pid) == thread { return }
-        } catch {
-            guard error.isNoSuchFile || error.isNoSuchProcess else { throw error }
-        }
-        throw KernelFailure(operation: "check", subject: "thread \(thread)", errno: ESRCH)
-    }
 }
