@@ -92,7 +92,7 @@ private final class Start {
         self.gate = gate
         timer = try loop.timer { [weak self] in self?.late() }
         timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
-        isManagerRunning = UnitProgram.isManagerRunning(in: directory)
+        isManagerRunning = ServiceManager.isRunning(in: directory)
         guard let bus else { return try startChild(executable, gate, "there is no bus of the user") }
         startUnit(bus, executable, gate)
     }
@@ -115,7 +115,7 @@ private final class Start {
     }
 
     private func answered(
-        _ result: Result<UnitProgram, UnitProgram.Failure>, _ bus: Bus, _ executable: String, _ gate: Gate
+        _ result: Result<UnitProgram, ServiceManager.Failure>, _ bus: Bus, _ executable: String, _ gate: Gate
     ) {
         call = nil
         do {
@@ -145,11 +145,11 @@ private final class Start {
         let there: () -> Void = { [weak self] in self?.goOn { $0.startUnit(bus, executable, gate) } }
         arrival = Arrival(
             timer: timer,
-            watch: try bus.watchOwner(of: UnitProgram.name, failed: { _ in }) { _, owner in
+            watch: try bus.watchOwner(of: ServiceManager.name, failed: { _ in }) { _, owner in
                 if owner != nil { there() }
             },
             // It may have appeared before the watch was set up.
-            question: try bus.askProcess(of: UnitProgram.name) { if $0 != nil { there() } })
+            question: try bus.askProcess(of: ServiceManager.name) { if $0 != nil { there() } })
     }
 
     private func goOn(_ how: (Start) throws -> Void) {
