@@ -43,7 +43,8 @@ struct AgentScopeTests {
         let terminal = try Child(
             "systemd-run", ["--user", "--scope", "--quiet", "--unit=app-term-1.scope", "sh", "-c", script],
             environment: manager.environment)
-        let words = try terminal.waitForLine(containing: "pids ").split(separator: " ").compactMap { Int32($0) }
+        let words = try terminal.waitForLine(containing: "pids ").split(separator: " ")
+            .compactMap { Int32($0) }
         let (program, child) = (words[0], words[1])
         let hierarchy = try #require(UnifiedHierarchy.find())
         func units() throws -> [String] {
