@@ -110,9 +110,10 @@ private final class ScopeRequest {
             self?.finish(.failure(.failed("the service manager has not started \(unit) in time")))
         }
         timer.arm(at: loop.now + Self.patience)
+        // sd-bus compares no argument after one that is not a string, so the unit cannot be part of the rule.
         let rule =
             "type='signal',sender='\(ServiceManager.name)',path='\(ServiceManager.path)',"
-            + "interface='\(ServiceManager.interface)',member='JobRemoved',arg2='\(unit)'"
+            + "interface='\(ServiceManager.interface)',member='JobRemoved'"
         let bus = try connection()
         let removal = try bus.match(
             rule, failed: { [weak self] in self?.finish(.failure($0)) },
