@@ -161,7 +161,7 @@ let package = Package(
             name: "DaemonTests",
             dependencies: [
                 "Daemon", "AppStateBus", "Systemd", "AppStateContract", "LifeCycle", "Linux", "TestSupport",
-                "appstated",
+                "appstated", "appstate-session",
                 "AppActor",
             ],
             exclude: ["Scripts"], swiftSettings: settings),

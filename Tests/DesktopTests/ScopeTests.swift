@@ -163,7 +163,7 @@ struct ScopeTests {
         let loop = try EventLoop()
         let connection = try Bus.open(address: bus.address)
         try connection.attach(to: loop)
-        let maker = ScopeMaker(loop: loop)
+        let maker = ScopeMaker(loop: loop, directory: nil)
         var names: [String] = []
         let done: (Result<String, MethodError>) -> Void = { result in
             if case .failure(let error) = result { names.append(error.name) }

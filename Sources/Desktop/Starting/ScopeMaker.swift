@@ -6,11 +6,17 @@ public import Linux
 /// Moves processes of the user into scopes of their own: systemd.scope(5).
 public final class ScopeMaker {
     private let loop: EventLoop
+    private let directory: String?
     private var lastNumber: UInt64 = 0
     private var requests: [ObjectIdentifier: ScopeRequest] = [:]
 
-    /// - Parameter loop: the loop to which each bus is attached.
-    public init(loop: EventLoop) { self.loop = loop }
+    /// - Parameters:
+    ///   - loop: the loop to which each bus is attached.
+    ///   - directory: the user's runtime directory, which holds the service manager's socket; nil: there is none.
+    public init(loop: EventLoop, directory: String? = Environment["XDG_RUNTIME_DIR"]) {
+        self.loop = loop
+        self.directory = directory
+    }
 
     /// Moves processes into a new scope. If `main` is in a scope of this application already, and none of the others
     /// is, it attaches the others to that scope.
@@ -24,7 +30,10 @@ public final class ScopeMaker {
         _ id: String, main: consuming PidFD, others: [Int32], bus: Bus?,
         _ done: @escaping (Result<String, MethodError>) -> Void
     ) {
-        let request = ScopeRequest(id, main: main, others: others, bus: bus, loop: loop) { [unowned self] in
+        let request = ScopeRequest(
+            id, main: main, others: others, bus: bus, loop: loop,
+            isManagerRunning: ServiceManager.isRunning(in: directory)
+        ) { [unowned self] in
             lastNumber += 1
             return lastNumber
         }
@@ -44,7 +53,10 @@ private final class ScopeRequest {
     private let bus: Bus?
     private let loop: EventLoop
     private let proc = Proc()
+    private let isManagerRunning: Bool
     private let nextNumber: () -> UInt64
+    /// The wait for the service manager. Nil: there has been none.
+    private var arrival: ServiceManager.Arrival?
     private var remainingNames = ServiceManager.attempts
     private var remainingCalls = 4
     private var done: ((Result<String, MethodError>) -> Void)?
@@ -61,33 +73,55 @@ private final class ScopeRequest {
 
     /// How long the service manager may take for each answer, in microseconds.
     private static let patience: UInt64 = 5_000_000
+    /// How long it may take to appear on the bus, in microseconds: the daemon waits for 2 s.
+    private static let managerPatience: UInt64 = 1_500_000
 
     init(
         _ id: String, main: consuming PidFD, others: [Int32], bus: Bus?, loop: EventLoop,
-        nextNumber: @escaping () -> UInt64
+        isManagerRunning: Bool, nextNumber: @escaping () -> UInt64
     ) {
         self.id = id
         self.main = main
         self.others = others
         self.bus = bus
         self.loop = loop
+        self.isManagerRunning = isManagerRunning
         self.nextNumber = nextNumber
     }
 
     func begin(_ done: @escaping (Result<String, MethodError>) -> Void) {
         self.done = done
-        attempt {
-            let bus = try connection()
-            call = try bus.callAsync(
-                try ServiceManager.get("ControlGroup", bus), timeout: Self.patience
-            ) { [weak self] reply in
-                self?.attempt {
-                    if let error = reply.error { throw Self.refusal(error) }
-                    guard case .string(let root) = try reply.readVariant() else {
-                        throw MethodError.failed("the service manager does not say what its cgroup is")
+        attempt { try askRoot() }
+    }
+
+    private func askRoot() throws {
+        let bus = try connection()
+        call = try bus.callAsync(
+            try ServiceManager.get("ControlGroup", bus), timeout: Self.patience
+        ) { [weak self] reply in
+            guard let self else { return }
+            attempt {
+                if let error = reply.error {
+                    guard case .noManager = ServiceManager.Failure(error), isManagerRunning, arrival == nil
+                    else {
+                        throw Self.refusal(error)
                     }
-                    try self?.choose(root)
+                    return try awaitManager(on: bus)
                 }
+                guard case .string(let root) = try reply.readVariant() else {
+                    throw MethodError.failed("the service manager does not say what its cgroup is")
+                }
+                try choose(root)
+            }
+        }
+    }
+
+    private func awaitManager(on bus: Bus) throws {
+        arrival = try ServiceManager.Arrival(on: bus, loop, within: Self.managerPatience) {
+            [weak self] isThere in
+            self?.attempt {
+                guard isThere else { throw Self.noManager }
+                try self?.askRoot()
             }
         }
     }

@@ -78,4 +78,36 @@ enum ServiceManager {
         try message.withContainer(.array, "(sa(sv))") { () throws(BusFailure) in }
         return message
     }
+
+    /// The wait for a service manager that runs but is not on the bus yet, because the session or its bus has just begun.
+    final class Arrival {
+        private var timer: Timer?
+        private var slots: [Slot] = []
+        private var done: ((_ isThere: Bool) -> Void)?
+
+        /// - Parameters:
+        ///   - patience: how long to wait, in microseconds.
+        ///   - done: called once, from the loop.
+        init(
+            on bus: Bus, _ loop: EventLoop, within patience: UInt64,
+            _ done: @escaping (_ isThere: Bool) -> Void
+        ) throws(BusFailure) {
+            self.done = done
+            timer = try loop.timer { [weak self] in self?.end(false) }
+            timer?.arm(at: loop.now + patience)
+            slots = [
+                try bus.watchOwner(of: ServiceManager.name, failed: { _ in }) { [weak self] _, owner in
+                    if owner != nil { self?.end(true) }
+                },
+                // It may have appeared before the watch was set up.
+                try bus.askProcess(of: ServiceManager.name) { [weak self] in if $0 != nil { self?.end(true) } },
+            ]
+        }
+
+        private func end(_ isThere: Bool) {
+            let done = done
+            (self.done, timer, slots) = (nil, nil, [])
+            done?(isThere)
+        }
+    }
 }
