@@ -96,11 +96,12 @@ enum ServiceManager {
             timer = try loop.timer { [weak self] in self?.end(false) }
             timer?.arm(at: loop.now + patience)
             slots = [
-                try bus.watchOwner(of: ServiceManager.name, failed: { _ in }) { [weak self] _, owner in
-                    if owner != nil { self?.end(true) }
-                },
+                try bus.watchOwner(
+                    of: ServiceManager.name, failed: { _ in },
+                    handler: { [weak self] _, owner in if owner != nil { self?.end(true) } }),
                 // It may have appeared before the watch was set up.
-                try bus.askProcess(of: ServiceManager.name) { [weak self] in if $0 != nil { self?.end(true) } },
+                try bus.askProcess(of: ServiceManager.name) { [weak self] in if $0 != nil { self?.end(true) }
+                },
             ]
         }
 
