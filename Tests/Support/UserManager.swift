@@ -1,4 +1,4 @@
-public import AppStateBus
+import AppStateBus
 import Foundation
 import Glibc
 public import Linux
