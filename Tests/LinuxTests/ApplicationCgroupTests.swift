@@ -101,7 +101,8 @@ struct ApplicationCgroupTests {
 
         init(_ script: String, in name: String) throws {
             let base = try #require(TestCgroup.base)
-            home = try TestCgroup("\(name)-\(UInt32.random(in: 1...(.max)))" + (name == "app" ? ".scope" : ""), below: base)
+            let suffix = "-\(UInt32.random(in: 1...(.max)))" + (name == "app" ? ".scope" : "")
+            home = try TestCgroup(name + suffix, below: base)
             child = try Child(python: ApplicationCgroupTests.prelude + script + "\nrun('first', None)")
             _ = try child.line()
             try home.take(child.pid)
@@ -113,7 +114,9 @@ struct ApplicationCgroupTests {
             }
         }
 
-        var main: ProcessIdentity { processes["main"] ?? processes["first"] ?? ProcessIdentity(pid: 0, startTime: 0) }
+        var main: ProcessIdentity {
+            processes["main"] ?? processes["first"] ?? ProcessIdentity(pid: 0, startTime: 0)
+        }
 
         func judge(owner: UInt32 = geteuid(), daemon: Cgroup? = nil) -> ApplicationCgroup.Answer {
             let cgroups = ApplicationCgroup(hierarchy: home.cgroup.hierarchy, daemon: daemon, proc: Proc())
@@ -152,7 +155,7 @@ struct ApplicationCgroupTests {
         #expect(alone.judge() == .own(alone.home.cgroup))
     }
 
-    @Test("a descendant that is elsewhere is not in the way, and one whose parent is elsewhere is no stranger")
+    @Test("a descendant that is elsewhere is not in the way, nor is one whose parent is elsewhere")
     func elsewhere() throws {
         let scene = try Scene("fork('a', lambda: fork('b'))", in: "other")
         let other = try TestCgroup()
@@ -161,29 +164,33 @@ struct ApplicationCgroupTests {
         #expect(scene.judge() == .own(scene.home.cgroup))
     }
 
-    @Test("a process that moves in makes a cgroup foreign, or has to leave a unit", arguments: ["app", "other"])
+    @Test(
+        "a process that moves in makes a cgroup foreign, or has to leave a unit", arguments: ["app", "other"])
     func stranger(in name: String) throws {
         let scene = try Scene("", in: name)
-        let other = try Child.idle()
+        let shell = try Child(["sh", "-c", "sleep 1000 & echo $!; wait"])
+        let other = try shell.numbers()[0]
         let home = try TestCgroup()
         defer { withExtendedLifetime(home) {} }
-        try scene.home.take(other.pid)
+        try scene.home.take(other)
         if name == "app" {
-            #expect(scene.judge() == .shared(scene.home.cgroup, others: [try proc.identity(of: other.pid)]))
+            #expect(scene.judge() == .shared(scene.home.cgroup, others: [try proc.identity(of: other)]))
         } else {
             #expect(scene.outcome == .foreign)
         }
-        try home.take(other.pid)
+        try home.take(other)
         #expect(scene.outcome == .own)
     }
 
     @Test("a directory of another user, a cgroup around the daemon, and a process that is gone are refused")
     func places() throws {
         let scene = try Scene("", in: "app")
-        #expect(scene.judge(owner: 65534) == .foreign("\(scene.home.cgroup): it belongs to user 0, the application to user 65534"))
-        #expect(scene.judge(daemon: scene.home.cgroup) == .foreign("\(scene.home.cgroup): appstated itself is in it"))
+        let why = "it belongs to user 0, the application to user 65534"
+        #expect(scene.judge(owner: 65534) == .foreign("\(scene.home.cgroup): \(why)"))
+        let around = ApplicationCgroup.Answer.foreign("\(scene.home.cgroup): appstated itself is in it")
+        #expect(scene.judge(daemon: scene.home.cgroup) == around)
         let below = Cgroup(path: scene.home.cgroup.path + "/deep/er", in: scene.home.cgroup.hierarchy)
-        #expect(scene.judge(daemon: below) == .foreign("\(scene.home.cgroup): appstated itself is in it"))
+        #expect(scene.judge(daemon: below) == around)
         let beside = Cgroup(path: scene.home.cgroup.path + "x", in: scene.home.cgroup.hierarchy)
         #expect(scene.judge(daemon: beside) == .own(scene.home.cgroup))
         let former = ProcessIdentity(pid: scene.main.pid, startTime: scene.main.startTime + 1)
@@ -203,7 +210,8 @@ struct ApplicationCgroupTests {
         let child = try Child.idle()
         try home.take(child.pid)
         let cgroups = ApplicationCgroup(hierarchy: base.hierarchy, daemon: nil, proc: proc)
-        let answer = cgroups.judge(try proc.identity(of: child.pid), owner: geteuid(), applications: []) { _ in false }
+        let main = try proc.identity(of: child.pid)
+        let answer = cgroups.judge(main, owner: geteuid(), applications: []) { _ in false }
         guard case .foreign = answer else {
             Issue.record("\(answer)")
             return

@@ -1,4 +1,4 @@
-import LifeCycle
+import AppStateContract
 import Linux
 
 /// Asks session agents for scopes.

@@ -79,7 +79,8 @@ final class Freezer {
         let cgroup = table.cgroup(of: application.process)
         for other in table.all where other !== application {
             other.signals?.release(from: application.process)
-            guard let frozen = table.frozenCgroup(of: other), cgroup?.isWithin(frozen) == true else { continue }
+            guard let frozen = table.frozenCgroup(of: other), cgroup?.isWithin(frozen) == true
+            else { continue }
             // It is stopped again, by other means.
             release(other) { [sensor] in sensor.look(at: other.number) }
         }
@@ -172,7 +173,8 @@ final class Freezer {
             let hold = try Hold(freezing: cgroup)
             guard isFree(application, for: hold) else { return }
             // What another process has frozen is not ours to thaw.
-            if try application.hold == hold || !cgroup.wantsFrozen() {
+            let isOurs = application.hold == hold
+            if try isOurs ? true : !cgroup.wantsFrozen() {
                 if let failure = record(hold, of: application) { return refuse(number, failure) }
                 try cgroup.mark()
                 try cgroup.freeze()
@@ -292,7 +294,8 @@ final class Freezer {
         let (mover, main, others): (Registered, ProcessIdentity, [ProcessIdentity])
         switch answer {
         case .own, .no: return false
-        case .foreign: (mover, main, others) = (application, application.process, table.company(of: application))
+        case .foreign:
+            (mover, main, others) = (application, application.process, table.company(of: application))
         case .shared(_, let strangers):
             if let other = strangers.lazy.compactMap({ [table] in table[$0] }).first {
                 (mover, main, others) = (other, other.process, table.company(of: other))
@@ -454,13 +457,16 @@ final class Freezer {
         let number = application.number
         guard kills[number] == nil else { return }
         cancel(number)
-        if case .own(let cgroup) = table.judge(application), let killed = killAll(in: cgroup, of: application) {
+        if case .own(let cgroup) = table.judge(application),
+            let killed = killAll(in: cgroup, of: application)
+        {
             return completion(killed)
         }
         let signals = application.signals ?? signalStop(of: application)
         kills[number] = Kill(application: application, signals: signals, completion: completion)
         // What is frozen does not fork, and takes no SIGSTOP.
-        let isFrozen = application.hold.map { $0 != .signalled } ?? (standings.standing(of: number)?.freeze != nil)
+        let isFrozen =
+            application.hold.map { $0 != .signalled } ?? (standings.standing(of: number)?.freeze != nil)
         if isFrozen || record(.signalled, of: application) != nil { return finishKill(number) }
         application.signals = signals
         let isStopped: () -> Bool = { [weak self, table] in
