@@ -175,7 +175,7 @@ extension SignalTests {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
             let stop = SignalStop(proc: proc, main: main, owner: 65534)
-            guard case .refused(let failure) = stop.stop({ _ in false }) else {
+            guard case .refused(let failure) = stop.stop(isForeign: { _ in false }) else {
                 Issue.record("it is not refused")
                 return
             }
