@@ -93,8 +93,8 @@ let package = Package(
             exclude: ["round"], swiftSettings: settings),
 
         .target(
-            name: "TestSupport", dependencies: ["AppStateContract", "Linux"], path: "Tests/Support",
-            exclude: ["Scripts"], swiftSettings: settings),
+            name: "TestSupport", dependencies: ["AppStateContract", "AppStateBus", "Linux"],
+            path: "Tests/Support", exclude: ["Scripts"], swiftSettings: settings),
         .executableTarget(
             name: "SystemdProbe", dependencies: ["Systemd"], path: "Tests/SystemdProbe",
             swiftSettings: settings),
@@ -161,7 +161,7 @@ let package = Package(
             name: "DaemonTests",
             dependencies: [
                 "Daemon", "AppStateBus", "Systemd", "AppStateContract", "LifeCycle", "Linux", "TestSupport",
-                "appstated",
+                "appstated", "appstate-session",
                 "AppActor",
             ],
             exclude: ["Scripts"], swiftSettings: settings),

@@ -77,6 +77,15 @@ extension Message {
         return numbers
     }
 
+    /// Reads `au`.
+    public borrowing func readUInt32s() throws(BusFailure) -> [UInt32] {
+        guard try enter(.array, "u") else { throw mismatch("au", 0) }
+        var numbers: [UInt32] = []
+        while !atEnd { numbers.append(try readUInt32()) }
+        try exit()
+        return numbers
+    }
+
     /// Reads `h`. The result is a duplicate, closed on exec, that the caller owns.
     public borrowing func readDescriptor() throws(BusFailure) -> Int32 {
         let borrowed: Int32 = try read("h", -1)

@@ -82,6 +82,13 @@ extension Message {
         try close()
     }
 
+    /// Appends `au`.
+    public borrowing func append(_ numbers: [UInt32]) throws(BusFailure) {
+        try open(.array, "u")
+        for number in numbers { try append(number) }
+        try close()
+    }
+
     /// Appends a container with the contents that `body` appends.
     ///
     /// - Parameters:

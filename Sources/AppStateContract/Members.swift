@@ -121,6 +121,7 @@ public enum LauncherMethod: String, MethodName {
     case cancel = "Cancel"
     case open = "Open"
     case getExit = "GetExit"
+    case makeScope = "MakeScope"
 
     public static var interface: String { BusNames.launcher }
 }

@@ -9,11 +9,14 @@ final class ApplicationTable {
     private(set) var foreign: Set<ProcessIdentity> = []
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
     private let proc: Proc
-    private let hierarchy: UnifiedHierarchy?
+    private let core: Core
+    private let cgroups: ApplicationCgroup
 
-    init(proc: Proc, hierarchy: UnifiedHierarchy?) {
+    init(proc: Proc, hierarchy: UnifiedHierarchy?, core: Core) {
         self.proc = proc
-        self.hierarchy = hierarchy
+        self.core = core
+        let daemon = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
+        cgroups = ApplicationCgroup(hierarchy: hierarchy, daemon: daemon, proc: proc)
         if let own = try? proc.identity(of: getpid()) { foreign.insert(own) }
     }
 
@@ -47,38 +50,53 @@ final class ApplicationTable {
 // MARK: Their cgroups
 
 extension ApplicationTable {
+    /// Whether the cgroup that it is in is its own.
+    func judge(_ application: Registered) -> ApplicationCgroup.Answer {
+        cgroups.judge(application.process, owner: application.user, applications: foreign) {
+            core.machine.hasWindow(ProcessID($0))
+        }
+    }
+
     /// The application's own cgroup; nil if it has none.
-    func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
-
-    /// The user's application in whose own unit a process is. Its parents may have ended.
-    func application(around pid: Int32, of user: UInt32) -> Registered? {
-        guard let unit = unit(of: pid), let pids = try? unit.processes() else { return nil }
-        let inside = Set(pids)
-        let own = pids.compactMap { pid -> Registered? in
-            guard let process = try? proc.identity(of: pid), let application = self[process],
-                application.user == user
-            else { return nil }
-            // What was started in the unit of another program, a terminal for example, has none of its own.
-            let above = proc.lineage(of: pid).dropFirst()
-            return above.contains { inside.contains($0.pid) } ? nil : application
-        }
-        return own.count == 1 ? own[0] : nil
+    func ownCgroup(of application: Registered) -> Cgroup? {
+        if case .own(let cgroup) = judge(application) { cgroup } else { nil }
     }
 
-    /// Those of some processes that are in the application's own unit, and belong wholly to its user.
-    func members(of application: Registered, among others: [ProcessID]) -> [ProcessID] {
-        guard !others.isEmpty, let unit = unit(of: application.process.pid) else { return [] }
-        return others.filter {
-            // The identity comes last: until then, the number has not been given to another process.
-            unit == self.unit(of: $0.pid)
-                && self.application(around: $0.pid, of: application.user) === application
+    /// The same, or its own unit if only servers are in it besides.
+    func unit(of application: Registered) -> Cgroup? {
+        switch judge(application) {
+        case .own(let cgroup): cgroup
+        case .shared(let cgroup, let others): others.contains(where: isForeign) ? nil : cgroup
+        case .foreign, .no: nil
+        }
+    }
+
+    /// The cgroup that the daemon has frozen for it, or is about to, if it still exists.
+    func frozenCgroup(of application: Registered) -> Cgroup? {
+        cgroups.hierarchy.flatMap { application.hold?.cgroup(in: $0) }
+    }
+
+    /// The cgroup that a process is in.
+    func cgroup(of process: ProcessIdentity) -> Cgroup? {
+        cgroups.hierarchy.flatMap { try? Cgroup.of(process.pid, in: $0, proc: proc) }
+    }
+
+    /// The main process of the user's application in whose own unit an orphan is; nil: there is none.
+    func main(around process: ProcessIdentity, of user: UInt32) -> ProcessIdentity? {
+        guard let unit = cgroup(of: process)?.applicationUnit else { return nil }
+        let inside = all.filter { $0.user == user && cgroup(of: $0.process)?.isWithin(unit) == true }
+        guard inside.count == 1, let application = inside.first, self.unit(of: application) == unit else {
+            return nil
+        }
+        return application.process
+    }
+
+    /// The processes of an application, besides its main process, that are in a cgroup or below it, and that a session
+    /// agent may move.
+    func company(of application: Registered, in cgroup: Cgroup) -> [ProcessIdentity] {
+        Extent.members(of: application.process, proc: proc, isForeign: isForeign).dropFirst().filter {
+            self.cgroup(of: $0)?.isWithin(cgroup) == true
                 && (try? proc.status($0.pid))?.owner.isWholly(application.user) == true
-                && (try? proc.identity(of: $0.pid)) == $0.identity
         }
-    }
-
-    private func unit(of pid: Int32) -> Cgroup? {
-        guard let hierarchy else { return nil }
-        return (try? Cgroup.of(pid, in: hierarchy, proc: proc))?.applicationUnit
     }
 }

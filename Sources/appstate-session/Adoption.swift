@@ -79,9 +79,8 @@ final class Adoption {
 
     /// Whether the configuration wants the application to be adopted. A rule does so for all applications that it
     /// matches.
-    private func wants(_ id: String, _ traits: Traits) -> Bool {
-        configuration.adopt.matches(anyOf: traits[.windowClass].union([id]))
-            || !configuration.rules(for: traits).isEmpty
+    private func wants(_ traits: Traits) -> Bool {
+        adopts(traits) || !configuration.rules(for: traits).isEmpty
     }
 
     /// Processes the current windows. No application is registered for a window that may belong to another
@@ -144,13 +143,29 @@ final class Adoption {
             seen = windows
             let desktop = DesktopProcesses(desktop, proc: proc)
             queue += unseen.filter { registered[$0.pid] == nil }.compactMap { window in
-                Candidate(windowOf: window.pid, appID: window.appID, on: desktop, proc: proc) {
-                    entries.id(ofClass: $0, program: $1)
-                }
-            }.filter { wants($0.id.rawValue, $0.traits) }
+                Candidate(
+                    windowOf: window.pid, appID: window.appID, on: desktop, proc: proc,
+                    entry: { entries.id(ofClass: $0, program: $1) }, isApart: isApart)
+            }.filter { wants($0.traits) }
             queue.sort { ($0.process.startTime, $0.process.pid) < ($1.process.startTime, $1.process.pid) }
         }
         for candidate in queue { attend(to: candidate, registered, over: bus) }
+    }
+
+    /// Whether the configuration names an application by traits that an ancestor of its process does not have: a game
+    /// below its launcher. What names both, such as `*`, does not tell them apart.
+    private func isApart(_ traits: Traits, _ ancestor: Int32) -> Bool {
+        let program = try? proc.program(of: ancestor)
+        let classes = Set(windows.filter { $0.pid == ancestor }.map(\.appID))
+        let id = classes.lazy.compactMap { [self] in entries.id(ofClass: $0, program: program) }.first
+        var other = Traits(of: ancestor, id: id ?? program ?? "", proc: proc)
+        other[.windowClass] = classes
+        return configuration.rules(for: traits).contains { $0.rule.match(other) == nil }
+            || adopts(traits) && !adopts(other)
+    }
+
+    private func adopts(_ traits: Traits) -> Bool {
+        configuration.adopt.matches(anyOf: traits[.windowClass].union(traits[.id]))
     }
 
     private func attend(
@@ -240,7 +255,7 @@ final class Adoption {
     /// applications are known.
     private func letGo() {
         guard registered != nil else { return }
-        for (process, application) in adopted where !wants(application.entry.name, application.traits) {
+        for (process, application) in adopted where !wants(application.traits) {
             released.insert(process.pid)
             unregister(process, application.entry)
         }

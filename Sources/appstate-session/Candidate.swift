@@ -7,8 +7,8 @@ import SessionRules
 struct Candidate: Equatable {
     let process: ProcessIdentity
     let id: ApplicationID
-    /// The processes from the window's process to the application's main process. If that has no unit of its own, its
-    /// ancestors follow, because the application may be part of another.
+    /// The processes from the window's process to the application's main process. If that has no unit, its ancestors
+    /// follow, because the application may be part of another: up to the first that is not the same application.
     let lineage: [ProcessIdentity]
     /// The traits by which rules can match the application.
     let traits: Traits
@@ -16,16 +16,20 @@ struct Candidate: Equatable {
     /// Nil: the process belongs to the desktop or to another user, or nothing identifies the application.
     ///
     /// The main process is the topmost process of the application's unit among the window's process, its parent and so
-    /// on. Without a unit it is the window's process.
+    /// on, as far as these are the same application. Without a unit it is the window's process. A terminal and its shell
+    /// are not the same application as the program that runs in them.
     ///
     /// - Parameters:
     ///   - process: the process of the window.
     ///   - appID: the application id of the window.
     ///   - entry: finds the id of the desktop entry for a window's class and a program, if no unit identifies the
     ///     application.
+    ///   - isApart: whether an ancestor is not the application that the window's process is by these traits, such as a
+    ///     launcher above a game.
     init?(
         windowOf process: Int32, appID: String, on desktop: DesktopProcesses, proc: Proc = Proc(),
-        entry: (_ appID: String, _ program: String?) -> String? = { _, _ in nil }
+        entry: (_ appID: String, _ program: String?) -> String? = { _, _ in nil },
+        isApart: (_ traits: Traits, _ ancestor: Int32) -> Bool = { _, _ in false }
     ) {
         let line = proc.lineage(of: process)
         guard !line.isEmpty, let path = try? proc.unifiedCgroup(of: process) ?? "/",
@@ -36,24 +40,50 @@ struct Candidate: Equatable {
             guard let unit else { return false }
             return (try? proc.unifiedCgroup(of: member.pid)).flatMap { ApplicationUnit(inPath: $0) } == unit
         }
-        guard let main = members.last ?? line.first, !desktop.lineage.contains(main.pid),
+        func id(_ name: String?, _ main: Int32) -> ApplicationID? {
+            let name =
+                name ?? proc.flatpakApplication(of: process) ?? entry(appID, try? proc.program(of: main))
+            return name.flatMap(ApplicationID.init) ?? Self.id(appID)
+        }
+        func traits(_ main: Int32, _ id: ApplicationID) -> Traits {
+            var traits = Traits(of: main, id: id.rawValue, proc: proc)
+            traits[.windowClass] = Set([appID, Self.id(appID)?.rawValue].compactMap(\.self))
+            return traits
+        }
+        let own = id(nil, process).map { traits(process, $0) }
+        let family = unit == nil ? line : Array(members)
+        let same = Self.same(family, proc) { ancestor in
+            guard let own, ancestor != process else { return true }
+            return !isApart(own, ancestor)
+        }
+        guard let main = unit == nil ? line.first : same.last, !desktop.lineage.contains(main.pid),
             unit != nil || !desktop.isDialog(line, proc)
         else { return nil }
         for pid in [process, main.pid] {
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return nil }
         }
-        let name =
-            unit?.application ?? proc.flatpakApplication(of: process)
-            ?? entry(appID, try? proc.program(of: main.pid))
-        guard let id = name.flatMap(ApplicationID.init) ?? Self.id(appID) else {
-            return nil
-        }
+        let name = same.count == family.count ? unit?.application : nil
+        guard let id = id(name, main.pid) else { return nil }
         self.process = main
         self.id = id
-        lineage = unit == nil ? line : Array(members)
-        var traits = Traits(of: main.pid, id: id.rawValue, proc: proc)
-        traits[.windowClass] = Set([appID, Self.id(appID)?.rawValue].compactMap(\.self))
-        self.traits = traits
+        lineage = same
+        self.traits = traits(main.pid, id)
+    }
+
+    /// The first processes of a line, up to one that is another application.
+    private static func same(
+        _ line: [ProcessIdentity], _ proc: Proc, _ isSame: (Int32) -> Bool
+    ) -> [ProcessIdentity] {
+        var below: Proc.Stat?
+        return Array(
+            line.prefix { process in
+                guard isSame(process.pid), let stat = try? proc.stat(process.pid) else { return false }
+                defer { below = stat }
+                // A terminal emulator has another terminal than what runs in it, or none. A shell makes a process group
+                // of each job.
+                guard let below, below.hasPseudoterminal else { return true }
+                return stat.terminal == below.terminal && stat.group == below.group
+            })
     }
 
     /// The slice in which session managers put the parts of the desktop (systemd.special(7)).

@@ -228,7 +228,7 @@ struct StartTests {
     func unitName(_ id: String) throws {
         // That of xdg-desktop-portal.
         let rule = #"^app-(?:[[:alnum:]]+\-)?(.+?)(?:@[[:alnum:]]*|\-autostart)?\.service$"#
-        let name = UnitName.make(id, 12)
+        let name = UnitName.service(id, 12)
         let whole = NSRange(name.startIndex..., in: name)
         let found = try NSRegularExpression(pattern: rule).firstMatch(in: name, range: whole)
         let range = Range(try #require(found).range(at: 1), in: name)

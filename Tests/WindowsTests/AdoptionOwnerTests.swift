@@ -77,6 +77,52 @@ struct AdoptionOwnerTests {
         try station.wait(for: main, toBe: "inactive")
     }
 
+    @Test(
+        "a game in its launcher's unit is an application of its own if a rule names only the game",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
+    func launcher() throws {
+        let display = try Display(#require(WindowManager.present.first))
+        let unit = try TestCgroup(
+            "app-org.example.Launcher-1.scope", below: try #require(TestCgroup.base))
+        let script = """
+            echo $$ >"$0"/cgroup.procs
+            { echo x open Game; exec sleep 1000; } | "$@" & echo game $!
+            "$@"; exit
+            """
+        let station = try start(
+            display, "[Application *]\nReclaimable=no\n[Application game]\nReclaimable=yes\n")
+        let app = try display.app(prefix: ["sh", "-c", script, unit.cgroup.directory])
+        _ = try app.open("Launcher")
+        let game = Int32(try app.process.waitForLine(containing: "game ").dropFirst("game ".count))
+        let path = try station.wait(forApplication: "Game", try #require(game))
+        let launcher = try station.wait(forApplication: "org.example.Launcher", app.pid)
+        try station.wait("both rules") {
+            try station.property("Reclaimable", of: path) == .bool(true)
+                && station.property("Reclaimable", of: launcher) == .bool(false)
+        }
+        #expect(try station.applications().count == 2)
+    }
+
+    @Test(
+        "what runs in a terminal is not part of the terminal, nor of its shell",
+        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
+        .enabled(if: Programs.inPath("script") != nil, "needs script"))
+    func job() throws {
+        let unit = try TestCgroup("app-test-terminal-1.scope", below: try #require(TestCgroup.base))
+        let command = #"bash -mc 'sh -c "sleep 1000 & echo pids \$\$ \$!; wait"; true'"#
+        let enter = "echo $$ >\"$0\"/cgroup.procs; exec script -qfc \"$1\" /dev/null"
+        let terminal = try Child("sh", ["-c", enter, unit.cgroup.directory, command])
+        let pids = try terminal.waitForLine(containing: "pids ").split(whereSeparator: \.isWhitespace)
+            .compactMap { Int32($0) }
+        let nowhere = DesktopProcesses([])
+        let found = try #require(Candidate(windowOf: pids[1], appID: "Editor", on: nowhere))
+        // A script may have started the program.
+        #expect(found.process.pid == pids[0] && found.lineage.map(\.pid) == [pids[1], pids[0]])
+        #expect(found.id.rawValue == "Editor" && found.traits[.unit] == [])
+        let own = try #require(Candidate(windowOf: terminal.pid, appID: "Terminal", on: nowhere))
+        #expect(own.id.rawValue == "terminal" && own.traits[.unit].contains("terminal"))
+    }
+
     @Test("without a unit the window's own process is adopted; invalid characters of the id become \"_\"")
     func noUnit() throws {
         let display = try Display(#require(WindowManager.present.first))

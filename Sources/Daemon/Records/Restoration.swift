@@ -42,7 +42,7 @@ extension Daemon {
         core.machine.continueNumbers(after: last ?? adopted.map(\.number.rawValue).max() ?? 0)
         // The limit of each extent is known only now.
         for (number, entry) in adopted {
-            if let application = table[number] { stops.adopt(application, entry.hold) }
+            if let application = table[number] { freezer.adopt(application, entry.hold) }
         }
         for name in forgotten {
             if let entry = found.first(where: { $0.name == name }), let user = entry.user {
@@ -69,10 +69,10 @@ extension Daemon {
         for number in living {
             let isBeingReclaimed = core.application(number)?.isBeingReclaimed == true
             let effects = core.machine.reassert(
-                number, isSignalled: stops.isSignalled(number), isDying: isBeingReclaimed && isDying(number),
+                number, isSignalled: freezer.isSignalled(number), isDying: isBeingReclaimed && isDying(number),
                 at: Self.now)
             executor.carryOut(effects)
-            stops.releaseUnheld(number)
+            freezer.releaseUnheld(number)
         }
         return living
     }
@@ -105,7 +105,7 @@ extension Daemon {
         guard let number = record["number"] else { return nil }
         guard number.fields == [entry.name] else { throw Record.Flaw("number", number.fields.first) }
         let process = try record.require("process") { ProcessID(&$0) }
-        let application = try Registered(record, suspender: stops.suspender)
+        let application = try Registered(record)
         // On another bus, the name belongs to somebody else.
         if record["bus"]?.fields != [records.bus] || !isAgent(application.launch?.agent, of: application.user)
         {

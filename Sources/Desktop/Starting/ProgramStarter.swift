@@ -66,7 +66,7 @@ private final class Start {
     /// Processes that arrived at the gate before the unit that they must belong to is known.
     private var early: [WaitingProcess] = []
     /// The wait for the service manager. Nil: there has been none.
-    private var arrival: Arrival?
+    private var arrival: ServiceManager.Arrival?
     private var isManagerRunning = false
 
     /// How long the program may take to reach its gate, in microseconds.
@@ -92,7 +92,7 @@ private final class Start {
         self.gate = gate
         timer = try loop.timer { [weak self] in self?.late() }
         timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
-        isManagerRunning = UnitProgram.isManagerRunning(in: directory)
+        isManagerRunning = ServiceManager.isRunning(in: directory)
         guard let bus else { return try startChild(executable, gate, "there is no bus of the user") }
         startUnit(bus, executable, gate)
     }
@@ -115,7 +115,7 @@ private final class Start {
     }
 
     private func answered(
-        _ result: Result<UnitProgram, UnitProgram.Failure>, _ bus: Bus, _ executable: String, _ gate: Gate
+        _ result: Result<UnitProgram, ServiceManager.Failure>, _ bus: Bus, _ executable: String, _ gate: Gate
     ) {
         call = nil
         do {
@@ -136,34 +136,17 @@ private final class Start {
         }
     }
 
-    /// The service manager runs but is not on the bus yet, because the session has just begun.
     private func awaitManager(_ bus: Bus, _ executable: String, _ gate: Gate) throws {
-        let timer = try loop.timer { [weak self] in
-            self?.goOn { try $0.startChild(executable, gate, Self.absence) }
+        arrival = try ServiceManager.Arrival(on: bus, loop, within: Self.managerPatience) {
+            [weak self] isThere in
+            guard let self, done != nil else { return }
+            do {
+                if !isThere { return try startChild(executable, gate, Self.absence) }
+                startUnit(bus, executable, gate)
+            } catch {
+                fail("\(error)")
+            }
         }
-        timer.arm(at: loop.now + Self.managerPatience)
-        let there: () -> Void = { [weak self] in self?.goOn { $0.startUnit(bus, executable, gate) } }
-        arrival = Arrival(
-            timer: timer,
-            watch: try bus.watchOwner(of: UnitProgram.name, failed: { _ in }) { _, owner in
-                if owner != nil { there() }
-            },
-            // It may have appeared before the watch was set up.
-            question: try bus.askProcess(of: UnitProgram.name) { if $0 != nil { there() } })
-    }
-
-    private func goOn(_ how: (Start) throws -> Void) {
-        guard let arrival, !arrival.isOver, done != nil else { return }
-        self.arrival = Arrival()
-        do { try how(self) } catch { fail("\(error)") }
-    }
-
-    /// The wait for a service manager. It is over when there is no timer.
-    private struct Arrival {
-        var timer: Timer?
-        var watch: Slot?
-        var question: Slot?
-        var isOver: Bool { timer == nil }
     }
 
     private static let absence = "it is not on the bus of the user"

@@ -1,15 +1,26 @@
-/// The name of the unit for an application that we start: `app-appstate-ID@NUMBER.service` (systemd's
-/// docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications", with a launcher's name). Portals read the id from
-/// it.
+/// The names of the units that we make for an application (systemd's docs/DESKTOP_ENVIRONMENTS, "XDG standardization for
+/// applications", with a launcher's name). Portals read the id from them.
+///
+/// The id is cut if the name would be too long: the name does not identify the application. The number distinguishes
+/// the unit from the application's other units.
 enum UnitName {
     private static let longest = 255
+    private static let scopeSuffix = ".scope"
 
-    /// - Parameters:
-    ///   - id: the application's id. It is cut if the name would be too long: the name does not identify the
-    ///     application.
-    ///   - number: distinguishes the unit from the application's other units.
-    static func make(_ id: String, _ number: UInt64) -> String {
-        let (before, after) = ("app-appstate-", "@\(number).service")
+    /// The unit of a program that we start: `app-appstate-ID@NUMBER.service`.
+    static func service(_ id: String, _ number: UInt64) -> String { name(id, "@\(number).service") }
+
+    /// The unit of processes that already run: `app-appstate-ID-NUMBER.scope`.
+    static func scope(_ id: String, _ number: UInt64) -> String { name(id, "-\(number)\(scopeSuffix)") }
+
+    /// Whether a unit is a scope of an application that an agent has made.
+    static func isScope(_ unit: String, of id: String) -> Bool {
+        let number = unit.dropLast(scopeSuffix.count).split(separator: "-").last.flatMap { UInt64($0) }
+        return number.map { scope(id, $0) == unit } ?? false
+    }
+
+    private static func name(_ id: String, _ after: String) -> String {
+        let before = "app-appstate-"
         var room = longest - before.utf8.count - after.utf8.count
         var escaped = ""
         for piece in pieces(of: id) {

@@ -1,5 +1,4 @@
 import AppStateBus
-import Glibc
 import Linux
 
 /// A process that the user's service manager has started in a transient unit of its own: org.freedesktop.systemd1(5).
@@ -8,14 +7,6 @@ import Linux
 /// unit would be gone before we could ask. The reference ends with our connection, so it does not keep the unit after
 /// us.
 final class UnitProgram {
-    /// Why there is no unit.
-    enum Failure: Error {
-        /// There is no service manager on the bus.
-        case noManager
-        /// The service manager refuses the unit.
-        case refused(String)
-    }
-
     let unit: String
     private let bus: Bus
     private let path: String
@@ -26,22 +17,7 @@ final class UnitProgram {
     private var ended: ((ExitStatus) -> Void)?
     private var isReleased = false
 
-    static let name = "org.freedesktop.systemd1"
-
-    /// Whether the user has a service manager, on the bus or not. The check looks for the service manager's own socket.
-    ///
-    /// - Parameter directory: the user's runtime directory; nil: there is none.
-    static func isManagerRunning(in directory: String?) -> Bool {
-        directory.map { access("\($0)/systemd/private", F_OK) == 0 } ?? false
-    }
-
-    private static let managerPath = "/org/freedesktop/systemd1"
-    private static let managerInterface = "org.freedesktop.systemd1.Manager"
     private static let service = "org.freedesktop.systemd1.Service"
-    private static let properties = "org.freedesktop.DBus.Properties"
-
-    /// How many names are tried, because an earlier agent may have left units.
-    private static let attempts: UInt64 = 1_000
 
     private init(_ unit: String, bus: Bus) {
         self.unit = unit
@@ -60,7 +36,7 @@ final class UnitProgram {
     static func start(
         _ request: ProgramRequest, _ command: (program: String, arguments: [String]), number: UInt64,
         bus: Bus,
-        done: @escaping (Result<UnitProgram, Failure>) -> Void
+        done: @escaping (Result<UnitProgram, ServiceManager.Failure>) -> Void
     ) throws(BusFailure) -> Call {
         let call = Call(request, command, number: number, bus: bus, done: done)
         try call.begin()
@@ -74,7 +50,7 @@ final class UnitProgram {
         private var number: UInt64
         private let last: UInt64
         private let bus: Bus
-        private var done: ((Result<UnitProgram, Failure>) -> Void)?
+        private var done: ((Result<UnitProgram, ServiceManager.Failure>) -> Void)?
         private var slot: Slot?
         private var program: UnitProgram?
         /// The names of the service manager's own variables.
@@ -83,21 +59,19 @@ final class UnitProgram {
 
         init(
             _ request: ProgramRequest, _ command: (program: String, arguments: [String]), number: UInt64,
-            bus: Bus, done: @escaping (Result<UnitProgram, Failure>) -> Void
+            bus: Bus, done: @escaping (Result<UnitProgram, ServiceManager.Failure>) -> Void
         ) {
             (self.request, self.command, self.number, self.bus) = (request, command, number, bus)
-            last = number + UnitProgram.attempts
+            last = number + ServiceManager.attempts
             self.done = done
         }
 
         /// Asks for the service manager's variables first.
         func begin() throws(BusFailure) {
-            let message = try UnitProgram.call("Get", at: UnitProgram.managerPath, bus)
-            try message.append(UnitProgram.managerInterface)
-            try message.append("Environment")
+            let message = try ServiceManager.get("Environment", bus)
             slot = try bus.callAsync(message) { [weak self] reply in
                 guard let self, done != nil else { return }
-                if let error = reply.error, Self.absences.contains(error.name) {
+                if let error = reply.error, case .noManager = ServiceManager.Failure(error) {
                     return finish(.failure(.noManager))
                 }
                 if case .strings(let variables)? = try? reply.readVariant() {
@@ -108,7 +82,7 @@ final class UnitProgram {
         }
 
         private func send() throws(BusFailure) {
-            let program = UnitProgram(UnitName.make(request.id, number), bus: bus)
+            let program = UnitProgram(UnitName.service(request.id, number), bus: bus)
             self.program = program
             let message = try program.startCall(request, command, lifetime, known)
             slot = try bus.callAsync(message) { [weak self] reply in
@@ -129,22 +103,15 @@ final class UnitProgram {
                 return finish(.success(program))
             }
             switch error.name {
-            case "org.freedesktop.systemd1.UnitExists" where number < last:
+            case ServiceManager.unitExists where number < last:
                 number += 1
                 sendAgain()
             case Self.unknownProperty where lifetime == .cgroup:
                 lifetime = .mainProcess
                 sendAgain()
-            case let name where Self.absences.contains(name): finish(.failure(.noManager))
-            default: finish(.failure(.refused("\(error.name): \(error.message)")))
+            default: finish(.failure(ServiceManager.Failure(error)))
             }
         }
-
-        /// The errors of a bus without a service manager.
-        private static let absences: Set<String> = [
-            "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
-            "org.freedesktop.DBus.Error.Disconnected",
-        ]
 
         /// The error that a service manager returns if it does not know a property of the unit.
         private static let unknownProperty = "org.freedesktop.DBus.Error.PropertyReadOnly"
@@ -157,7 +124,7 @@ final class UnitProgram {
             }
         }
 
-        private func finish(_ result: Result<UnitProgram, Failure>) {
+        private func finish(_ result: Result<UnitProgram, ServiceManager.Failure>) {
             let done = done
             self.done = nil
             done?(result)
@@ -183,32 +150,14 @@ final class UnitProgram {
         _ request: ProgramRequest, _ command: (program: String, arguments: [String]), _ lifetime: Lifetime,
         _ known: Set<String>
     ) throws(BusFailure) -> Message {
-        let message = try managerCall("StartTransientUnit")
-        try message.append(unit)
-        try message.append("fail")
-        try message.withContainer(.array, "(sv)") { () throws(BusFailure) in
-            for (name, value) in Self.values(request, known) + [lifetime.property] {
-                try message.withContainer(.struct, "sv") { () throws(BusFailure) in
-                    try message.append(name)
-                    try message.append(value)
-                }
-            }
-            try message.withContainer(.struct, "sv") { () throws(BusFailure) in
-                // ExecStart would not do: the service manager would expand a dollar sign in an argument.
-                try message.append("ExecStartEx")
-                try message.append(
-                    .array(
-                        "(sasas)",
-                        [
-                            .structure([
-                                .string(command.program), .strings([command.program] + command.arguments),
-                                .strings(["no-env-expand"]),
-                            ])
-                        ]))
-            }
-        }
-        try message.withContainer(.array, "(sa(sv))") { () throws(BusFailure) in }
-        return message
+        // ExecStart would not do: the service manager would expand a dollar sign in an argument.
+        let line = Variant.structure([
+            .string(command.program), .strings([command.program] + command.arguments),
+            .strings(["no-env-expand"]),
+        ])
+        let values =
+            Self.values(request, known) + [lifetime.property, ("ExecStartEx", .array("(sasas)", [line]))]
+        return try ServiceManager.start(unit, values, bus)
     }
 
     private static func values(_ request: ProgramRequest, _ known: Set<String>) -> [(String, Variant)] {
@@ -238,9 +187,7 @@ final class UnitProgram {
     /// Asks for the PID of the process.
     func askProcess(_ answered: @escaping (_ pid: Int32?) -> Void) {
         do throws(BusFailure) {
-            let message = try call("Get")
-            try message.append(Self.service)
-            try message.append("MainPID")
+            let message = try ServiceManager.get("MainPID", of: Self.service, at: path, bus)
             calls.append(
                 try bus.callAsync(message) { reply in
                     guard case .uint32(let pid)? = try? reply.readVariant(), pid > 0 else {
@@ -260,7 +207,8 @@ final class UnitProgram {
     func watch(_ ended: @escaping (ExitStatus) -> Void) throws(BusFailure) {
         self.ended = ended
         let rule =
-            "type='signal',sender='\(Self.name)',path='\(path)',interface='\(Self.properties)',"
+            "type='signal',sender='\(ServiceManager.name)',path='\(path)',"
+            + "interface='\(ServiceManager.properties)',"
             + "member='PropertiesChanged',arg0='\(Self.service)'"
         match = try bus.match(
             rule,
@@ -277,8 +225,7 @@ final class UnitProgram {
     func ask() {
         guard ended != nil else { return }
         do throws(BusFailure) {
-            let message = try call("GetAll")
-            try message.append(Self.service)
+            let message = try ServiceManager.get(nil, of: Self.service, at: path, bus)
             calls.append(
                 try bus.callAsync(message) { [weak self] reply in
                     if reply.isError { self?.finish(.unknown) } else { self?.look(at: reply) }
@@ -326,30 +273,12 @@ final class UnitProgram {
 
     private func tell(_ member: String, _ mode: String? = nil) {
         do throws(BusFailure) {
-            let message = try managerCall(member)
+            let message = try ServiceManager.call(member, bus)
             try message.append(unit)
             if let mode { try message.append(mode) }
             try bus.send(message)
         } catch {
             // The connection is lost, and the reference with it.
         }
-    }
-
-    private func managerCall(_ member: String) throws(BusFailure) -> Message {
-        let message = try bus.newCall(
-            destination: Self.name, path: Self.managerPath, interface: Self.managerInterface, member: member)
-        try message.forbidStart()
-        return message
-    }
-
-    private func call(_ member: String) throws(BusFailure) -> Message {
-        try Self.call(member, at: path, bus)
-    }
-
-    private static func call(_ member: String, at path: String, _ bus: Bus) throws(BusFailure) -> Message {
-        let message = try bus.newCall(
-            destination: name, path: path, interface: properties, member: member)
-        try message.forbidStart()
-        return message
     }
 }

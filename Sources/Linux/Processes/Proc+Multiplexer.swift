@@ -40,5 +40,5 @@ extension Proc {
 extension Proc.Stat {
     /// Its controlling terminal has one of the major numbers of pseudoterminals: 136 to 143 (devices.txt of the
     /// kernel's documentation). Field 7 of proc_pid_stat(5) has the major number in the bits 8 to 19.
-    fileprivate var hasPseudoterminal: Bool { (136...143).contains(terminal >> 8 & 0xfff) }
+    public var hasPseudoterminal: Bool { (136...143).contains(terminal >> 8 & 0xfff) }
 }

@@ -1,18 +1,20 @@
 import AppStateBus
 import AppStateContract
+import Linux
 import Systemd
 
-/// org.appstate1.Launcher and org.appstate1.Presenter, through which the daemon starts and shows applications. This class
-/// registers with each daemon that appears, and obeys no other caller.
+/// org.appstate1.Launcher and org.appstate1.Presenter, through which the daemon starts and shows applications and gives
+/// them scopes. This class registers with each daemon that appears, and obeys no other caller.
 final class LaunchService: DaemonSpeaker {
     private let line: DaemonLine
     private let session: String
-    private let launcher: Launcher
-    private let presenting: Presenting
+    private let launching: Launching
     private let journal: Journal
     private var objects: [Slot] = []
     private let registrations: [ManagerMethod]
     private var isRegistered = false
+    private var launcher: Launcher { launching.launcher }
+    private var presenting: Presenting { launching.presenting }
 
     /// - Parameters:
     ///   - bus: the system bus.
@@ -25,8 +27,7 @@ final class LaunchService: DaemonSpeaker {
     ) throws(BusFailure) {
         registrations = presents ? [.registerLauncher, .registerPresenter] : [.registerLauncher]
         self.session = session ?? ""
-        launcher = launching.launcher
-        presenting = launching.presenting
+        self.launching = launching
         self.journal = journal
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         objects = [
@@ -80,6 +81,10 @@ final class LaunchService: DaemonSpeaker {
             method(LauncherMethod.getExit, in: [("launch", "t")], out: [("how", "s"), ("status", "i")]) {
                 [unowned self] in try tellExit($0)
             },
+            method(
+                LauncherMethod.makeScope, in: [("app_id", "s"), ("main", "h"), ("others", "au")],
+                out: [("unit", "s")]
+            ) { [unowned self] in try makeScope($0) },
         ]
     }
 
@@ -165,11 +170,7 @@ final class LaunchService: DaemonSpeaker {
     /// The id of an application and its main process.
     private static func application(in message: borrowing Message) throws -> (String, Int32) {
         let id = try id(try message.readString())
-        let number = try message.readUInt32()
-        guard let pid = Int32(exactly: number), pid > 0 else {
-            throw MethodError.invalidArgs("pid: \(number) is not a process")
-        }
-        return (id, pid)
+        return (id, try pid(try message.readUInt32()))
     }
 
     private func tellExit(_ call: borrowing Call) throws {
@@ -181,6 +182,36 @@ final class LaunchService: DaemonSpeaker {
                 try reply.append(exit.status)
             }
         }
+    }
+
+    private func makeScope(_ call: borrowing Call) throws {
+        let id = try Self.id(try call.read { try $0.readString() })
+        let main = try Self.process(try call.read { try $0.readDescriptor() })
+        let others = try call.read { try $0.readUInt32s() }.map(Self.pid)
+        let pending = call.deferred()
+        launching.makeScope(id, main: main, others: others) { result in
+            switch result {
+            case .success(let unit): pending.reply { try $0.append(unit) }
+            case .failure(let error): pending.fail(error)
+            }
+        }
+    }
+
+    /// - Parameter descriptor: a pidfd; closed if it is refused.
+    private static func process(_ descriptor: Int32) throws(MethodError) -> PidFD {
+        do throws(KernelFailure) {
+            return try PidFD(adopting: Descriptor(owning: descriptor))
+        } catch {
+            guard error.isNoSuchProcess else { throw .invalidArgs("main: \(error)") }
+            throw MethodError(ErrorName.noSuchProcess.rawValue, "main: \(error)")
+        }
+    }
+
+    private static func pid(_ number: UInt32) throws(MethodError) -> Int32 {
+        guard let pid = Int32(exactly: number), pid > 0 else {
+            throw .invalidArgs("\(number) is not a process")
+        }
+        return pid
     }
 
     private static func id(_ text: String) throws(MethodError) -> String {
