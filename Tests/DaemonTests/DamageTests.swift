@@ -179,6 +179,8 @@ struct DamageTests {
             #expect(try daemon.release().waitForExit() == .exited(0))
         } else {
             try daemon.start()
+            // By its first answer it has looked at all cgroups.
+            #expect(try daemon.client().list() == [])
         }
         #expect(try others.cgroup.wantsFrozen())
         #expect(try another.cgroup.wantsFrozen())

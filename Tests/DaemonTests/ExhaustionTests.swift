@@ -43,11 +43,11 @@ struct ExhaustionTests {
         "appstated --release with too few descriptors says that not all is released; another one releases the rest",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func release() throws {
-        let scene = try CgroupScene()
-        let child = try Child("sleep", ["1000"])
-        let path = try scene.client.register("org.example.Stopped", child.pid)
         var failures = 0
         for descriptors in 3..<12 {
+            let scene = try CgroupScene()
+            let child = try Child("sleep", ["1000"])
+            let path = try scene.client.register("org.example.Stopped", child.pid)
             for path in [scene.path, path] { try scene.client.application(path, "Suspend") }
             try scene.daemon.end(SIGKILL)
             let isReleased = try scene.daemon.release(descriptors: descriptors).waitForExit() == .exited(0)
@@ -56,7 +56,6 @@ struct ExhaustionTests {
             if !isReleased { failures += 1 }
             #expect(try scene.daemon.release().waitForExit() == .exited(0))
             #expect(try !scene.cgroup.wantsFrozen() && !isStopped(child.pid), "after \(descriptors)")
-            try scene.daemon.start()
         }
         #expect((1..<9).contains(failures))
     }
