@@ -90,6 +90,20 @@ static inline int clinux_stat_unsynced(const char *path, struct clinux_statx *st
     return clinux_result(clinux_syscall(__NR_statx, -100, path, 0x4000, 0x100, status));
 }
 
+// xattr(7), of a file that is not a symbolic link. The C library's module map lacks its header.
+static inline int clinux_set_attribute(const char *path, const char *name, const void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_lsetxattr, path, name, value, size, 0));
+}
+
+// Returns the size of its value, -ENODATA if it is not set, and -ERANGE if there is no room for it.
+static inline int clinux_get_attribute(const char *path, const char *name, void *value, unsigned long size) {
+    return clinux_result(clinux_syscall(__NR_lgetxattr, path, name, value, size));
+}
+
+static inline int clinux_remove_attribute(const char *path, const char *name) {
+    return clinux_result(clinux_syscall(__NR_lremovexattr, path, name));
+}
+
 // fcntl(2), "File Sealing". A hugetlbfs file can be sealed as well, and is read like any other file.
 #define CLINUX_F_GET_SEALS (1024 + 10)
 static inline int clinux_get_seals(int file) {

@@ -8,10 +8,15 @@ final class ApplicationTable {
     /// Processes at which an extent ends: the registered processes and the daemon itself.
     private(set) var foreign: Set<ProcessIdentity> = []
     private var numbers: [ProcessIdentity: ApplicationNumber] = [:]
-    /// Differs after each change.
-    private(set) var version = 0
+    private let proc: Proc
+    private let core: Core
+    private let cgroups: ApplicationCgroup
 
-    init(proc: Proc) {
+    init(proc: Proc, hierarchy: UnifiedHierarchy?, core: Core) {
+        self.proc = proc
+        self.core = core
+        let daemon = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
+        cgroups = ApplicationCgroup(hierarchy: hierarchy, daemon: daemon, proc: proc)
         if let own = try? proc.identity(of: getpid()) { foreign.insert(own) }
     }
 
@@ -26,7 +31,6 @@ final class ApplicationTable {
     func isForeign(_ process: ProcessIdentity) -> Bool { foreign.contains(process) }
 
     func add(_ application: Registered) {
-        version += 1
         applications[application.number] = application
         numbers[application.process] = application.number
         foreign.insert(application.process)
@@ -34,7 +38,6 @@ final class ApplicationTable {
 
     func remove(_ number: ApplicationNumber) -> Registered? {
         guard let application = applications.removeValue(forKey: number) else { return nil }
-        version += 1
         // The process may have registered itself in place of this application.
         if numbers[application.process] == number {
             numbers[application.process] = nil
@@ -47,8 +50,54 @@ final class ApplicationTable {
 // MARK: Their cgroups
 
 extension ApplicationTable {
+    /// Whether the cgroup that it is in is its own.
+    func judge(_ application: Registered) -> ApplicationCgroup.Answer {
+        cgroups.judge(application.process, owner: application.user, applications: foreign) {
+            core.machine.hasWindow(ProcessID($0))
+        }
+    }
+
     /// The application's own cgroup; nil if it has none.
-    func ownCgroup(of application: Registered) -> Cgroup? { application.suspender.ownCgroup(isForeign) }
+    func ownCgroup(of application: Registered) -> Cgroup? {
+        if case .own(let cgroup) = judge(application) { cgroup } else { nil }
+    }
+
+    /// The same, or its own unit if only servers are in it besides.
+    func unit(of application: Registered) -> Cgroup? {
+        switch judge(application) {
+        case .own(let cgroup): cgroup
+        case .shared(let cgroup, let others): others.contains(where: isForeign) ? nil : cgroup
+        case .foreign, .no: nil
+        }
+    }
+
+    /// The cgroup that the daemon has frozen for it, or is about to, if it still exists.
+    func frozenCgroup(of application: Registered) -> Cgroup? {
+        cgroups.hierarchy.flatMap { application.hold?.cgroup(in: $0) }
+    }
+
+    /// The cgroup that a process is in.
+    func cgroup(of process: ProcessIdentity) -> Cgroup? {
+        cgroups.hierarchy.flatMap { try? Cgroup.of(process.pid, in: $0, proc: proc) }
+    }
+
+    /// The main process of the user's application in whose own unit an orphan is; nil: there is none.
+    func main(around process: ProcessIdentity, of user: UInt32) -> ProcessIdentity? {
+        guard let unit = cgroup(of: process)?.applicationUnit else { return nil }
+        let inside = all.filter { $0.user == user && cgroup(of: $0.process)?.isWithin(unit) == true }
+        guard inside.count == 1, let application = inside.first, self.unit(of: application) == unit else {
+            return nil
+        }
+        return application.process
+    }
+
+    /// The processes of an application besides its main process that are in the same cgroup as that, or below it.
+    func company(of application: Registered) -> [ProcessIdentity] {
+        guard let here = cgroup(of: application.process) else { return [] }
+        return Extent.members(of: application.process, proc: proc, isForeign: isForeign).dropFirst().filter {
+            cgroup(of: $0)?.isWithin(here) == true
+        }
+    }
 
     /// The directory of the application's own cgroup, for its weights and for the protection of its memory; each is nil
     /// where the cgroup does not offer it. Weights apply to the whole extent.

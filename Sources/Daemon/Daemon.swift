@@ -17,12 +17,11 @@ public final class Daemon {
     let connections: Connections
     let processes: Processes
     let table: ApplicationTable
-    let units: Units
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
     let executor: Executor
-    let stops: Stops
+    let freezer: Freezer
     let objections: ObjectionSensor
     let resources: Resources
     let pressure: PressureSensor
@@ -110,28 +109,24 @@ public final class Daemon {
         triggers = TriggerSensor(bus: bus, journal: journal, report: core.report)
         thaws = try Retry(loop: loop, now: { Self.now })
         processes = try Processes(loop: loop, report: core.report)
-        let table = ApplicationTable(proc: proc)
+        let hierarchy = UnifiedHierarchy.find()
+        let table = ApplicationTable(proc: proc, hierarchy: hierarchy, core: core)
         self.table = table
         records = Records(state: state, core: core, table: table, now: { Self.now })
-        let hierarchy = UnifiedHierarchy.find()
-        units = Units(proc: proc, hierarchy: hierarchy, table: table, now: { Self.now })
         let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, core: core, handed: handed, standing: standings.read)
-        let kills = try Kills(
-            loop: loop, proc: proc, journal: journal, now: { Self.now }, table: table)
         logind = BusPeer(Logind.name, bus: bus, journal: journal)
         inhibitors = Inhibitors(logind: logind, now: { Self.now })
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, worker: worker, now: { Self.now }, core: core, table: table,
-            standings: standings, hierarchy: hierarchy, handed: handed,
-            inhibitors: inhibitors)
+            standings: standings, handed: handed, inhibitors: inhibitors)
         self.objections = objections
         openInhibitors = OpenInhibitors(loop: loop) { core.report(.uninhibited($0, $1)) }
-        stops = try Stops(
-            loop: loop, proc: proc, hierarchy: hierarchy, journal: journal, now: { Self.now },
-            core: core, table: table, records: records, standings: standings, sensor: sensor, kills: kills,
-            objections: objections)
+        freezer = try Freezer(
+            loop: loop, proc: proc, journal: journal, now: { Self.now }, core: core, table: table,
+            records: records, standings: standings, sensor: sensor, objections: objections,
+            scopes: Scopes())
         delivery = Delivery(
             bus: bus, connections: connections, journal: journal,
             isReachable: { connection in
@@ -161,11 +156,11 @@ public final class Daemon {
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
         let reclaimer = Reclaimer(
             loop: loop, proc: proc, worker: worker, journal: journal, announcer: announcer,
-            now: { Self.now }, table: table, standings: standings, kills: kills,
+            now: { Self.now }, table: table, standings: standings, freezer: freezer,
             available: { [unowned pressure] in pressure.available }, report: core.report)
         executor = Executor(
             table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
-            stops: stops, inhibitors: openInhibitors,
+            freezer: freezer, inhibitors: openInhibitors,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
             pressure: pressure, journal: journal,
             relaunch: { [unowned core] in core.relaunches.append($0) },
@@ -368,7 +363,7 @@ public final class Daemon {
         executor.carryOut(core.machine.relinquish(at: Self.now))
         isStepping = false
         step()
-        stops.finish()
+        freezer.finish()
         resources.putBackAll()
         records.writeAllWithoutResources(except: resources.owed)
         finishKeeping()
@@ -391,9 +386,8 @@ public final class Daemon {
     /// 5).
     private func makeWay() {
         Service.notify("STOPPING=1")
-        stops.recordProgress()
         records.writeDelayed()
-        stops.finish()
+        freezer.finish()
         finishKeeping()
         loop.exit(code: 0)
     }
@@ -415,9 +409,8 @@ public final class Daemon {
             return stop(with: 1)
         }
         journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
-        stops.recordProgress()
         records.writeDelayed()
-        stops.finish()
+        freezer.finish()
         finishKeeping()
         processes.dropStored()
         loop.exit(code: Self.anew)

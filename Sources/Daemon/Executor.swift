@@ -16,7 +16,7 @@ final class Executor {
     private let lowMemory: LowMemoryMonitor
     private let pressure: PressureSensor
     private let records: Records
-    private let stops: Stops
+    private let freezer: Freezer
     private let inhibitors: OpenInhibitors
     private let table: ApplicationTable
     private let keeper: Keeper?
@@ -33,7 +33,7 @@ final class Executor {
     init(
         table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc, processes: Processes,
         sensor: StopSensor,
-        stops: Stops, inhibitors: OpenInhibitors, announcer: Announcer, resources: Resources,
+        freezer: Freezer, inhibitors: OpenInhibitors, announcer: Announcer, resources: Resources,
         reclaimer: Reclaimer,
         lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
         relaunch: @escaping (Relaunch) -> Void, launch: @escaping (ScheduledLaunch) -> Void,
@@ -46,7 +46,7 @@ final class Executor {
         self.table = table
         self.records = records
         self.keeper = keeper
-        self.stops = stops
+        self.freezer = freezer
         self.inhibitors = inhibitors
         self.proc = proc
         self.processes = processes
@@ -66,7 +66,7 @@ final class Executor {
     func enroll(_ application: Registered, adopting entries: [String]? = nil) {
         table.add(application)
         sensor.watch(application.number, application.process)
-        stops.watch(application)
+        freezer.watch(application)
         if let entries {
             resources.adopt(entries, for: application)
         } else {
@@ -85,14 +85,13 @@ final class Executor {
     func carryOut(_ effects: [Effect], isLazy: Bool = false, written: () -> Void = {}) {
         for effect in effects {
             switch effect {
-            case .stop(let number): stops.prepare(number)
             case .changed(let number, let properties) where properties.contains(.stateTimestamp):
                 table[number]?.noteStateChange()
             case .ended(let number, let ending): table[number]?.ending = ending
             default: break
             }
         }
-        let failures = records.writeChanges(isLazy: isLazy && effects.isEmpty)
+        _ = records.writeChanges(isLazy: isLazy && effects.isEmpty)
         // After the changes, so that a process that replaces another application is always known as one of
         // the two.
         for case .removed(let number, _) in effects { records.leave(number) }
@@ -101,17 +100,7 @@ final class Executor {
             keeper?.end(kept, ending, isCounted: application.isKept)
         }
         written()
-        for effect in effects {
-            if case .stop(let number) = effect, let failure = failures[number],
-                let application = table[number],
-                !records.haveHolding(of: application)
-            {
-                // A stop that could not be recorded is not carried out.
-                stops.refuse(number, failure)
-            } else {
-                carryOut(effect)
-            }
-        }
+        for effect in effects { carryOut(effect) }
     }
 
     private func carryOut(_ effect: Effect) {
@@ -139,23 +128,19 @@ final class Executor {
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
         case .check(let number, let stands):
-            stops.check(number, stands: stands)
+            freezer.check(number, stands: stands)
         case .stop(let number):
-            stops.stop(number)
-        case .resume(let number, let sparingMain):
-            stops.resume(number, sparingMain: sparingMain)
-        case .letGo(let number, let sparingMain):
-            stops.letGo(number, sparingMain: sparingMain)
-        case .drain(let number):
-            stops.drain(number)
+            freezer.stop(number)
+        case .resume(let number):
+            freezer.resume(number)
         case .lookForUnread(let number):
-            stops.lookForUnread(number)
+            freezer.lookForUnread(number)
         case .continueForeign(let number):
-            stops.continueForeign(number)
+            freezer.continueForeign(number)
         case .requestExit(let number):
             requestExit(number)
         case .kill(let number):
-            stops.kill(number)
+            freezer.kill(number)
         case .killUnresponsive(let number):
             killUnresponsive(number)
         case .confirmHang(let number):
@@ -219,7 +204,7 @@ final class Executor {
     private func killUnresponsive(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         if isDebugged(application) { return report(.spared(number, "a debugger is attached")) }
-        stops.kill(number)
+        freezer.kill(number)
     }
 
     private func confirmHang(_ number: ApplicationNumber) {
@@ -255,7 +240,7 @@ final class Executor {
         guard let application = table.remove(number) else { return }
         sensor.unwatch(number)
         resources.remove(application)
-        stops.remove(application)
+        freezer.remove(application)
         inhibitors.close(of: number)
         reclaimer.ended(application, reason)
         announcer.removed(application, reason)

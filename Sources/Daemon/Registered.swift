@@ -24,12 +24,12 @@ final class Registered {
     var launch: Launch?
     /// The user's activity in it, which another device or another application may continue.
     var userActivity: UserActivity?
-    /// Stops its processes.
-    let suspender: Suspender
-    /// Set while its processes are being stopped by signal, so that none of them forks before it gets
-    /// SIGKILL. The processes that were already stopped before, as far as they were found. nil: they are not
-    /// being stopped.
-    var stoodBeforeKill: [ProcessIdentity]?
+    /// How the daemon holds it, or is about to: recorded first.
+    var hold: Hold?
+    /// The processes that have the daemon's SIGSTOP.
+    var signals: SignalStop?
+    /// Why it was last stopped by signal, and not frozen.
+    var freezerObjection = ""
     /// The settings that it got last; nil: its original values are restored.
     var row: ResourceRow?
     /// What was set for it; nil: it has not been examined yet.
@@ -55,7 +55,7 @@ final class Registered {
     init(
         _ number: ApplicationNumber, id: ApplicationID, process: ProcessIdentity, user: UInt32,
         session: String, unit: String, isToBeKept: Bool, launchOptions: [(String, Variant)],
-        launch: Launch? = nil, suspender: Suspender
+        launch: Launch? = nil
     ) {
         self.number = number
         self.id = id
@@ -66,7 +66,6 @@ final class Registered {
         self.isToBeKept = isToBeKept
         self.launchOptions = LaunchOptions.sendable(launchOptions)
         self.launch = launch
-        self.suspender = suspender
         path = BusNames.path(ofApplication: number.rawValue)
     }
 }
@@ -128,8 +127,7 @@ extension Registered {
 // MARK: Written down
 
 extension Registered {
-    /// The data about it that the next daemon needs, besides that of the life cycle and the holds
-    /// (`Holding`).
+    /// The data about it that the next daemon needs, besides that of the life cycle and the hold.
     var recorded: [Record.Line] {
         var lines = [
             Record.Line("logind-session", session), Record.Line("unit", unit),
@@ -149,9 +147,7 @@ extension Registered {
         return lines
     }
 
-    convenience init(
-        _ record: Record, suspender: (ProcessIdentity, UInt32) -> Suspender
-    ) throws(Record.Flaw) {
+    convenience init(_ record: Record) throws(Record.Flaw) {
         let process = try record.require("process") { ProcessID(&$0) }.identity
         let user: UInt32 = try record.require("user") { $0.number() }
         let options = try record.all("launch-option") { fields -> (String, Variant)? in
@@ -167,8 +163,7 @@ extension Registered {
             launch: try record.optional("session-agent") { fields in
                 guard let agent = fields.text(), let number: UInt64 = fields.number() else { return nil }
                 return Launch(agent: agent.isEmpty ? nil : agent, number: number)
-            },
-            suspender: suspender(process, user))
+            })
         let times = try record.optional("real-times") { fields -> (UInt64, UInt64)? in
             guard let registered: UInt64 = fields.number(), let since: UInt64 = fields.number() else {
                 return nil

@@ -160,8 +160,7 @@ extension Daemon {
         // A process that was stopped with another application is released when it becomes an application
         // itself.
         registration.stopped =
-            subject.stat.state == .stopped && stops.holder(of: identity) == nil
-            && !stops.isLettingGo(identity)
+            subject.stat.state == .stopped && !freezer.isStopped(identity)
         let options = Dictionary(given, uniquingKeysWith: { first, _ in first }).map { ($0.key, $0.value) }
 
         try track(identity, subject.descriptor)
@@ -179,8 +178,7 @@ extension Daemon {
                     new, id: id, process: identity, user: user,
                     session: Login.session(ofProcess: identity.pid) ?? "",
                     unit: Login.unit(ofProcess: identity.pid) ?? "",
-                    isToBeKept: kept != nil, launchOptions: run.options, launch: launch,
-                    suspender: stops.suspender(identity, user))
+                    isToBeKept: kept != nil, launchOptions: run.options, launch: launch)
                 registered.isKept = run.isKept
                 registered.isKnownByID = isKnownByID
                 executor.enroll(registered)
@@ -193,15 +191,7 @@ extension Daemon {
             throw error
         }
         guard let number else { preconditionFailure("a registration answers with an application") }
-        takeInOrphans(of: number)
         return number
-    }
-
-    /// Reports about processes of its unit whose parents have ended may have come before the registration.
-    private func takeInOrphans(of number: ApplicationNumber) {
-        guard let application = table[number] else { return }
-        let orphans = units.members(of: application) { core.machine.strays(of: application.user) }
-        if !orphans.isEmpty { core.report(.joined(orphans, ProcessID(application.process))) }
     }
 
     /// The launch options of the application that a process's own registration takes over or replaces.
@@ -244,12 +234,7 @@ extension Daemon {
     /// A stop that was pending when the process was examined is still to come; the holds of a predecessor are
     /// lifted by now.
     private func lookAgain(at process: ProcessID) {
-        guard let number = core.machine.application(of: process)?.number,
-            // If it is stopped, the daemon has stopped it, and not for long: this is not another program's
-            // hold.
-            let registered = table[number], !stops.isLettingGo(registered.process)
-        else { return }
-        sensor.look(at: number)
+        if let number = core.machine.application(of: process)?.number { sensor.look(at: number) }
     }
 
     private func reply(_ call: borrowing Call, with path: String) {
@@ -350,8 +335,8 @@ extension Daemon {
         return ReportedProcess(lineage: lineage, user: user, session: session)
     }
 
-    /// A process that a caller names, with its ancestors, and its owner. The main process of the application in whose own
-    /// unit the process is stands for ancestors that have ended.
+    /// A process that a caller names, with its ancestors, and its owner. For an orphan, the main process of the application
+    /// in whose own unit it is stands for the ancestors that have ended.
     func namedProcess(
         _ pid: UInt32, depth: Int = 64
     ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
@@ -372,7 +357,7 @@ extension Daemon {
         let process = ProcessID(stat.identity)
         if lineage.first != process { lineage = [process] }
         let user = status.owner.effective
-        if core.machine.owner(of: lineage) == nil, let main = units.main(around: number, of: user) {
+        if core.machine.owner(of: lineage) == nil, let main = table.main(around: process.identity, of: user) {
             lineage.append(ProcessID(main))
         }
         return (lineage, user)

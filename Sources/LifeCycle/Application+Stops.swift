@@ -27,8 +27,7 @@ extension Application {
         switch stop.take(event, at: step.now) {
         case .check(let stands)?: step.effects.append(.check(number, stands: stands))
         case .stop?: step.effects.append(.stop(number))
-        case .resume(let sparingMain)?: step.effects.append(.resume(number, sparingMain: sparingMain))
-        case .letGo(let sparingMain)?: step.effects.append(.letGo(number, sparingMain: sparingMain))
+        case .resume?: step.effects.append(.resume(number))
         case nil: break
         }
     }

@@ -21,26 +21,21 @@ public enum Effect: Equatable, Sendable {
     /// Checks for objections to a stop that no client requested: before the stop, and once more when the
     /// whole application is stopped. The result is the fact `checked`.
     case check(ApplicationNumber, stands: Bool)
-    /// Stops the extent with its cgroup's freezer or with SIGSTOP; it is complete at the fact
-    /// `stopCompleted`.
+    /// Freezes its cgroup, or sends SIGSTOP to its processes; it is complete at the fact `stopCompleted`.
     case stop(ApplicationNumber)
-    /// Lets the processes that `stop` stopped run; the next `stop` ends this drain.
-    case drain(ApplicationNumber)
     /// Finds out whether something waits to be read by a stopped application: `unread`, also if that cannot be
     /// determined.
     case lookForUnread(ApplicationNumber)
-    /// SIGCONT to the processes that `stop` stopped. `sparingMain`: another process wants the main process
-    /// stopped. If the status `isLifting`, every stop of the main process ends, even one that was not seen.
-    case resume(ApplicationNumber, sparingMain: Bool)
-    /// The same, because our stop was given up. No client requested that it run.
-    case letGo(ApplicationNumber, sparingMain: Bool)
-    /// SIGCONT to every stopped process of the extent, no matter which program stopped it.
+    /// Ends what `stop` has done. A main process that another process has stopped stays stopped, unless the status
+    /// `isLifting`: then every stop of the main process ends, even one that was not seen.
+    case resume(ApplicationNumber)
+    /// SIGCONT to all of its stopped processes, no matter which program stopped them, and a thaw.
     case continueForeign(ApplicationNumber)
     /// SIGTERM to the main process.
     case requestExit(ApplicationNumber)
-    /// SIGKILL to the extent.
+    /// SIGKILL to all of its processes.
     case kill(ApplicationNumber)
-    /// SIGKILL to the extent of an unresponsive application, unless a debugger is attached to it: `spared`.
+    /// The same for an unresponsive application, unless a debugger is attached to it: `spared`.
     case killUnresponsive(ApplicationNumber)
     /// It has not answered a ping in time: the fact `hangs` follows, unless a debugger is attached to it.
     case confirmHang(ApplicationNumber)
@@ -48,8 +43,8 @@ public enum Effect: Equatable, Sendable {
     case launch(ScheduledLaunch)
     /// The launches that this application of this user has scheduled have changed.
     case scheduleChanged(ScheduleOwner)
-    /// SIGKILL to the extent of a suspended application, if it is still stopped and still belongs to its user. The
-    /// memory that comes back is measured.
+    /// The same for a suspended application, if it is still stopped and still belongs to its user. The memory that comes
+    /// back is measured.
     case reclaim(ApplicationNumber)
     /// It was asked to end because memory is short. The freed memory is measured.
     case willReclaim(ApplicationNumber)

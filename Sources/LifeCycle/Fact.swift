@@ -10,8 +10,6 @@ public enum Fact: Equatable, Sendable {
     case stopCompleted(ApplicationNumber)
     /// `resume` or `continueForeign` has been carried out. The standing is that of its main process.
     case resumeCompleted(ApplicationNumber, Standing)
-    /// The processes that we held turned out not to be the application, or not all of it, and were released.
-    case stopLost(ApplicationNumber)
     /// `lookForUnread` has found something, or could not be carried out.
     case unread(ApplicationNumber)
     /// The result of `check`.
@@ -48,9 +46,6 @@ public enum Fact: Equatable, Sendable {
     case pagedOut(ApplicationNumber, bytes: UInt64 = 0)
     /// `reclaim` found that it must not be ended, for example because it runs again.
     case spared(ApplicationNumber, String)
-    /// These processes, of which reports are remembered, belong to the application with this main process, although their
-    /// parents have ended: they are in its own unit.
-    case joined([ProcessID], ProcessID)
     /// The bus connection has ended.
     case disconnected(ConnectionName)
     /// logind: whether the session is in front and unlocked and, whether or not it is in front, whether its screen is

@@ -55,32 +55,6 @@ extension Machine {
         reporter == 0 || reporter == user
     }
 
-    /// Processes in the own unit of an application belong to it although their parents have ended. Reports that may not
-    /// count for it stay as they are.
-    mutating func join(_ processes: [ProcessID], _ main: ProcessID) {
-        guard let user = application(of: main)?.user else { return }
-        var touched: Set<ApplicationNumber> = []
-        for process in processes {
-            for key in (windowsByProcess[process] ?? []).sorted(by: WindowKey.inOrder) {
-                guard var window = windows[key], owner(of: window.lineage) == nil,
-                    Self.mayReport(window.reporterUser, about: user)
-                else { continue }
-                window.lineage.append(main)
-                touched.formUnion(put(window, as: key))
-            }
-            for connection in Array(exemptions.keys) {
-                guard let told = exemptions[connection]?[process], owner(of: told.lineage) == nil,
-                    Self.mayReport(told.reporterUser, about: user)
-                else { continue }
-                exemptions[connection]?[process]?.lineage.append(main)
-            }
-        }
-        refresh(touched, .windows)
-        refreshExemptions()
-        self.touched.formUnion(touched)
-        if let number = numbers[main] { self.touched.insert(number) }
-    }
-
     /// Moves the only focus of a session to `key`. The window that had it loses it.
     mutating func moveFocus(
         to key: WindowKey?, in session: SessionKey, touching others: Set<ApplicationNumber> = [],

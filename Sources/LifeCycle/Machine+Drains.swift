@@ -41,7 +41,7 @@ extension Machine {
             $0.drainedAt = due
             $0.stop.take(.drainBegan(until: end), at: $1.now)
         }
-        step.effects.append(.drain(number))
+        step.effects.append(.resume(number))
     }
 
     private mutating func endDrain(of number: ApplicationNumber) {

@@ -120,7 +120,7 @@ extension Machine {
         }
         // Its holds no longer apply, for example because policy has another configuration.
         if !application.holds.isEmpty, let next = applications[number], next.holds.isEmpty {
-            step.effects.append(.resume(number, sparingMain: next.stop.isSignalledByOthers))
+            step.effects.append(.resume(number))
         }
         return step.effects
     }

@@ -76,8 +76,6 @@ public struct Machine: Equatable, Sendable {
             stopChanged(number, .stopCompleted)
         case .resumeCompleted(let number, let standing):
             stopChanged(number, .resumeCompleted(standing))
-        case .stopLost(let number):
-            stopChanged(number, .lost)
         case .unread(let number):
             foundUnread(number)
         case .checked(let number, .clear(let stands)):
@@ -124,8 +122,6 @@ public struct Machine: Equatable, Sendable {
             pagedOut(number, bytes)
         case .spared(let number, let why):
             spared(number, why)
-        case .joined(let processes, let main):
-            join(processes, main)
         case .disconnected(let connection):
             disconnected(connection)
         case .session(let key, let inFront, let isLocked):
@@ -332,20 +328,8 @@ public struct Machine: Equatable, Sendable {
             || exemptions.values.contains { $0[process] != nil }
     }
 
-    /// Processes that belong to no application although reports about them are remembered that would count for this
-    /// user's applications.
-    public func strays(of user: UInt32) -> [ProcessID] {
-        var found: Set<ProcessID> = []
-        for window in windows.values
-        where window.owner == nil && Self.mayReport(window.reporterUser, about: user) {
-            if let process = window.process { found.insert(process) }
-        }
-        for (process, exemption) in exemptions.values.joined()
-        where Self.mayReport(exemption.reporterUser, about: user) {
-            if owner(of: exemption.lineage) == nil { found.insert(process) }
-        }
-        return found.sorted { $0.pid < $1.pid }
-    }
+    /// Whether a window of this process is known.
+    public func hasWindow(_ process: ProcessID) -> Bool { windowsByProcess[process] != nil }
 
     /// The objections to suspending an application, in words; empty: there are none (`ListObjections`).
     public func objections(to application: Application) -> [String] {

@@ -119,9 +119,6 @@ public struct StopStatus: Equatable, Sendable {
         /// Our order has been carried out: the whole application was released. The standing is that of its
         /// main process.
         case resumeCompleted(Standing)
-        /// The processes that we held turned out not to be the application, or not all of it, and were
-        /// released.
-        case lost
         /// The holds require this, for this reason.
         case wanted(Wish, StateChangeReason)
         /// There is no objection to the stop. `stands`: whether it was still stopped after the check.
@@ -139,21 +136,14 @@ public struct StopStatus: Equatable, Sendable {
         /// The daemon before us was killed, and it is not known whether its orders were carried out. `isSignalled`:
         /// some SIGSTOP was not taken back meanwhile.
         case inherited(isHeld: Bool, isSignalled: Bool)
-
-        /// Its standing was observed, not ordered.
-        var isLook: Bool {
-            if case .looked = self { return true }
-            return self == .lost
-        }
     }
 
     /// What must be done.
     enum Order: Hashable, Sendable {
         case check(stands: Bool)
         case stop
-        /// `sparingMain`: another process wants the main process stopped.
-        case resume(sparingMain: Bool)
-        case letGo(sparingMain: Bool)
+        /// Our stop ends. What another process has stopped stays stopped, unless the status `isLifting`.
+        case resume
     }
 
     private(set) var phase: Phase
@@ -257,7 +247,7 @@ public struct StopStatus: Equatable, Sendable {
         let (next, order) = Self.next(phase, event)
         phase = next
         // It runs although we hold it: it is stopped again, but not forever (§ 2).
-        if event.isLook, case .held = before, next == .idle(.running) {
+        if case .looked = event, case .held = before, next == .idle(.running) {
             if now - contest.since > Self.contestWindow { (contest.since, contest.count) = (now, 0) }
             contest.count += 1
         }
@@ -333,30 +323,18 @@ public struct StopStatus: Equatable, Sendable {
             (.held, .resumeCompleted(let standing)):
             return next(phase, .looked(standing, sender: nil))
 
-        case (.held(.nobody, let drain, _), .lost) where !drain.isUnderWay:
-            return (.idle(.running), nil)
-        case (.held(let others, let drain, _), .lost) where !drain.isUnderWay:
-            return (.idle(.standing(by: others)), nil)
-        case (_, .lost):
-            return (phase, nil)
-
         // An earlier daemon may have stopped some of it.
         case (.stopping(.running, isLifting: false, .asking, _), .wanted(.run, _)):
-            return (.idle(.running), .letGo(sparingMain: false))
+            return (.idle(.running), .resume)
         case (.stopping(.running, let isLifting, _, _), .wanted(.run, let cause)):
-            return (
-                .continuing(isStanding: false, isLifting: isLifting, cause), .resume(sparingMain: false)
-            )
+            return (.continuing(isStanding: false, isLifting: isLifting, cause), .resume)
         case (.stopping(.standing(by: .nobody), let isLifting, _, _), .wanted(.run, let cause)):
-            return (
-                .continuing(isStanding: true, isLifting: isLifting, cause), .resume(sparingMain: false)
-            )
+            return (.continuing(isStanding: true, isLifting: isLifting, cause), .resume)
         case (.held(others: .nobody, _, _), .wanted(.run, let cause)):
-            return (.continuing(isStanding: true, isLifting: false, cause), .resume(sparingMain: false))
+            return (.continuing(isStanding: true, isLifting: false, cause), .resume)
         case (.stopping(.standing(let others), _, _, _), .wanted(.run, _)),
             (.held(let others, _, _), .wanted(.run, _)):
-            // A process that has frozen it still does so when our signal is taken back.
-            return (.idle(.standing(by: others)), .resume(sparingMain: others.sender != nil))
+            return (.idle(.standing(by: others)), .resume)
         case (.idle, .wanted(.run, _)), (.continuing, .wanted(.run, _)), (.held, .wanted):
             return (phase, nil)
         case (.idle(let seen), .wanted(let wish, let cause)):
@@ -370,12 +348,9 @@ public struct StopStatus: Equatable, Sendable {
         case (.idle(.standing), .resumed(lifts: true)):
             return (.continuing(isStanding: true, isLifting: true, .request), nil)
         case (.stopping(let seen, _, _, _), .resumed(lifts: true)):
-            return (
-                .continuing(isStanding: seen.isStanding, isLifting: true, .request),
-                .resume(sparingMain: false)
-            )
+            return (.continuing(isStanding: seen.isStanding, isLifting: true, .request), .resume)
         case (.held, .resumed(lifts: true)):
-            return (.continuing(isStanding: true, isLifting: true, .request), .resume(sparingMain: false))
+            return (.continuing(isStanding: true, isLifting: true, .request), .resume)
         case (.idle(.standing), .resumed(lifts: false)):
             return (.idle(.standing(by: .nobody)), nil)
         case (.stopping(.standing, let isLifting, let course, let cause), .resumed(lifts: false)):
@@ -389,7 +364,7 @@ public struct StopStatus: Equatable, Sendable {
 
         // Some of its processes may be stopped: by the stop that had begun, or by an earlier daemon.
         case (.idle(let seen), .gaveWay), (.stopping(let seen, _, _, _), .gaveWay):
-            return (.idle(seen), .letGo(sparingMain: seen.others.sender != nil))
+            return (.idle(seen), .resume)
         case (.held, .gaveWay), (.continuing, .gaveWay):
             return (phase, nil)
 

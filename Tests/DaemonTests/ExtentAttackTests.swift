@@ -6,19 +6,13 @@ import Linux
 import TestSupport
 import Testing
 
-/// Applications in a cgroup that turns out to be shared, before a freeze or after the first: § 2, "Extent". Their
-/// own processes are stopped by signal, and no other process is touched.
+/// Processes of other users in an application's cgroup, before a freeze or after the first. Its own processes are stopped by
+/// signal, and no other process is touched.
 @Suite(
     "Attacks on the extent", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct ExtentAttackTests {
-    /// Freezes and thaws it once if `isJudged`: the cgroup has been judged then, and the next judgement is a quick one.
-    private static func scene(isJudged: Bool) throws -> CgroupScene {
-        let scene = try CgroupScene()
-        if isJudged { try judge(scene.home, scene.client, scene.path) }
-        return scene
-    }
-
+    /// Freezes and thaws it once.
     private static func judge(_ home: TestCgroup, _ client: Client, _ path: String) throws {
         try client.application(path, "Suspend")
         #expect(try home.cgroup.isFrozen())
@@ -102,9 +96,10 @@ struct ExtentAttackTests {
 
     @Test(
         "an application that changes its user is not stopped, nor are its children, and ListObjections says why",
-        .enabled(if: TestDaemon.canBeOthers, "needs root"), arguments: [false, true])
-    func changedUser(isJudged: Bool) throws {
-        let scene = try Self.scene(isJudged: isJudged)
+        .enabled(if: TestDaemon.canBeOthers, "needs root"))
+    func changedUser() throws {
+        let scene = try CgroupScene()
+        try Self.judge(scene.home, scene.client, scene.path)
         try scene.app.ask("setuid \(App.nobody)")
         let failure = #expect(throws: BusFailure.self) { try scene.client.application(scene.path, "Suspend") }
         let why = "Process \(scene.app.pid) does not run with the rights of user \(getuid()) alone"
@@ -115,19 +110,6 @@ struct ExtentAttackTests {
         #expect(try scene.client.holds(scene.path) == [])
         let objections = try scene.client.listObjections(scene.path)
         #expect(objections.contains { $0.contains("does not run with the rights") }, "\(objections)")
-    }
-
-    // MARK: A stranger
-
-    @Test(
-        "a stranger that enters the cgroup after the first freeze is not stopped; the others are, by signal")
-    func stranger() throws {
-        let scene = try Self.scene(isJudged: true)
-        let stranger = try Child("sleep", ["1000"])
-        try scene.home.take(stranger.pid)
-        try expectSignals(
-            scene.client, scene.path, scene.home.cgroup, to: [scene.app.pid] + scene.others,
-            not: [stranger.pid])
     }
 
     // MARK: Means

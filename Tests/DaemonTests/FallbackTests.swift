@@ -5,22 +5,19 @@ import Linux
 import TestSupport
 import Testing
 
-/// The daemon is killed at the moment when a stop falls back from the freezer to signals. The test makes that moment
-/// last: a main process that waits in vfork(2) takes no SIGSTOP before its child has executed its program.
+/// A stop by signal instead of the freezer, and a daemon that is killed meanwhile. The test makes that moment last: a main
+/// process that waits in vfork(2) takes no SIGSTOP before its child has executed its program.
 @Suite(
-    "Killed between freezer and signals",
+    "Signals instead of the freezer",
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FallbackTests {
-    /// A main process in its cgroup that waits in vfork(2) for a child whose file action waits for a writer of a
-    /// FIFO, and another child that does nothing.
+    /// A main process in its cgroup that waits in vfork(2) for a child whose file action waits for a writer of a FIFO.
     private final class Scene {
         let daemon: TestDaemon
         let client: Client
         let home: TestCgroup
         let main: App
-        let other: Int32
-        let waiting: Int32
         let path: String
         private let fifo: String
         /// Open until the scene is over: a reader that is stopped while it opens the FIFO starts over afterwards.
@@ -34,17 +31,10 @@ struct FallbackTests {
             guard mkfifo(fifo, 0o600) == 0 else { throw TestFailure("mkfifo: \(errno)") }
             main = try App(daemon.bus)
             try home.take(main.pid)
-            other = try main.make("fork")
             main.tell("spawn \(fifo)")
             // Its parent can print nothing until it has executed.
-            var third: Int32?
-            let known = [main.pid, other]
             let cgroup = home.cgroup
-            try client.wait("the child of vfork") {
-                third = try cgroup.processes().first { !known.contains($0) }
-                return third != nil
-            }
-            waiting = try #require(third)
+            try client.wait("the child of vfork") { try cgroup.processes().count == 2 }
             path = try client.register("org.example.App", main.pid)
             try client.settle()
         }
@@ -67,50 +57,6 @@ struct FallbackTests {
                     destination: BusNames.service, path: path, interface: BusNames.application,
                     member: "Suspend"))
         }
-
-        /// Checks that it is still held, and that after `Resume` no process is stopped or will be.
-        func expectHeldThenFree() throws {
-            #expect(try client.holds(path) == ["request uid:\(getuid())"])
-            try client.application(path, "Resume")
-            #expect(try client.holds(path) == [])
-            #expect(try !home.cgroup.wantsFrozen())
-            for (name, pid) in [("main", main.pid), ("other", other), ("waiting", waiting)] {
-                #expect(try !isStopped(pid), "the \(name) process")
-            }
-            // A stop that was still pending would stop it now.
-            try open()
-            try main.process.waitForLine(containing: "spawned")
-            #expect(try client.state(path) == "background")
-        }
-    }
-
-    @Test(
-        "if the second look revokes a freeze, the next daemon stops by signal, and Resume lets all go",
-        arguments: ["before the next daemon", "after Resume"])
-    func lookedAtAgain(_ opened: String) throws {
-        let scene = try Scene()
-        try scene.client.application(scene.path, "Suspend")
-        #expect(try scene.home.cgroup.isFrozen())
-        try scene.client.application(scene.path, "Resume")
-        try scene.client.catchUp()
-        // The quick look does not see this, the full one does.
-        let elsewhere = try TestCgroup("other")
-        defer { withExtendedLifetime(elsewhere) {} }
-        try elsewhere.take(scene.other)
-        try scene.tellSuspend()
-        try scene.client.wait("the freeze and the thaw") {
-            let edges = scene.client.edges(of: scene.path).suffix(2)
-            if edges == ["background→suspended", "suspended→background"] { return true }
-            // On a busy machine the freeze may be given up.
-            if try scene.client.holds(scene.path).isEmpty { try scene.tellSuspend() }
-            return false
-        }
-        try scene.daemon.end(SIGKILL)
-        #expect(try !scene.home.cgroup.wantsFrozen())
-        if opened == "before the next daemon" { try scene.open() }
-        try scene.daemon.start()
-        #expect(try !scene.home.cgroup.wantsFrozen())
-        try scene.expectHeldThenFree()
     }
 
     @Test(
@@ -138,20 +84,21 @@ struct FallbackTests {
     }
 
     @Test(
-        "if a cgroup cannot be frozen, no process that was stopped by signal instead stays stopped",
-        .enabled(if: ReadOnly.isPossible, "needs the right to mount"),
-        arguments: ["before the next daemon", "after Resume"])
-    func cannotBeFrozen(_ opened: String) throws {
-        let scene = try Scene()
-        let lock = try ReadOnly(scene.home.cgroup.directory + "/cgroup.freeze")
+        "if a cgroup cannot be frozen, the application is stopped by signal, and no process stays stopped",
+        .enabled(if: ReadOnly.isPossible, "needs the right to mount"))
+    func cannotBeFrozen() throws {
+        let scene = try CgroupScene()
+        let lock = try ReadOnly(scene.cgroup.directory + "/cgroup.freeze")
         defer { lock.lift() }
-        try scene.tellSuspend()
-        // Its descendants are stopped once the main process has failed to stop for long enough.
-        try scene.client.wait("the stop of the child") { try isStopped(scene.other) }
+        try scene.client.application(scene.path, "Suspend")
+        #expect(try scene.pids.allSatisfy { try isStopped($0) })
+        #expect(!scene.cgroup.isMarked)
         try scene.daemon.end(SIGKILL)
-        if opened == "before the next daemon" { try scene.open() }
         try scene.daemon.start()
-        try scene.expectHeldThenFree()
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
+        #expect(try scene.pids.allSatisfy { try isStopped($0) })
+        try scene.client.application(scene.path, "Resume")
+        #expect(try scene.noneIsStopped && scene.client.holds(scene.path) == [])
     }
 
     @Test(
@@ -159,13 +106,10 @@ struct FallbackTests {
     )
     func resumedBeforeItStood() throws {
         let scene = try Scene()
-        // The cgroup then does not contain the whole application.
-        let elsewhere = try TestCgroup("other")
-        defer { withExtendedLifetime(elsewhere) {} }
-        try elsewhere.take(scene.other)
+        let stranger = try Child("sleep", ["1000"])
+        try scene.home.take(stranger.pid)
         try scene.tellSuspend()
-        try scene.client.wait("the stop of the child") { try isStopped(scene.other) }
-        #expect(try Proc().hasPendingStop(scene.main.pid))
+        try scene.client.wait("the stop to be pending") { try Proc().hasPendingStop(scene.main.pid) }
         try scene.daemon.end(SIGKILL)
         try scene.daemon.rewrite(scene.path) { line in
             if line.hasPrefix("hold=") { return nil }
@@ -173,7 +117,6 @@ struct FallbackTests {
         }
         try scene.daemon.start()
         #expect(try !Proc().hasPendingStop(scene.main.pid))
-        try scene.client.wait("the child to run") { try !isStopped(scene.other) }
         try scene.open()
         try scene.main.process.waitForLine(containing: "spawned")
         #expect(try scene.client.state(scene.path) == "background")

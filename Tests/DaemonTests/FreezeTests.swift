@@ -14,11 +14,12 @@ struct FreezeTests {
     func whole() throws {
         let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
-        #expect(try scene.cgroup.isFrozen())
+        #expect(try scene.cgroup.isFrozen() && scene.cgroup.isMarked)
         #expect(try scene.noneIsStopped)
         #expect(try scene.client.state(scene.path) == "suspended")
+        #expect(try scene.client.explain(scene.path)["means"] == .string("freezer"))
         try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.isFrozen())
+        #expect(try !scene.cgroup.isFrozen() && !scene.cgroup.isMarked)
         try scene.app.settle()
         #expect(try scene.client.state(scene.path) == "background")
     }
@@ -164,9 +165,13 @@ struct FreezeTests {
         let stranger = try Child("sleep", ["1000"])
         try scene.home.take(stranger.pid)
         try scene.client.application(scene.path, "Suspend")
-        #expect(try !scene.cgroup.wantsFrozen())
+        #expect(try !scene.cgroup.wantsFrozen() && !scene.cgroup.isMarked)
         #expect(try scene.pids.allSatisfy { try isStopped($0) })
         #expect(try !isStopped(stranger.pid))
+        let facts = try scene.client.explain(scene.path)
+        #expect(facts["means"] == .string("signals"))
+        let why = "\(scene.cgroup): process \(stranger.pid) in it does not belong to the application"
+        #expect(facts["freezer-objection"] == .string(why))
         try scene.client.application(scene.path, "Resume")
         #expect(try scene.noneIsStopped)
     }
@@ -181,6 +186,45 @@ struct FreezeTests {
         #expect(try isStopped(scene.app.pid) && isStopped(scene.others[1]))
         #expect(try !isStopped(viewer))
         #expect(try scene.client.state(inner) == "background")
+    }
+
+    @Test("a process that is registered while its application is frozen runs, and that one stays suspended")
+    func registeredWhileFrozen() throws {
+        let scene = try CgroupScene()
+        try scene.client.application(scene.path, "Suspend")
+        let inner = try scene.client.register("org.example.Viewer", scene.others[0])
+        try scene.client.wait("the others to be stopped by signal") {
+            try isStopped(scene.app.pid) && isStopped(scene.others[1]) && !scene.cgroup.wantsFrozen()
+        }
+        #expect(try !isStopped(scene.others[0]))
+        try scene.client.wait(for: inner, toBe: "background")
+        try scene.client.wait(for: scene.path, toBe: "suspended")
+        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
+    }
+
+    @Test("a server that a frozen application started goes on, and a crash handler stays part of it")
+    func server() throws {
+        let unit = try UnitWithOrphan("os.setsid(); print('on', flush=True)\nwhile True: signal.pause()")
+        _ = try unit.main.waitForLine(containing: "on")
+        let daemon = try TestDaemon()
+        let client = try daemon.subscriber()
+        let path = try client.register("org.example.Unit", unit.main.pid)
+        try client.application(path, "Suspend")
+        #expect(try isStopped(unit.main.pid) && !unit.home.cgroup.wantsFrozen())
+        #expect(try !isStopped(unit.orphan))
+        try client.terminate(path, force: true)
+        _ = try client.waitForRemoval(of: path)
+        #expect(kill(unit.orphan, 0) == 0)
+
+        let other = try UnitWithOrphan()
+        let second = try client.register("org.example.Unit", other.main.pid)
+        try client.application(second, "Suspend")
+        #expect(try other.home.cgroup.isFrozen())
+        let handler = try PidFD(pid: other.orphan)
+        try client.terminate(second, force: true)
+        _ = try client.waitForRemoval(of: second)
+        let hasEnded = waitForEnd(of: handler)
+        #expect(hasEnded)
     }
 
     @Test("after a kill of the daemon, the next one takes over a frozen application, and Resume thaws it")

@@ -38,11 +38,6 @@ struct FrozenEndTests {
         try scene.app.ask(Self.large)
         let child = try scene.app.make("fork")
         try scene.client.application(scene.path, "Suspend")
-        // The daemon looks at the cgroup once more, and must not find a stranger then. Without tracing it looks all the
-        // time.
-        if StopTrace.isAvailable {
-            try scene.client.wait("the second look") { try !scene.daemon.hasArmedTimer() }
-        }
         try scene.client.settle()
         scene.client.forget()
         let end = try PidFD(pid: child)

@@ -101,7 +101,7 @@ struct AdoptedTests {
                 if isSeen { $0.settle() }
             }
             try register(&stage) { $0.stopped = true }
-            #expect(stage.effects.first == .resume(stage.number, sparingMain: false))
+            #expect(stage.effects.first == .resume(stage.number))
             let application = try successor(stage)
             #expect(!application.isStopped && application.allHolds.isEmpty)
             // A fact about the application that is gone.
@@ -124,7 +124,7 @@ struct AdoptedTests {
                 $0.stopped = true
                 $0.delegate = nil
             }
-            #expect(stage.effects.contains(.resume(stage.number, sparingMain: true)) == isHeld)
+            #expect(stage.effects.contains(.resume(stage.number)) == isHeld)
             let application = try successor(stage)
             #expect(application.state == .suspended)
             #expect(application.allHolds == [Application.Hold(reason: .signal, holder: "pid 7")])

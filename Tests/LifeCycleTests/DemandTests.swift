@@ -23,7 +23,7 @@ struct DemandTests {
     func needed() throws {
         var stage = try suspended()
         stage.take(.needed(stage.number, "call by pid 7"))
-        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         #expect(stage.effects.contains(.notice(stage.number, .needed("call by pid 7"))))
         stage.settle()
         #expect(stage.state == .background && stage.holds.isEmpty)
@@ -231,7 +231,7 @@ struct DemandTests {
             stage.settle()
             #expect(stage.holds == (stranger ? [.signal] : []))
             #expect(stage.state == (stranger ? .suspended : .background))
-            #expect(stage.effects.contains(.resume(stage.number, sparingMain: stranger)))
+            #expect(stage.effects.contains(.resume(stage.number)))
             #expect(stage.effects.contains(.notice(stage.number, .needed("SIGTERM by pid 7"))))
         }
     }

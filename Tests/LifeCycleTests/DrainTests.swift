@@ -40,9 +40,9 @@ struct DrainTests {
             let due = (10 + 60 * round) * Self.second
             #expect(deadline(of: stage) == due)
             stage.pass(due - stage.now - 1)
-            #expect(!stage.effects.contains(.drain(stage.number)))
+            #expect(!stage.effects.contains(.resume(stage.number)))
             stage.pass(1)
-            #expect(stage.effects.contains(.drain(stage.number)))
+            #expect(stage.effects.contains(.resume(stage.number)))
             #expect(stage.application.isBeingDrained && stage.state == .suspended)
             stage.forget()
             stage.pass(Self.second)
@@ -64,7 +64,7 @@ struct DrainTests {
             $0.launchMode = .background
         }
         stage.pass(64 * Self.second)
-        #expect(stage.effects.contains(.drain(stage.number)))
+        #expect(stage.effects.contains(.resume(stage.number)))
     }
 
     @Test("an application that another program has registered is drained like an adopted one")
@@ -72,7 +72,7 @@ struct DrainTests {
         var stage = try suspended { _ in }
         let record = try #require(stage.machine.record(of: stage.number))
         stage.pass(64 * Self.second)
-        #expect(stage.effects.contains(.drain(stage.number)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         var next = Machine()
         let number = try next.restore(record)
         #expect(next.applications[number]?.isDrainedAlways == true)
@@ -121,7 +121,7 @@ struct DrainTests {
         #expect(stage.effects.count { $0 == .lookForUnread(stage.number) } == 2)
         stage.forget()
         stage.take(.unread(stage.number))
-        #expect(stage.effects == [.drain(stage.number)] && stage.application.isBeingDrained)
+        #expect(stage.effects == [.resume(stage.number)] && stage.application.isBeingDrained)
         stage.pass(Self.second)
         stage.take(.stopped(stage.number, holder: nil))
         #expect(deadline(of: stage) == 190 * Self.second)
@@ -142,7 +142,7 @@ struct DrainTests {
         stage.pass(75 * Self.second - stage.now)
         #expect(stage.effects == [.lookForUnread(stage.number)])
         stage.take(.unread(stage.number))
-        #expect(stage.effects.last == .drain(stage.number))
+        #expect(stage.effects.last == .resume(stage.number))
         // Nobody checks what a person has suspended.
         stage.pass(Self.second)
         #expect(stage.effects.last == .stop(stage.number))
@@ -154,7 +154,7 @@ struct DrainTests {
         stage.finding = .objection("network: it transfers 16384 bytes per second or more")
         stage.pass(65 * Self.second)
         #expect(stage.holds == [] && stage.application.objection?.hasPrefix("network") == true)
-        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         stage.settle()
         #expect(stage.state == .background)
         // Policy tries again after the grace period, as after any objection.
@@ -186,7 +186,7 @@ struct DrainTests {
         desk.forget()
         desk.pass(65 * Self.second - desk.now)
         #expect(
-            desk.effects.filter { if case .drain = $0 { true } else { false } } == numbers.map(Effect.drain))
+            desk.effects.filter { if case .resume = $0 { true } else { false } } == numbers.map(Effect.resume))
         #expect(deadline(of: desk) == 66 * Self.second)
     }
 
@@ -260,11 +260,11 @@ struct DrainTests {
         desk.take(.unread(other))
         desk.pass(180 * Self.second)
         #expect(desk.machine.pressure.isEventOpen)
-        #expect(!desk.effects.contains(.drain(number)) && !desk.effects.contains(.drain(other)))
+        #expect(!desk.effects.contains(.resume(number)) && !desk.effects.contains(.resume(other)))
         #expect(!desk.effects.contains(.lookForUnread(other)))
         desk.calmDown()
         #expect(!desk.machine.pressure.isEventOpen)
         desk.pass(60 * Self.second)
-        #expect(desk.effects.contains(.drain(number)) && desk.effects.contains(.lookForUnread(other)))
+        #expect(desk.effects.contains(.resume(number)) && desk.effects.contains(.lookForUnread(other)))
     }
 }

@@ -45,7 +45,7 @@ struct EndTests {
     func continuedToEnd() throws {
         for var stage in [try suspendedByPolicy(), try suspendedOnRequest()] {
             try stage.perform(.terminate(stage.number, force: false))
-            #expect(stage.holds.isEmpty && stage.effects.contains(.resume(stage.number, sparingMain: false)))
+            #expect(stage.holds.isEmpty && stage.effects.contains(.resume(stage.number)))
             #expect(stage.words(.delegate).isEmpty, "it does not run yet")
             let deadline = stage.now + 5 * Self.second
             stage.settle()
@@ -61,7 +61,7 @@ struct EndTests {
         }
         var alone = try suspendedOnRequest(delegate: false)
         try alone.perform(.terminate(alone.number, force: false))
-        #expect(alone.effects.contains(.resume(alone.number, sparingMain: false)))
+        #expect(alone.effects.contains(.resume(alone.number)))
         #expect(alone.effects.contains(.requestExit(alone.number)))
     }
 
@@ -75,7 +75,7 @@ struct EndTests {
             stage.forget()
             try stage.perform(.terminate(stage.number, force: false))
             #expect(stage.state == .suspended && stage.holds == [.signal])
-            #expect(stage.effects.contains(.resume(stage.number, sparingMain: true)))
+            #expect(stage.effects.contains(.resume(stage.number)))
             stage.pass(5 * Self.second)
             #expect(stage.effects.contains(.requestExit(stage.number)))
             #expect(stage.effects.contains(.kill(stage.number)) == (terminateGrace != nil))
@@ -208,7 +208,7 @@ struct EndTests {
             if isRequested { try stage.perform(.suspend(stage.number, holder: "uid:1000")) }
             stage.forget()
             try stage.perform(.terminate(stage.number, force: false))
-            #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+            #expect(stage.effects.contains(.resume(stage.number)))
             #expect(!stage.effects.contains(.kill(stage.number)))
             #expect(stage.words(.delegate).isEmpty, "it may be stopped already")
             stage.settle()
@@ -300,7 +300,7 @@ struct EndTests {
     func unregister() throws {
         var policy = try suspendedByPolicy()
         try policy.perform(.unregister(policy.number))
-        #expect(policy.effects.first == .resume(policy.number, sparingMain: false))
+        #expect(policy.effects.first == .resume(policy.number))
         #expect(policy.effects.contains(.removed(policy.number, .unregistered)))
         #expect(policy.words(.delegate) == ["background→not-running"])
 
@@ -316,7 +316,7 @@ struct EndTests {
         both.stopBySomebody()
         both.forget()
         try both.perform(.unregister(both.number))
-        #expect(both.effects.first == .resume(both.number, sparingMain: true))
+        #expect(both.effects.first == .resume(both.number))
         #expect(both.machine.applications.isEmpty && both.machine.deadlines.isEmpty)
     }
 }

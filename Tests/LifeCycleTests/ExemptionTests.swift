@@ -49,38 +49,6 @@ struct ExemptionTests {
         #expect(desk.states(a, b) == [.background, .suspended])
     }
 
-    @Test("an application is joined by processes that its own user or root has reported, and by no others")
-    func joined() throws {
-        var desk = Desk()
-        let (mine, roots, others, shared) = (
-            desk.process(), desk.process(), desk.process(user: 1001), desk.process()
-        )
-        try tell(&desk, [(mine, "audio"), (shared, "call")])
-        try tell(&desk, [(roots, "print"), (shared, "call")], by: Desk.reporter(":1.10", user: 0))
-        let another = Desk.reporter(":1.11", user: 1001)
-        try tell(&desk, [(others, "clipboard")], by: another)
-        try desk.update(1, mine)
-        try desk.update(1, others, by: another)
-        try desk.update(2, shared, by: another)
-        let main = desk.process()
-        let a = try desk.register(main) { $0.suspension = .automatic }
-        let own = [mine, roots, shared].map(\.process)
-        #expect(desk.machine.strays(of: Desk.user) == own)
-        #expect(desk.machine.strays(of: 1001) == [roots, others, shared].map(\.process))
-        let foreign = desk.machine.windows.filter { $0.value.reporterUser == 1001 }
-        #expect(foreign.count == 2)
-        desk.take(.joined(own + [others.process], main.process))
-        let application = try #require(desk.machine.applications[a])
-        #expect(application.exemptions == ["reported audio", "reported call", "reported print"])
-        #expect(application.windows.count == 1)
-        #expect(desk.machine.windows.filter { $0.value.reporterUser == 1001 } == foreign)
-        #expect(desk.machine.exemptions[another.connection]?[others.process]?.lineage == others.lineage)
-        #expect(desk.machine.strays(of: Desk.user).isEmpty)
-        // Without an application, nothing changes.
-        desk.take(.joined([others.process], shared.process))
-        #expect(desk.machine.exemptions[another.connection]?[others.process]?.lineage == others.lineage)
-    }
-
     @Test("a fresh grace period begins when the last exemption is withdrawn")
     func takenBack() throws {
         var desk = Desk()

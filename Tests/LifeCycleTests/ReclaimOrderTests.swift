@@ -158,7 +158,7 @@ struct ReclaimOrderTests {
         }
         let number = try desk.held { $0.adopted = true }
         desk.pass(10 * Self.second)
-        #expect(desk.effects.contains(.drain(number)))
+        #expect(desk.effects.contains(.resume(number)))
         desk.runShort()
         #expect(desk.reclaimed.isEmpty && desk.effects.contains(.stop(number)))
         desk.take(.stopped(number, holder: nil))

@@ -47,7 +47,7 @@ struct StopStatusTests {
     }
 
     static let events: [Event] = {
-        var events: [Event] = [.stopCompleted, .lost, .gaveWay]
+        var events: [Event] = [.stopCompleted, .gaveWay]
         for standing in standings {
             events += [nil, "y"].map { .looked(standing, sender: $0) }
             events.append(.resumeCompleted(standing))
@@ -114,19 +114,13 @@ struct StopStatusTests {
             } else {
                 #expect(after.phase == before.taking(.looked(standing, sender: nil)).phase, comment)
             }
-        case .lost:
-            let isLost = before.enforcement == .stopped && !before.drain.isUnderWay
-            #expect(order == nil && after.others == before.others, comment)
-            #expect(after.enforcement == (isLost ? .none : before.enforcement), comment)
-            #expect(after.isStanding == (isLost ? before.others != nil : before.isStanding), comment)
         case .wanted(let wish, let cause):
             #expect(staysOurs == (wish != .run) && after == after.taking(event), comment)
             #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
             if wish == .run, before.course == .asking, before.enforcement == .none {
-                #expect(order == .letGo(sparingMain: false) && after.phase == .idle(.running), comment)
+                #expect(order == .resume && after.phase == .idle(.running), comment)
             } else if wish == .run {
-                let resume = StopStatus.Order.resume(sparingMain: before.isSignalledByOthers)
-                #expect(order == (isOurs ? resume : nil), comment)
+                #expect(order == (isOurs ? .resume : nil), comment)
             } else if !isOurs {
                 #expect(order == (wish == .stop ? .stop : .check(stands: false)), comment)
                 #expect(after.course == (wish == .stop ? .ordered(isChecked: false) : .asking), comment)
@@ -139,15 +133,14 @@ struct StopStatusTests {
             }
             #expect(isOurs || order == nil || after.cause == cause || after.enforcement == .none, comment)
         case .resumed(let lifts):
-            #expect(order == (lifts && isOurs ? .resume(sparingMain: false) : nil), comment)
+            #expect(order == (lifts && isOurs ? .resume : nil), comment)
             #expect(after.others == nil && after.isStanding == before.isStanding, comment)
             #expect(
                 !lifts || after.isLifting || before.enforcement == .continuing || before == after, comment)
             #expect(lifts || after.enforcement == before.enforcement, comment)
         case .gaveWay:
-            let letGo = StopStatus.Order.letGo(sparingMain: before.isSignalledByOthers)
             let isDone = [.stopped, .continuing].contains(before.enforcement)
-            #expect(order == (isDone ? nil : letGo) && (!isDone || after == before), comment)
+            #expect(order == (isDone ? nil : .resume) && (!isDone || after == before), comment)
             #expect(after.isStanding == before.isStanding, comment)
             #expect(after.others == before.others && after.course == nil || isDone, comment)
         case .inherited(let isHeld, let isSignalled):
@@ -366,23 +359,20 @@ struct StopStatusTests {
         private mutating func carryOut(_ order: StopStatus.Order) {
             switch order {
             case .check: break
-            case .letGo(let sparingMain):
-                takeBack(sparingMain)
-                tellResumed()
             case .stop:
                 if isByFreezer {
                     if !isFrozen { (isFrozen, isFreezeOurs) = (true, true) }
                 } else if !isStopped {
                     (isStopped, isStopOurs) = (true, true)
-                } else if !isStopOurs, !status.isStanding {
-                    take(.looked(standing, sender: ""))
                 }
                 take(.stopCompleted)
-            case .resume(let sparingMain):
-                takeBack(sparingMain)
+            case .resume:
+                takeBack(status.isSignalledByOthers)
+                // How the other holder's stop ends is observed separately.
+                if status.isSignalledByOthers { return }
                 // The foreign stop was removed from the status after the process was stopped, or was never seen: the
                 // rest of that `Resume`.
-                if !sparingMain, status.isLifting, status.others == nil { endForeignStop() }
+                if status.isLifting { endForeignStop() }
                 tellResumed()
             }
         }
@@ -410,7 +400,7 @@ struct StopStatusTests {
             phase = next
             switch order {
             case .check?: isBeingChecked = true
-            case .resume?, .letGo?, .stop?: (self.order, isBeingChecked) = (order, false)
+            case .resume?, .stop?: (self.order, isBeingChecked) = (order, false)
             case nil: break
             }
         }

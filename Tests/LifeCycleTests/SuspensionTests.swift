@@ -165,7 +165,7 @@ struct SuspensionTests {
         stage.pass(5 * Self.second)
         stage.settle()
         try stage.focus()
-        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         stage.settle()
         #expect(stage.state == .active)
         try stage.perform(.suspend(stage.number, holder: "uid:1000"))
@@ -247,7 +247,7 @@ struct SuspensionTests {
         stage.take(.continued(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
-        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
     }
 
     @Test("an application that another process continues before it is stopped loses all holds")
@@ -257,7 +257,7 @@ struct SuspensionTests {
         stage.take(.contested(stage.number))
         #expect(stage.holds.isEmpty && stage.state == .background && !stage.application.isPending)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
-        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
     }
 
     @Test("an objection postpones policy's stop by a grace period", arguments: [false, true])
@@ -272,7 +272,7 @@ struct SuspensionTests {
         }
         #expect(stage.holds.isEmpty && !stage.application.isPending)
         #expect(stage.effects.contains(.stop(stage.number)) == afterwards)
-        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         #expect(stage.effects.contains(.notice(stage.number, .objection("a debugger is attached"))))
         #expect(!stage.words(.subscribers).contains("background→suspended"))
         stage.finding = .clear(stands: true)
@@ -318,7 +318,7 @@ struct SuspensionTests {
         stage.forget()
         try stage.perform(.terminate(stage.number, force: false))
         #expect(stage.words(.delegate) == ["WillTerminate"])
-        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         stage.take(.checked(stage.number, .clear(stands: true)))
         #expect(stage.holds.isEmpty && !stage.effects.contains(.stop(stage.number)))
     }
@@ -338,7 +338,7 @@ struct SuspensionTests {
         }
         #expect(stage.holds.isEmpty && !stage.application.isPending)
         #expect(stage.effects.contains(.notice(stage.number, .contested)))
-        #expect(stage.effects.contains(.letGo(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
     }
 
     @Test("a user's Suspend waits for no check, and no objection undoes it", arguments: [false, true])

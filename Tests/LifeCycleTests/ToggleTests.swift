@@ -28,7 +28,7 @@ struct ToggleTests {
         #expect(stage.state == .suspended)
         stage.forget()
         try stage.focus()
-        #expect(stage.effects.contains(.resume(stage.number, sparingMain: false)))
+        #expect(stage.effects.contains(.resume(stage.number)))
         stage.settle()
         #expect(stage.state == .active && stage.holds.isEmpty)
     }

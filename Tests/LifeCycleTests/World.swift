@@ -316,23 +316,19 @@ struct World {
             pending.append(.checked(number, isObjected ? .objection("a debugger") : .clear(stands: true)))
         case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
-        case .drain(let number):
-            try withProcess(number) { $0.takeBack(sparingMain: false) }
         case .lookForUnread(let number):
             if now.isMultiple(of: 2) { pending.append(.unread(number)) }
-        case .letGo(let number, let sparingMain):
+        case .resume(let number):
             guard let process = told[number]?.process else { return }
+            let stop = machine.applications[number]?.stop
+            let isSpared = stop?.isSignalledByOthers == true
             processes[process]?.stopOrdered = false
-            processes[process]?.takeBack(sparingMain: sparingMain)
-            noteLook(at: process)
-        case .resume(let number, let sparingMain):
-            guard let process = told[number]?.process else { return }
-            processes[process]?.stopOrdered = false
-            processes[process]?.takeBack(sparingMain: sparingMain)
-            if sparingMain || processes[process] == nil { return }
+            processes[process]?.takeBack(sparingMain: isSpared)
+            // How the other holder's stop ends is observed separately.
+            if isSpared || processes[process] == nil { return }
             // The foreign stop was removed from the status after the process was stopped, or was never seen: the rest
             // of that `Resume`.
-            if let stop = machine.applications[number]?.stop, stop.isLifting, stop.others == nil {
+            if stop?.isLifting == true {
                 processes[process]?.takeSIGCONT()
                 processes[process]?.isFrozen = false
             }
@@ -383,11 +379,6 @@ struct World {
             else { continue }
             processes[application.process]?.stopOrdered = false
             processes[application.process]?.stop()
-            if let process = processes[application.process], process.isStopped, !process.isStopOurs,
-                !process.isByFreezer, machine.applications[number]?.isStopped == false
-            {
-                pending.append(.looked(number, process.standing, sender: ""))
-            }
             pending.append(.stopCompleted(number))
         }
     }

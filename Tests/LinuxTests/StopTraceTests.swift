@@ -169,7 +169,7 @@ extension SignalTests {
             let child = try Child(python: treeScript)
             _ = try child.numbers()
             let proc = Proc()
-            let extent = StoppedExtent(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
+            let stop = SignalStop(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
             let trace = try StopTrace.open()
             // With one CPU and one ring, the order of the ring is the order of the signals.
             let cpus = try CPUList.online()
@@ -179,9 +179,9 @@ extension SignalTests {
             // What is lost in the flood of another test says nothing about the order.
             let deadline = ContinuousClock.now + .seconds(300)
             while !isWhole, ContinuousClock.now < deadline {
-                #expect(complete(extent))
-                let all = extent.members.map(\.pid)
-                extent.release()
+                #expect(complete(stop))
+                let all = stop.stoppedByUs.map(\.pid)
+                stop.release()
                 var order: [Int32] = []
                 isWhole = true
                 for descriptor in trace.descriptors {

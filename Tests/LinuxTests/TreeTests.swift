@@ -90,10 +90,7 @@ extension SignalTests {
             let identity = try proc.identity(of: child.pid)
             let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
             #expect(Extent.members(of: other, proc: proc) { _ in false } == [])
-            let (signalled, _) = Extent.signal(
-                SIGKILL, toAllOf: other, owner: getuid(), proc: proc
-            ) { _ in false }
-            #expect(signalled == [])
+            #expect(SignalStop(proc: proc, main: other, owner: getuid()).kill { _ in false } == [])
             #expect(try PidFD(pid: child.pid).hasExited == false)
         }
 
@@ -118,11 +115,9 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let all = Extent.members(of: main, proc: proc) { _ in false }
             let spared = Extent.members(of: all[1], proc: proc) { _ in false }
-            let (signalled, failures) = Extent.signal(
-                SIGKILL, toAllOf: main, owner: getuid(), proc: proc
-            ) { $0 == all[1] }
-            #expect(failures == [])
-            #expect(signalled.last == main)
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(stop.kill { $0 == all[1] }.last == main)
+            #expect(stop.failures == [])
             for member in all where !spared.contains(member) {
                 #expect(eventually { isGone(member) })
             }
@@ -133,16 +128,11 @@ extension SignalTests {
         func killSpawner() throws {
             let child = try Child(python: spawnerScript)
             _ = try child.line()
-            let extent = StoppedExtent(
+            let stop = SignalStop(
                 proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
-            var progress = extent.stop { _ in false }
-            #expect(
-                eventually {
-                    if progress != .complete { progress = extent.proceed { _ in false } }
-                    return progress == .complete
-                })
-            extent.kill()
-            #expect(extent.failures == [])
+            #expect(complete(stop))
+            _ = stop.kill { _ in false }
+            #expect(stop.failures == [])
             // The tree keeps its process group, wherever its orphans end up.
             #expect(try eventually { try livingMembers(ofGroup: child.pid).isEmpty })
         }
@@ -156,7 +146,9 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let others = try pids[1...2].map { try proc.identity(of: $0) }
             let ours = try proc.identity(of: pids[3])
-            let failures = Extent.signal(SIGKILL, toAllOf: main, owner: 0, proc: proc) { _ in false }.failures
+            let stop = SignalStop(proc: proc, main: main, owner: 0)
+            _ = stop.kill { _ in false }
+            let failures = stop.failures
             #expect(failures.map(\.errno) == [EPERM])
             #expect(failures.first?.subject == "process \(others[0])")
             #expect(eventually { isGone(main) && isGone(ours) })

@@ -162,14 +162,14 @@ extension Daemon {
         if let objection = application.objection { entries.append(("last-objection", .string(objection))) }
         if let demand = application.demand { entries.append(("last-demand", .string(demand))) }
         if let registered = table[application.number] {
-            let failures = registered.suspender.failures.map(\.description)
+            let failures = registered.signals?.failures.map(\.description) ?? []
             if !failures.isEmpty { entries.append(("stop-failures", .strings(failures))) }
-            if registered.suspender.holdsAnybody {
-                let isFrozen = registered.suspender.frozen != nil
-                entries.append(("means", .string(isFrozen ? "freezer" : "signals")))
-                if !isFrozen, let why = registered.suspender.objection {
-                    entries.append(("freezer-objection", .string(why)))
-                }
+            switch registered.hold {
+            case .frozen?: entries.append(("means", .string("freezer")))
+            case .signalled?:
+                entries.append(("means", .string("signals")))
+                entries.append(("freezer-objection", .string(registered.freezerObjection)))
+            case nil: break
             }
             entries.append(("resources", .strings(resources.given(registered))))
             entries.append(("would-set", .strings(resources.wouldGive(registered))))

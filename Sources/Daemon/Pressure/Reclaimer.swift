@@ -18,7 +18,7 @@ final class Reclaimer {
     private var ends: [ApplicationNumber: End] = [:]
     private let table: ApplicationTable
     private let standings: Standings
-    private let kills: Kills
+    private let freezer: Freezer
 
     /// An application that is being ended.
     private struct End {
@@ -30,12 +30,12 @@ final class Reclaimer {
 
     init(
         loop: EventLoop, proc: Proc, worker: Worker, journal: Journal, announcer: Announcer,
-        now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, kills: Kills,
+        now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, freezer: Freezer,
         available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
     ) {
         self.table = table
         self.standings = standings
-        self.kills = kills
+        self.freezer = freezer
         self.proc = proc
         self.journal = journal
         self.announcer = announcer
@@ -52,18 +52,13 @@ final class Reclaimer {
         var sizes: [ApplicationNumber: UInt64] = [:]
         var members = parts.mapValues { _ in Set<ApplicationNumber>() }
         for application in numbers.compactMap({ table[$0] }) {
-            sizes[application.number] = releasable(application, Self.frozenCgroup(of: application))
+            sizes[application.number] = releasable(application, table.frozenCgroup(of: application))
             for (source, part) in parts {
                 let own = try? Cgroup.of(application.process.pid, in: part.hierarchy, proc: proc)
                 if own?.isWithin(part) == true { members[source]?.insert(application.number) }
             }
         }
         report(.memoryMeasured(sizes, members: members))
-    }
-
-    /// The cgroup with which the daemon has frozen it, which contains its processes and no others.
-    private static func frozenCgroup(of application: Registered) -> Cgroup? {
-        application.suspender.isFreezeOurs ? application.suspender.frozen : nil
     }
 
     /// The memory that its end would free.
@@ -76,7 +71,7 @@ final class Reclaimer {
     // MARK: Paging out
 
     func pageOut(_ number: ApplicationNumber, _ extent: PageOutExtent) {
-        guard let application = table[number], stands(application) == true else {
+        guard let application = table[number], standings.stands(number) == true else {
             report(.pagedOut(number))
             return
         }
@@ -84,7 +79,7 @@ final class Reclaimer {
         let (proc, foreign) = (proc, table.foreign)
         let cgroup = table.ownCgroup(of: application)
         // It may run again, or end, before the worker comes to it. Then it needs its memory, or the kernel frees it.
-        let frozen = application.suspender.frozen ?? cgroup
+        let frozen = table.frozenCgroup(of: application) ?? cgroup
         let stands: @Sendable (ProcessIdentity) -> Bool = { process in
             (try? proc.isStopped(process)) == true || (try? frozen?.isFrozen()) == true
         }
@@ -133,7 +128,7 @@ final class Reclaimer {
 
     /// The application is asked to exit: from now on its end is measured.
     func willEnd(_ application: Registered) {
-        let cgroup = Self.frozenCgroup(of: application) ?? table.ownCgroup(of: application)
+        let cgroup = table.ownCgroup(of: application)
         ends[application.number] = End(
             begin: now(), bytes: releasable(application, cgroup), available: available())
     }
@@ -141,7 +136,7 @@ final class Reclaimer {
     /// Sends SIGKILL to all of a suspended application, if it is still suspended and still belongs to its user.
     func end(_ application: Registered) {
         let number = application.number
-        let stands = stands(application)
+        let stands = standings.stands(number)
         guard stands == true else {
             report(.spared(number, stands == nil ? "it cannot be examined" : "it runs again"))
             return
@@ -153,15 +148,10 @@ final class Reclaimer {
         }
         willEnd(application)
         if let cgroup = table.ownCgroup(of: application) { try? cgroup.liftCPULimit() }
-        // If another process has stopped only the main process, its children run.
-        let isWhole =
-            application.suspender.holdsAnybody
-            || standings.isFrozenAsWhole(application)
-        kills.kill(application, stands: isWhole) { [weak self] killed in
-            let pids = killed.map(\.pid)
+        freezer.kill(application) { [weak self] pids in
             guard let self else { return }
             // For example because of a lack of descriptors.
-            if !killed.contains(application.process), (try? proc.isDying(application.process)) == false {
+            if !pids.contains(application.process.pid), (try? proc.isDying(application.process)) == false {
                 report(.spared(number, "it could not be signalled"))
                 return
             }
@@ -173,13 +163,6 @@ final class Reclaimer {
                 report(.releasing(number, isOver: true))
             }
         }
-    }
-
-    /// Whether its main process executes nothing. nil: that cannot be read now. Its user can keep the status of a process
-    /// from being read, but not the state of a frozen cgroup.
-    private func stands(_ application: Registered) -> Bool? {
-        standings.stands(application.number)
-            ?? (standings.isFrozenAsWhole(application) ? true : nil)
     }
 
     /// The application is gone: reports how much memory was freed, and how fast.

@@ -50,16 +50,22 @@ struct Holding: Equatable {
 
     /// The present holds of the application.
     init(of application: Registered) {
-        let suspender = application.suspender
-        if suspender.isFreezeOurs, let cgroup = suspender.frozen {
+        switch application.hold {
+        case .frozen(let path, let identifier)?:
             freeze = Freeze(
-                path: cgroup.path, identifier: try? cgroup.identifier(), user: application.user,
-                main: application.process)
+                path: path, identifier: identifier, user: application.user, main: application.process)
+        case .signalled?:
+            stop = Stop(user: application.user, main: application.process, standing: [])
+        case nil: break
         }
-        if let standing = suspender.isBySignal ? suspender.standing : application.stoodBeforeKill {
-            stop = Stop(user: application.user, main: application.process, standing: standing)
+    }
+
+    /// What a daemon takes over.
+    var hold: Hold? {
+        if let freeze, let identifier = freeze.identifier {
+            return .frozen(path: freeze.path, identifier: identifier)
         }
-        stopped = suspender.stoppedByUs.map { Stopped(process: $0, user: application.user) }
+        return stop != nil || !stopped.isEmpty ? .signalled : nil
     }
 
     /// The valid lines of a record. An invalid line does not affect the others.
@@ -224,10 +230,7 @@ extension Holding {
         var outcome = Outcome()
         if let freeze, let hierarchy, let cgroup = freeze.cgroup(in: hierarchy) {
             do throws(KernelFailure) {
-                if try cgroup.wantsFrozen() {
-                    try cgroup.thaw()
-                    outcome.thawed = cgroup
-                }
+                if try cgroup.endFreeze() { outcome.thawed = cgroup }
             } catch {
                 if !error.isNoSuchCgroup {
                     outcome.failures.append(error)
@@ -238,7 +241,7 @@ extension Holding {
         guard let user = stop?.user ?? stopped.first?.user,
             let main = stop?.main ?? stopped.first?.process
         else { return outcome }
-        let extent = StoppedExtent(proc: proc, main: main, owner: user)
+        let extent = SignalStop(proc: proc, main: main, owner: user)
         extent.adopt(stoppedProcesses(proc: proc, isForeign: isForeign).filter { $0 != sparing })
         outcome.continued = extent.stoppedByUs.count
         extent.release()

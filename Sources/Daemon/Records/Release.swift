@@ -33,7 +33,7 @@ extension RuntimeState.Found {
         else { return nil }
         do throws(KernelFailure) {
             guard try cgroup.wantsFrozen() else { return nil }
-            try cgroup.thaw()
+            _ = try cgroup.endFreeze()
             return cgroup
         } catch {
             if error.isNoSuchCgroup { return nil }

@@ -59,7 +59,7 @@ extension Daemon {
         for (number, entry) in adopted {
             guard let application = table[number] else { continue }
             let holding = entry.heldFurther
-            stops.adopt(application, holding)
+            freezer.adopt(application, holding.hold)
             if holding.isEmpty, entry.holds != nil {
                 let isForeign = core.machine.applications[number]?.stop.isSignalledByOthers == true
                 letGo(entry, sparing: isForeign ? entry.owner?.main : nil)
@@ -86,10 +86,10 @@ extension Daemon {
         for (number, entry) in adopted {
             let isBeingReclaimed = core.application(number)?.isBeingReclaimed == true
             let effects = core.machine.reassert(
-                number, isSignalled: stops.isSignalled(number), isDying: isBeingReclaimed && isDying(entry),
+                number, isSignalled: freezer.isSignalled(number), isDying: isBeingReclaimed && isDying(entry),
                 at: Self.now)
             executor.carryOut(effects)
-            stops.releaseUnheld(number)
+            freezer.releaseUnheld(number)
         }
         return adopted.map(\.number)
     }
@@ -114,7 +114,7 @@ extension Daemon {
         _ record: Record, on bus: String, _ state: RuntimeState, _ kept: inout [String: Int32]
     ) throws -> ApplicationNumber? {
         let process = try record.require("process") { ProcessID(&$0) }
-        let application = try Registered(record, suspender: stops.suspender)
+        let application = try Registered(record)
         guard try takeUp(process, &kept) else { return nil }
         // On another bus, the name belongs to somebody else.
         let isSameBus = !bus.isEmpty && record["bus"]?.fields == [bus]
@@ -141,7 +141,7 @@ extension Daemon {
 
     /// Records the end of an application that ended while no daemon was there to see it.
     private func noteEnd(_ record: Record, _ kept: inout [String: Int32]) {
-        guard let keeper, let application = try? Registered(record, suspender: stops.suspender),
+        guard let keeper, let application = try? Registered(record),
             let id = application.toBeKept
         else { return }
         let name = Processes.storedName(ProcessID(application.process))
@@ -250,7 +250,7 @@ extension Daemon {
             guard let self else { return true }
             do throws(KernelFailure) {
                 let thawed = try entry.thaw(proc: proc) { cgroup in
-                    self.table.all.contains { $0.suspender.isFreezeOurs && $0.suspender.frozen == cgroup }
+                    self.table.all.contains { self.table.frozenCgroup(of: $0) == cgroup }
                 }
                 if let thawed {
                     journal.log(

@@ -8,13 +8,9 @@ struct Check: Sendable {
     let proc: Proc
     let main: ProcessIdentity
     let owner: UInt32
-    /// The cgroup of the stop that is under way or complete, if there is one.
+    /// The application's own cgroup, if it has one.
     let cgroup: Cgroup?
-    /// Where the cgroup is searched for that a stop would freeze.
-    let hierarchy: UnifiedHierarchy?
-    /// The daemon's own cgroup.
-    let daemon: Cgroup?
-    /// Processes at which the extent ends.
+    /// Processes at which the application ends.
     let foreign: Set<ProcessIdentity>
     let handed: HandedOver
 
@@ -139,18 +135,12 @@ struct Check: Sendable {
         return NetworkTraffic.isUnread(by: members.map(\.pid), owner: owner, proc: proc, handed: handed)
     }
 
-    /// The processes that the stop has stopped or would stop: a process of the application's own unit belongs to it
-    /// even if its parents have ended.
+    /// The processes that a stop stops.
     private func members() -> [ProcessIdentity] {
-        guard let cgroup else {
-            return Extent.affected(
-                of: main, owner: owner, hierarchy: hierarchy, daemon: daemon, proc: proc,
-                isForeign: foreign.contains)
+        guard let pids = try? cgroup?.processes() else {
+            return Extent.members(of: main, proc: proc, isForeign: foreign.contains)
         }
-        let members = Extent.members(of: main, proc: proc, isForeign: foreign.contains)
-        let known = Set(members.map(\.pid))
-        let others = ((try? cgroup.processes()) ?? []).filter { !known.contains($0) }
-        return members + others.compactMap { try? proc.identity(of: $0) }
+        return pids.compactMap { try? proc.identity(of: $0) }
     }
 }
 

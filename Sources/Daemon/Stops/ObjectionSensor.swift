@@ -12,8 +12,6 @@ final class ObjectionSensor {
     private let table: ApplicationTable
     private let standings: Standings
     private let handed: HandedOver
-    private let hierarchy: UnifiedHierarchy?
-    private let ownCgroup: Cgroup?
     private let loop: EventLoop
     private let now: () -> Microseconds
     private let inhibitors: Inhibitors
@@ -28,8 +26,7 @@ final class ObjectionSensor {
 
     init(
         loop: EventLoop, proc: Proc, worker: Worker, now: @escaping () -> Microseconds, core: Core,
-        table: ApplicationTable, standings: Standings, hierarchy: UnifiedHierarchy?, handed: HandedOver,
-        inhibitors: Inhibitors
+        table: ApplicationTable, standings: Standings, handed: HandedOver, inhibitors: Inhibitors
     ) throws {
         self.loop = loop
         self.worker = worker
@@ -40,8 +37,6 @@ final class ObjectionSensor {
         self.table = table
         self.standings = standings
         self.handed = handed
-        self.hierarchy = hierarchy
-        ownCgroup = hierarchy.flatMap { try? Cgroup.of(getpid(), in: $0, proc: proc) }
         locks = try LockSensor(loop: loop, proc: proc, worker: worker, now: now, handed: handed) {
             core.report(.objected($0, $1))
         }
@@ -69,17 +64,15 @@ final class ObjectionSensor {
 
     /// Checks, and reports `checked`. From then on the file locks that a stopped application holds are watched.
     ///
-    /// - Parameters:
-    ///   - stands: all of its processes were stopped. No kind of work is looked for then, because no process works.
-    ///   - clear: called before the report that there is no objection.
-    func check(_ application: Registered, stands: Bool, clear: @escaping () -> Void) {
+    /// - Parameter stands: all of its processes were stopped. No kind of work is looked for then, because no process
+    ///   works.
+    func check(_ application: Registered, stands: Bool) {
         let number = application.number
-        guard stands else { return measure(application, since: nil, clear) }
+        guard stands else { return measure(application, since: nil) }
         let isAwaited = begin(number)
         run(application, Check.Work()) { [weak self] found in
             guard let self, isAwaited() else { return }
             if let why = found.reasons.first { return core.report(.checked(number, .objection(why))) }
-            clear()
             let stillStands = standings.stands(number) != false
             if stillStands { locks.watch(number, found.pids) }
             core.report(.checked(number, .clear(stands: stillStands)))
@@ -87,28 +80,23 @@ final class ObjectionSensor {
     }
 
     /// Checks before a stop. If the application may be at work, its work is measured until the next check.
-    private func measure(
-        _ application: Registered, since earlier: WorkSample?, _ clear: @escaping () -> Void
-    ) {
+    private func measure(_ application: Registered, since earlier: WorkSample?) {
         let number = application.number
         let isAwaited = begin(number)
         look(at: application, isMeasured: true, since: earlier) { [weak self] found in
             guard let self, isAwaited() else { return }
             if let why = found.reasons.first { return core.report(.checked(number, .objection(why))) }
-            if !found.sample.isEmpty, pause(application, found.sample, clear) { return }
-            clear()
+            if !found.sample.isEmpty, pause(application, found.sample) { return }
             core.report(.checked(number, .clear(stands: true)))
         }
     }
 
     /// Checks again a moment later. Returns false if there is no timer.
-    private func pause(
-        _ application: Registered, _ sample: WorkSample, _ clear: @escaping () -> Void
-    ) -> Bool {
+    private func pause(_ application: Registered, _ sample: WorkSample) -> Bool {
         let number = application.number
         let isAwaited = begin(number)
         let timer = try? loop.timer { [weak self] in
-            if isAwaited() { self?.measure(application, since: sample, clear) }
+            if isAwaited() { self?.measure(application, since: sample) }
         }
         guard let timer else { return false }
         timer.arm(at: now() + Self.measure)
@@ -174,7 +162,6 @@ final class ObjectionSensor {
     private func check(of application: Registered) -> Check {
         Check(
             proc: proc, main: application.process, owner: application.user,
-            cgroup: application.suspender.frozen, hierarchy: hierarchy, daemon: ownCgroup,
-            foreign: table.foreign, handed: handed)
+            cgroup: table.ownCgroup(of: application), foreign: table.foreign, handed: handed)
     }
 }

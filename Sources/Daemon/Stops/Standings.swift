@@ -52,12 +52,7 @@ final class Standings {
         let isStopped = core.application(number)?.isStopped == true
         let freeze = try freeze(of: number, isStanding: isStopped)
         // Just after a thaw the process sleeps until it takes the pending signals.
-        let standing = try proc.standing(of: process, asleep: isStopped, freeze: freeze)
-        // This is our own earlier signal, underneath our freeze.
-        if standing != nil, freeze?.isOurs == true, table[number]?.suspender.holds(process) == true {
-            return Standing(signal: .none, freeze: freeze)
-        }
-        return standing
+        return try proc.standing(of: process, asleep: isStopped, freeze: freeze)
     }
 
     /// Whether its main process executes nothing, because it is stopped, or frozen with its cgroup. nil: it has ended, or
@@ -129,19 +124,6 @@ final class Standings {
         return try? toldCgroup(of: entry)
     }
 
-    /// Whether none of its processes can fork, because a freeze covers all of them. Any process of its user
-    /// may order a cgroup around the main process to freeze; the freeze need not be complete, and children
-    /// may be elsewhere.
-    func isFrozenAsWhole(_ application: Registered) -> Bool {
-        let suspender = application.suspender
-        // A daemon that was killed had recorded its freeze, but may not have carried it out.
-        if suspender.isFreezeOurs, (try? suspender.frozen?.wantsFrozen()) == true { return true }
-        guard let told = toldCgroup(of: application.number), (try? told.isFrozen()) == true,
-            let own = table.ownCgroup(of: application)
-        else { return false }
-        return own.isWithin(told)
-    }
-
     private func toldCgroup(of entry: Watched) throws(KernelFailure) -> Cgroup? {
         var next = entry.here
         var levels = 0
@@ -164,10 +146,8 @@ final class Standings {
         guard let entry = try follow(number) else { return nil }
         let isComplete = (try? entry.events?.read())?.isFrozen == true
         guard isComplete || isStanding, let cgroup = try toldCgroup(of: entry) else { return nil }
-        let suspender = table[number]?.suspender
-        return Standing.Freeze(
-            cgroup: cgroup.name, isOurs: suspender?.isFreezeOurs == true && suspender?.frozen == cgroup,
-            isComplete: isComplete)
+        let isOurs = table[number].flatMap(table.frozenCgroup) == cgroup
+        return Standing.Freeze(cgroup: cgroup.name, isOurs: isOurs, isComplete: isComplete)
     }
 
     private func read(_ number: ApplicationNumber, _ events: CgroupEvents) {

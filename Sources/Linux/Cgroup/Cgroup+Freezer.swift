@@ -56,6 +56,11 @@ extension Cgroup {
         try write("0", to: "cgroup.freeze")
     }
 
+    /// Sends SIGKILL to all processes in it and below, frozen or not, and to what they fork meanwhile (since Linux 5.14).
+    public func kill() throws(KernelFailure) {
+        try write("1", to: "cgroup.kill")
+    }
+
     /// One read of a file of the cgroup.
     func readOnce<Value>(
         _ name: String, _ parse: (inout Bytes) -> Value?

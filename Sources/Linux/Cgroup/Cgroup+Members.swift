@@ -7,7 +7,7 @@ extension Cgroup {
         public internal(set) var processes: [Int32] = []
         /// How many more are in PID namespaces that we cannot see: the kernel shows them as 0.
         public internal(set) var unseen = 0
-        /// Whether some are missing: there are more than `Extent.mostProcesses`, or not all cgroups below are
+        /// Whether some are missing: there are more than `Cgroup.mostProcesses`, or not all cgroups below are
         /// known, see `Descendants`.
         public internal(set) var isPartial = false
     }
@@ -24,6 +24,9 @@ extension Cgroup {
     /// At most this many cgroups below an application's are examined, all in one step; with more, it is stopped by
     /// signal. Each takes some 30 µs, and a stop visits it a few times.
     public static let mostDescendants = 32
+
+    /// The most processes of one application.
+    public static let mostProcesses = 4_096
 
     /// All cgroups below it, from the directories. A cgroup that vanishes meanwhile is skipped.
     public func descendants() throws(KernelFailure) -> Descendants {
@@ -93,7 +96,7 @@ extension Cgroup {
             guard let pid = line.signed32() else { return true }
             if pid == 0 {
                 found.unseen += 1
-            } else if processes.count < Extent.mostProcesses {
+            } else if processes.count < Cgroup.mostProcesses {
                 processes.insert(pid)
             } else if !processes.contains(pid) {
                 found.isPartial = true

@@ -15,6 +15,13 @@ extension Proc {
         return (try? identity(of: parent.pid)) == parent ? found : []
     }
 
+    /// The ids of the children that the leading thread has started; empty if the kernel does not list them.
+    func childrenOfLeadingThread(of pid: Int32) -> [Int32] {
+        var found: [Int32] = []
+        _ = addChildren(of: pid, in: pid, to: &found)
+        return found
+    }
+
     private func livingChild(_ pid: Int32, of parent: Int32) -> ProcessIdentity? {
         // The parent is read together with the start time: a reused id has another parent.
         guard let stat = try? stat(pid), stat.parent == parent else { return nil }
@@ -64,5 +71,41 @@ extension Proc {
         } catch {
             throw failure(error.operation, pid, "task", error.errno)
         }
+    }
+}
+
+/// An application's processes: the main process and its descendants, without those that are, or descend from,
+/// applications of their own.
+///
+/// A process whose parents have all ended belongs to the process that adopted it, and so to no extent.
+public enum Extent {
+    /// The extent as one walk finds it, parents first, without zombies; empty if `main` is gone.
+    ///
+    /// `isForeign` says whether a process is an application of its own; it is not called for `main`.
+    ///
+    /// - Parameter limit: the most processes that are found.
+    public static func members(
+        of main: ProcessIdentity, limit: Int = Cgroup.mostProcesses, proc: Proc,
+        isForeign: (ProcessIdentity) -> Bool
+    ) -> [ProcessIdentity] {
+        guard (try? proc.identity(of: main.pid)) == main else { return [] }
+        var found = [main]
+        var known: Set = [main]
+        var next = 0
+        while next < found.count {
+            for child in proc.children(of: found[next]) where known.insert(child).inserted {
+                if isForeign(child) { continue }
+                guard found.count < limit else { return found }
+                found.append(child)
+            }
+            next += 1
+        }
+        return found
+    }
+    /// Signals only one process, through its pidfd, and only if all four of its user ids are `uid` at that moment.
+    public static func signal(
+        _ signal: Int32, toOnly process: ProcessIdentity, owner uid: UInt32, proc: Proc
+    ) throws(KernelFailure) {
+        try HeldProcess(process, proc: proc).signal(signal, owner: uid, proc: proc)
     }
 }

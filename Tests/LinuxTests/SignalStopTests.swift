@@ -5,8 +5,8 @@ import Testing
 @testable import Linux
 
 extension SignalTests {
-    @Suite("StoppedExtent, on real processes")
-    struct StoppedExtentTests {
+    @Suite("Stops by signal, of real processes")
+    struct SignalStopTests {
         let proc = Proc()
         static let python = Machine.hasPython
 
@@ -14,58 +14,59 @@ extension SignalTests {
         private final class StoppedTree {
             let child: Child
             let main: ProcessIdentity
-            let extent: StoppedExtent
+            let stop: SignalStop
 
             init() throws {
                 child = try Child(python: treeScript)
                 _ = try child.numbers()
                 main = try Proc().identity(of: child.pid)
-                extent = StoppedExtent(proc: Proc(), main: main, owner: getuid())
-                #expect(complete(extent))
+                stop = SignalStop(proc: Proc(), main: main, owner: getuid())
+                #expect(complete(stop))
             }
         }
 
         @Test(
-            "a process that leaves the extent runs, unless another process has stopped it as well",
+            "a process that becomes an application runs with those below it, unless another process has stopped it",
             .enabled(if: python, "needs python3"), arguments: [false, true])
-        func handedOver(isStoppedByOthers: Bool) throws {
+        func leaving(isStoppedByOthers: Bool) throws {
             let tree = try StoppedTree()
-            let leaving = try #require(tree.extent.members.dropFirst().first)
+            defer { withExtendedLifetime(tree) {} }
+            let leaving = try #require(tree.stop.stoppedByUs.dropFirst().first)
+            let below = Extent.members(of: leaving, proc: proc) { _ in false }.dropFirst()
             if isStoppedByOthers { kill(leaving.pid, SIGSTOP) }
-            let other = StoppedExtent(proc: proc, main: leaving, owner: getuid())
-            #expect(tree.extent.handOver(leaving, to: other))
-            #expect(!tree.extent.holds(leaving))
-            #expect(!other.holds(leaving))
-            tree.extent.release()
-            other.release()
-            #expect(try eventually { try !proc.isStopped(tree.main) })
-            if isStoppedByOthers {
-                #expect(try proc.isStopped(leaving))
-                kill(leaving.pid, SIGCONT)
-            }
-            #expect(try eventually { try !proc.isStopped(leaving) })
+            tree.stop.release(from: leaving)
+            #expect(!tree.stop.holds(leaving) && !below.contains(where: tree.stop.holds))
+            #expect(try eventually { try below.allSatisfy { try !proc.isStopped($0) } })
+            #expect(try proc.isStopped(tree.main))
+            #expect(try eventually { try proc.isStopped(leaving) == isStoppedByOthers })
+            kill(leaving.pid, SIGCONT)
         }
 
         @Test(
-            "a stop is out of reach if only its main process must not be stopped",
+            "a kill spares a process that has become an application, and continues it",
             .enabled(if: python, "needs python3"))
-        func mainOutOfReach() throws {
-            let child = try Child(python: treeScript)
-            _ = try child.numbers()
-            let main = try proc.identity(of: child.pid)
-            let below = Extent.members(of: main, proc: proc) { _ in false }[1]
-            kill(below.pid, SIGSTOP)
-            #expect(try eventually { try proc.isStopped(below) })
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid() + 1)
-            extent.adopt([below])
-            #expect(extent.holds(below))
-            #expect(!extent.isMainOutOfReach)
-            #expect(extent.stop { _ in false } != .complete)
-            #expect(extent.isMainOutOfReach)
-            #expect(extent.failures.map(\.errno) == [EPERM])
-            extent.release()
-            // It is another user's by now, as it seems, and so it is left as it is.
-            kill(below.pid, SIGCONT)
+        func killSparing() throws {
+            let tree = try StoppedTree()
+            defer { withExtendedLifetime(tree) {} }
+            let spared = Extent.members(of: tree.stop.stoppedByUs[1], proc: proc) { _ in false }
+            let killed = tree.stop.kill { $0 == spared[0] }
+            #expect(killed.count == 4 && killed.last == tree.main && !killed.contains(where: spared.contains))
+            #expect(tree.stop.failures == [])
+            #expect(try eventually { try !proc.isStopped(spared[0]) })
+            for process in spared { kill(process.pid, SIGKILL) }
+        }
+
+        @Test("a stop that another process takes back each time is contested")
+        func contested() throws {
+            let child = try Child.idle()
+            let stop = SignalStop(proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
+            for _ in 0..<6 {
+                #expect(stop.stop { _ in false } == .pending)
+                // It is continued before kill(2) returns.
+                kill(child.pid, SIGCONT)
+            }
+            #expect(stop.stop { _ in false } == .contested)
+            stop.release()
         }
 
         @Test(
@@ -77,20 +78,19 @@ extension SignalTests {
             let main = try proc.identity(of: child.pid)
             let all = Extent.members(of: main, proc: proc) { _ in false }
             let foreign = Extent.members(of: all[1], proc: proc) { _ in false }
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent) { $0 == all[1] })
-            #expect(extent.members.count == 4)
-            #expect(extent.members.first == main)
-            #expect(extent.stoppedByUs == extent.members)
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(complete(stop) { $0 == all[1] })
+            #expect(stop.stoppedByUs.count == 4)
+            #expect(stop.stoppedByUs.first == main)
             for process in all {
                 #expect(try proc.isStopped(process) == !foreign.contains(process))
             }
-            extent.release()
+            stop.release()
             #expect(try eventually { try all.allSatisfy { try !proc.isStopped($0) } })
         }
 
         @Test(
-            "a process that was stopped before is a member, and is not continued",
+            "a process that was stopped before is not continued",
             .enabled(if: python, "needs python3"))
         func stoppedBefore() throws {
             let child = try Child(python: treeScript)
@@ -99,11 +99,10 @@ extension SignalTests {
             let all = Extent.members(of: main, proc: proc) { _ in false }
             kill(all[2].pid, SIGSTOP)
             #expect(try eventually { try proc.isStopped(all[2]) })
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
-            #expect(Set(extent.members) == Set(all))
-            #expect(Set(extent.stoppedByUs) == Set(all).subtracting([all[2]]))
-            extent.release()
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(complete(stop))
+            #expect(Set(stop.stoppedByUs) == Set(all).subtracting([all[2]]))
+            stop.release()
             #expect(try eventually { try all.allSatisfy { try proc.isStopped($0) == ($0 == all[2]) } })
         }
 
@@ -111,14 +110,14 @@ extension SignalTests {
         func spared() throws {
             let tree = try StoppedTree()
             defer { withExtendedLifetime(tree) {} }
-            let (main, extent) = (tree.main, tree.extent)
-            let all = extent.members
-            extent.release(sparing: [all[3], main])
+            let (main, stop) = (tree.main, tree.stop)
+            let all = stop.stoppedByUs
+            stop.release(sparing: [all[3], main])
             #expect(
                 try eventually {
                     try all.allSatisfy { try proc.isStopped($0) == ($0 == all[3] || $0 == main) }
                 })
-            #expect(extent.stoppedByUs == [])
+            #expect(stop.stoppedByUs == [])
         }
 
         @Test(
@@ -128,16 +127,16 @@ extension SignalTests {
             let child = try Child(python: spawnerScript)
             _ = try child.line()
             let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
-            #expect(extent.failures == [])
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(complete(stop))
+            #expect(stop.failures == [])
             let group = try livingMembers(ofGroup: child.pid)
-            #expect(Set(group.map(\.identity)) == Set(extent.members))
+            #expect(Set(group.map(\.identity)) == Set(stop.stoppedByUs))
             #expect(group.allSatisfy { $0.state == .stopped })
             // No process is new, and none was continued.
-            #expect(extent.proceed { _ in false } == .complete)
+            #expect(stop.stop { _ in false } == .complete)
             #expect(try livingMembers(ofGroup: child.pid).count == group.count)
-            extent.release()
+            stop.release()
             #expect(try child.line() == "end")
             #expect(try eventually { try livingMembers(ofGroup: child.pid).count == 401 })
         }
@@ -153,20 +152,20 @@ extension SignalTests {
             let below = try proc.identity(of: pids[2])
             let ours = try proc.identity(of: pids[3])
             #expect(try proc.status(below.pid).owner.isWholly(0))
-            let extent = StoppedExtent(proc: proc, main: main, owner: 0)
-            #expect(complete(extent))
-            #expect(extent.proceed { _ in false } == .complete)
-            #expect(extent.members == [main, ours])
+            let stop = SignalStop(proc: proc, main: main, owner: 0)
+            #expect(complete(stop))
+            #expect(stop.stop { _ in false } == .complete)
+            #expect(stop.stoppedByUs == [main, ours])
             #expect(try proc.isStopped(main) && proc.isStopped(ours))
             #expect(try !proc.isStopped(other) && !proc.isStopped(below))
             #expect(
-                extent.failures == [
+                stop.failures == [
                     KernelFailure(
                         operation: "check before a signal that user 0 alone owns",
                         subject: "process \(other)",
                         errno: EPERM)
                 ])
-            extent.release()
+            stop.release()
         }
 
         @Test(
@@ -175,10 +174,13 @@ extension SignalTests {
         func foreignMain() throws {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: 65534)
-            for _ in 0..<5 { #expect(extent.stop { _ in false } == .pending) }
-            #expect(extent.failures.map(\.errno) == [EPERM])
-            #expect(extent.members == [])
+            let stop = SignalStop(proc: proc, main: main, owner: 65534)
+            guard case .refused(let failure) = stop.stop(isForeign: { _ in false }) else {
+                Issue.record("it is not refused")
+                return
+            }
+            #expect(failure.errno == EPERM && stop.failures == [failure])
+            #expect(stop.stoppedByUs == [])
             #expect(try !proc.isStopped(main))
         }
 
@@ -187,9 +189,9 @@ extension SignalTests {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
             let other = ProcessIdentity(pid: main.pid, startTime: main.startTime + 1)
-            let extent = StoppedExtent(proc: proc, main: other, owner: getuid())
-            #expect(extent.stop { _ in false } == .pending)
-            #expect(extent.members == [])
+            let stop = SignalStop(proc: proc, main: other, owner: getuid())
+            #expect(stop.stop { _ in false } == .pending)
+            #expect(stop.stoppedByUs == [])
             #expect(try !proc.isStopped(main))
         }
 
@@ -197,11 +199,11 @@ extension SignalTests {
         func continued() throws {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(complete(stop))
             kill(child.pid, SIGCONT)
             #expect(try eventually { try !proc.isStopped(main) })
-            #expect(eventually { extent.proceed { _ in false } == .complete })
+            #expect(eventually { stop.stop { _ in false } == .complete })
             #expect(try proc.isStopped(main))
         }
 
@@ -210,18 +212,18 @@ extension SignalTests {
         func othersStop() throws {
             let child = try Child.idle()
             let main = try proc.identity(of: child.pid)
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(complete(stop))
             for _ in 0..<2 {
-                #expect(!extent.hasOthersStop)
+                #expect(!stop.hasOthersStop)
                 kill(child.pid, SIGSTOP)
-                #expect(extent.hasOthersStop)
+                #expect(stop.hasOthersStop)
                 kill(child.pid, SIGCONT)
                 #expect(try eventually { try !proc.isStopped(main) })
-                #expect(!extent.hasOthersStop)
-                #expect(eventually { extent.proceed { _ in false } == .complete })
+                #expect(!stop.hasOthersStop)
+                #expect(eventually { stop.stop { _ in false } == .complete })
             }
-            let later = StoppedExtent(proc: proc, main: main, owner: getuid())
+            let later = SignalStop(proc: proc, main: main, owner: getuid())
             later.adopt([main])
             #expect(!later.hasOthersStop)
             kill(child.pid, SIGSTOP)
@@ -229,29 +231,28 @@ extension SignalTests {
         }
 
         @Test(
-            "a member that ended while it was stopped is no longer a member",
+            "a process that ended while it was stopped is not in the way",
             .enabled(if: python, "needs python3")
         )
         func ended() throws {
             let tree = try StoppedTree()
             defer { withExtendedLifetime(tree) {} }
-            let extent = tree.extent
-            let victim = extent.members[2]
+            let stop = tree.stop
+            let victim = stop.stoppedByUs[2]
             let pidfd = try PidFD(pid: victim.pid)
             try pidfd.send(SIGKILL)
             #expect(try ready(pidfd.rawValue))
-            #expect(extent.proceed { _ in false } == .complete)
-            #expect(!extent.members.contains(victim))
-            #expect(extent.failures == [])
-            extent.release()
+            #expect(stop.stop { _ in false } == .complete)
+            #expect(stop.failures == [])
+            stop.release()
         }
 
         @Test("another value takes over what an earlier one stopped", .enabled(if: python, "needs python3"))
         func adopt() throws {
             let tree = try StoppedTree()
             defer { withExtendedLifetime(tree) {} }
-            let (main, all) = (tree.main, tree.extent.stoppedByUs)
-            let later = StoppedExtent(proc: proc, main: main, owner: getuid())
+            let (main, all) = (tree.main, tree.stop.stoppedByUs)
+            let later = SignalStop(proc: proc, main: main, owner: getuid())
             later.adopt(all + [ProcessIdentity(pid: main.pid, startTime: 1)])
             #expect(later.stoppedByUs == all)
             #expect(later.stop { _ in false } == .complete)
@@ -265,9 +266,9 @@ extension SignalTests {
         func adoptChildren() throws {
             let tree = try StoppedTree()
             defer { withExtendedLifetime(tree) {} }
-            let (main, all) = (tree.main, tree.extent.stoppedByUs)
+            let (main, all) = (tree.main, tree.stop.stoppedByUs)
             Glibc.kill(main.pid, SIGCONT)
-            let later = StoppedExtent(proc: proc, main: main, owner: getuid())
+            let later = SignalStop(proc: proc, main: main, owner: getuid())
             later.adopt(all)
             #expect(Set(later.stoppedByUs) == Set(all).subtracting([main]))
             #expect(complete(later))
@@ -281,10 +282,10 @@ extension SignalTests {
             let child = try zombieLeaderChild()
             let main = try proc.identity(of: child.pid)
             #expect(try eventually { try proc.stat(child.pid).state == .zombie })
-            let extent = StoppedExtent(proc: proc, main: main, owner: getuid())
-            #expect(complete(extent))
-            #expect(extent.stoppedByUs == [main])
-            extent.release()
+            let stop = SignalStop(proc: proc, main: main, owner: getuid())
+            #expect(complete(stop))
+            #expect(stop.stoppedByUs == [main])
+            stop.release()
             #expect(try eventually { try !proc.isStopped(main) })
         }
     }
@@ -292,8 +293,7 @@ extension SignalTests {
 
 /// Stops it as a caller should: again after a short time while it is pending.
 func complete(
-    _ extent: StoppedExtent, isForeign: (ProcessIdentity) -> Bool = { _ in false }
+    _ stop: SignalStop, isForeign: (ProcessIdentity) -> Bool = { _ in false }
 ) -> Bool {
-    if extent.stop(isForeign: isForeign) == .complete { return true }
-    return eventually { extent.proceed(isForeign: isForeign) == .complete }
+    eventually { stop.stop(isForeign: isForeign) == .complete }
 }

@@ -1,0 +1,552 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import LifeCycle
+import Linux
+import Systemd
+
+/// Freezes applications, or stops them by signal where no cgroup is their own; ends that again; and kills them.
+///
+/// Nothing is frozen or stopped that was not recorded before. Whether a cgroup is an application's own is judged at the
+/// moment of each act.
+final class Freezer {
+    private let proc: Proc
+    private let journal: Journal
+    private let core: Core
+    private let table: ApplicationTable
+    private let records: Records
+    private let standings: Standings
+    private let sensor: StopSensor
+    private let objections: ObjectionSensor
+    private let scopes: Scopes
+    private let retry: Retry<ApplicationNumber>
+    /// For the standing of a main process that is about to run.
+    private let reports: Retry<ApplicationNumber>
+    private var work: [ApplicationNumber: Work] = [:]
+    private var kills: [ApplicationNumber: Kill] = [:]
+    private var lastQuestion: UInt64 = 0
+
+    /// The order in progress; a later one replaces it.
+    private enum Work: Equatable {
+        /// A session agent was asked for a scope.
+        case moving(UInt64)
+        case freezing(Cgroup)
+        case signalling
+        /// Its cgroup cannot be thawed yet, for example because of a lack of descriptors.
+        case releasing
+    }
+
+    /// An application without a cgroup of its own, all of whose processes are stopped before they are killed: one that
+    /// dies while it forks leaves a child without the parent by which it would be recognized.
+    private struct Kill {
+        let application: Registered
+        let signals: SignalStop
+        let completion: ([Int32]) -> Void
+    }
+
+    /// A cgroup that is not frozen by then is thawed and tried again later (§ 5). It is a little less than the 500 ms
+    /// that a call waits (`Daemon.longestWait`), because the failure must be the answer of that call.
+    private static let longestFreeze: Microseconds = 450_000
+    /// An application that is not stopped by then is killed as far as it is known.
+    private static let longestStopToKill: Microseconds = 2_000_000
+    /// For each stop: the application itself, another one in its unit, and servers there.
+    private static let mostQuestions = 3
+
+    init(
+        loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds, core: Core,
+        table: ApplicationTable, records: Records, standings: Standings, sensor: StopSensor,
+        objections: ObjectionSensor, scopes: Scopes
+    ) throws {
+        self.proc = proc
+        self.journal = journal
+        self.core = core
+        self.table = table
+        self.records = records
+        self.standings = standings
+        self.sensor = sensor
+        self.objections = objections
+        self.scopes = scopes
+        retry = try Retry(loop: loop, now: now)
+        reports = try Retry(loop: loop, now: now)
+        standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
+    }
+
+    // MARK: Applications come and go
+
+    /// A new application. Until now its process was another one's, and may have been stopped with that.
+    func watch(_ application: Registered) {
+        standings.watch(application.number)
+        let cgroup = table.cgroup(of: application.process)
+        for other in table.all where other !== application {
+            other.signals?.release(from: application.process)
+            guard let frozen = table.frozenCgroup(of: other), cgroup?.isWithin(frozen) == true
+            else { continue }
+            // It is stopped again, by other means.
+            release(other) { [sensor] in sensor.look(at: other.number) }
+        }
+    }
+
+    /// Its process has ended, or it is no longer an application. What is left of it must not stay stopped.
+    func remove(_ application: Registered) {
+        let number = application.number
+        objections.forget(number)
+        standings.unwatch(number)
+        cancel(number)
+        finishKill(number)
+        release(application) { [records] in records.haveLetGo(number) }
+    }
+
+    /// Whether a process is stopped by signal with an application that it is not the main process of.
+    func isStopped(_ process: ProcessIdentity) -> Bool {
+        table.all.contains { $0.process != process && $0.signals?.holds(process) == true }
+    }
+
+    /// Takes over what an earlier daemon had done to an application, or was about to do.
+    func adopt(_ application: Registered, _ hold: Hold?) {
+        application.hold = hold
+        guard hold == .signalled else { return }
+        let signals = signalStop(of: application)
+        signals.adopt(Extent.members(of: application.process, proc: proc, isForeign: table.isForeign))
+        application.signals = signals
+    }
+
+    /// Ends a hold that nothing requires: the previous daemon had ended before it could.
+    func releaseUnheld(_ number: ApplicationNumber) {
+        guard let known = core.application(number), known.holds.isEmpty, known.stop.enforcement == .none,
+            table[number]?.hold != nil
+        else { return }
+        resume(number)
+    }
+
+    /// Whether its main process has a SIGSTOP that is in effect or pending, as far as that can be determined.
+    func isSignalled(_ number: ApplicationNumber) -> Bool {
+        standings.standing(of: number).map { $0.signal != .none } ?? true
+    }
+
+    /// Completes everything that was begun, because the daemon ends.
+    func finish() {
+        for (number, kill) in kills {
+            var rounds = 0
+            while kill.signals.stop(isForeign: table.isForeign) == .pending, rounds < 16 { rounds += 1 }
+            finishKill(number)
+        }
+        for (number, order) in work where order == .releasing {
+            if let application = table[number] { _ = endHold(application) }
+        }
+    }
+
+    // MARK: Stopping
+
+    /// Checks for objections to its stop.
+    func check(_ number: ApplicationNumber, stands: Bool) {
+        if let application = table[number] { objections.check(application, stands: stands) }
+    }
+
+    func lookForUnread(_ number: ApplicationNumber) {
+        guard let application = table[number] else { return }
+        objections.lookForUnread(application) { [core] isUnread in
+            if isUnread { core.report(.unread(number)) }
+        }
+    }
+
+    func stop(_ number: ApplicationNumber) {
+        guard let application = table[number], kills[number] == nil else { return }
+        // The result of a check from before this stop no longer counts.
+        objections.forget(number)
+        begin(application, questions: Self.mostQuestions)
+    }
+
+    /// - Parameters:
+    ///   - questions: how often a session agent may still be asked for a scope.
+    ///   - failure: why it has not made one.
+    private func begin(_ application: Registered, questions: Int, _ failure: String? = nil) {
+        cancel(application.number)
+        let answer = table.judge(application)
+        if case .own(let cgroup) = answer { return freeze(application, cgroup) }
+        if questions > 0, isMoving(application, because: answer, questions) { return }
+        signal(application, because: answer.words + (failure.map { "; no scope: \($0)" } ?? ""))
+    }
+
+    private func freeze(_ application: Registered, _ cgroup: Cgroup) {
+        let number = application.number
+        do throws(KernelFailure) {
+            let hold = try Hold(freezing: cgroup)
+            guard isFree(application, for: hold) else { return }
+            // What another process has frozen is not ours to thaw.
+            let isOurs = application.hold == hold
+            if try isOurs ? true : !cgroup.wantsFrozen() {
+                if let failure = record(hold, of: application) { return refuse(number, failure) }
+                try cgroup.mark()
+                try cgroup.freeze()
+            }
+        } catch {
+            return signal(application, because: "\(error)")
+        }
+        work[number] = .freezing(cgroup)
+        // Its cgroup may be another one than before.
+        standings.watch(number)
+        if hasFrozen(number) { return }
+        // The kernel delays the notification of a freeze, 14 ms were seen.
+        retry.schedule(number, for: Self.longestFreeze) { [weak self] in
+            self?.hasFrozen(number) ?? true
+        } giveUp: { [weak self] in
+            self?.giveUp(number, cgroup)
+        }
+    }
+
+    /// Whether there is nothing more to wait for.
+    private func hasFrozen(_ number: ApplicationNumber) -> Bool {
+        guard let application = table[number], case .freezing(let cgroup)? = work[number] else { return true }
+        do throws(KernelFailure) {
+            guard try cgroup.isFrozen(), try cgroup.unfrozenDescendants().isEmpty else { return false }
+            haveStopped(application)
+            return true
+        } catch {
+            guard error.isNoSuchCgroup else { return false }
+            // Its processes were moved, or have ended.
+            begin(application, questions: 0)
+            return true
+        }
+    }
+
+    /// The life cycle then ends the hold.
+    private func giveUp(_ number: ApplicationNumber, _ cgroup: Cgroup) {
+        guard let application = table[number] else { return }
+        let why = "\(cgroup) was not frozen within \(Self.longestFreeze / 1_000) ms"
+        journal.log(.notice, why, about: application, as: .thawed, [(.reason, why)])
+        core.report(.stopFailed(number, why))
+    }
+
+    private func signal(_ application: Registered, because why: String) {
+        let number = application.number
+        guard isFree(application, for: .signalled) else { return }
+        if let failure = record(.signalled, of: application) { return refuse(number, failure) }
+        application.freezerObjection = why
+        if application.signals == nil { application.signals = signalStop(of: application) }
+        work[number] = .signalling
+        standings.watch(number)
+        if !isSignalled(application) {
+            retry.schedule(number) { [weak self] in
+                self?.table[number].flatMap { self?.isSignalled($0) } ?? true
+            }
+        }
+    }
+
+    /// Whether there is nothing more to wait for.
+    private func isSignalled(_ application: Registered) -> Bool {
+        let number = application.number
+        guard work[number] == .signalling, let signals = application.signals else { return true }
+        switch signals.stop(isForeign: table.isForeign) {
+        case .complete: haveStopped(application)
+        case .pending: return false
+        case .contested: core.report(.contested(number))
+        case .refused(let failure):
+            let rights = proc.otherRights(of: application.process.pid, than: application.user)
+            core.report(.stopFailed(number, rights ?? failure.description))
+        }
+        return true
+    }
+
+    private func haveStopped(_ application: Registered) {
+        let number = application.number
+        cancel(number)
+        if let signals = application.signals { log(signals.failures, of: application) }
+        // Another process may have frozen or stopped it meanwhile.
+        sensor.look(at: number)
+        core.report(.stopCompleted(number))
+    }
+
+    private func refuse(_ number: ApplicationNumber, _ failure: KernelFailure) {
+        core.report(.stopFailed(number, "it could not be recorded: \(failure)"))
+    }
+
+    /// Records a hold before it takes effect. Returns why that failed.
+    private func record(_ hold: Hold, of application: Registered) -> KernelFailure? {
+        if application.hold == hold { return nil }
+        application.hold = hold
+        let failure = records.write(application.number)
+        if failure != nil { application.hold = nil }
+        return failure
+    }
+
+    /// Whether it is not held otherwise. If it is, that ends first, and then the stop begins again.
+    private func isFree(_ application: Registered, for hold: Hold) -> Bool {
+        if application.hold == nil || application.hold == hold || endHold(application) == nil { return true }
+        release(application) { [weak self] in self?.begin(application, questions: 0) }
+        return false
+    }
+
+    /// The kernel has reported a freeze or thaw.
+    private func freezeChanged(_ number: ApplicationNumber) {
+        if case .freezing? = work[number] {
+            _ = hasFrozen(number)
+        } else {
+            sensor.look(at: number)
+        }
+    }
+
+    // MARK: Scopes
+
+    /// Asks a session agent for a scope of the application, or for one of others in its unit. False: it cannot help.
+    private func isMoving(
+        _ application: Registered, because answer: ApplicationCgroup.Answer, _ questions: Int
+    ) -> Bool {
+        let (mover, main, others): (Registered, ProcessIdentity, [ProcessIdentity])
+        switch answer {
+        case .own, .no: return false
+        case .foreign:
+            (mover, main, others) = (application, application.process, table.company(of: application))
+        case .shared(_, let strangers):
+            if let other = strangers.lazy.compactMap({ [table] in table[$0] }).first {
+                (mover, main, others) = (other, other.process, table.company(of: other))
+            } else {
+                (mover, main, others) = (application, strangers[0], Array(strangers.dropFirst()))
+            }
+        }
+        let number = application.number
+        lastQuestion += 1
+        let question = Work.moving(lastQuestion)
+        work[number] = question
+        let isAsked = scopes.make(
+            mover.id, user: mover.user, session: mover.session, main: main, others: others.map(\.pid)
+        ) { [weak self] failure in
+            // Anything that was ordered meanwhile counts.
+            guard let self, work[number] == question, let application = table[number] else { return }
+            begin(application, questions: failure == nil ? questions - 1 : 0, failure)
+        }
+        if !isAsked { work[number] = nil }
+        return isAsked
+    }
+
+    // MARK: Releasing
+
+    /// Ends the daemon's hold.
+    func resume(_ number: ApplicationNumber) {
+        guard let application = table[number] else { return }
+        objections.forget(number)
+        // None of its processes may fork before it is killed.
+        guard kills[number] == nil else { return }
+        cancel(number)
+        release(application) { [weak self] in self?.haveReleased(application) }
+    }
+
+    /// Ends the hold, now or as soon as that is possible.
+    private func release(_ application: Registered, _ done: @escaping () -> Void) {
+        let number = application.number
+        guard let failure = endHold(application) else { return done() }
+        log([failure], of: application)
+        work[number] = .releasing
+        retry.schedule(number) { [weak self] in
+            guard let self, work[number] == .releasing else { return true }
+            guard endHold(application) == nil else { return false }
+            work[number] = nil
+            done()
+            return true
+        }
+    }
+
+    /// Returns why the hold cannot end now.
+    private func endHold(_ application: Registered) -> KernelFailure? {
+        let number = application.number
+        switch application.hold {
+        case nil: return nil
+        case .frozen?:
+            do throws(KernelFailure) {
+                _ = try table.frozenCgroup(of: application)?.endFreeze()
+            } catch {
+                return error
+            }
+        case .signalled?:
+            let stop = core.application(number)?.stop
+            // Only a person's `Resume` ends another process's stop, seen or not.
+            let isSpared =
+                stop?.isSignalledByOthers == true
+                || stop?.isLifting != true && application.signals?.hasOthersStop == true
+            application.signals?.release(sparing: isSpared ? [application.process] : [])
+            log(application.signals?.failures ?? [], of: application)
+        }
+        application.hold = nil
+        application.signals = nil
+        records.rewrite(number)
+        return nil
+    }
+
+    private func haveReleased(_ application: Registered) {
+        let number = application.number
+        let stop = core.application(number)?.stop
+        // The other holder's stop may still have to take effect; how it ends is observed separately.
+        if stop?.isSignalledByOthers == true { return }
+        if stop?.isLifting == true {
+            if anothersFreeze(of: application) != nil { return continueForeign(number) }
+            if (try? proc.hasStop(application.process)) == true {
+                // It may have ended, or belong to another user.
+                try? Extent.signal(
+                    SIGCONT, toOnly: application.process, owner: application.user, proc: proc)
+            }
+        }
+        reportResumed(application)
+    }
+
+    /// Ends another holder's stop, because an entitled caller has asked for it.
+    func continueForeign(_ number: ApplicationNumber) {
+        guard let application = table[number] else { return }
+        let signals = signalStop(of: application)
+        signals.endAllStops(isForeign: table.isForeign)
+        log(signals.failures, of: application)
+        if anothersFreeze(of: application) != nil, let unit = table.unit(of: application) {
+            thawOthers(within: unit, application)
+        }
+        reportResumed(application)
+    }
+
+    /// A freeze that also holds other applications must not be lifted for this one.
+    private func thawOthers(within unit: Cgroup, _ application: Registered) {
+        for _ in 0..<Standings.mostLevels {
+            guard let cgroup = anothersFreeze(of: application), cgroup.isWithin(unit) else { return }
+            do {
+                try cgroup.thaw()
+            } catch {
+                return log([error], of: application)
+            }
+        }
+    }
+
+    /// The application's cgroup, if another process has ordered it to freeze.
+    private func anothersFreeze(of application: Registered) -> Cgroup? {
+        let told = standings.toldCgroup(of: application.number)
+        return told == table.frozenCgroup(of: application) ? nil : told
+    }
+
+    /// Reports the release, and the standing of its main process after it, as soon as that is known.
+    private func reportResumed(_ application: Registered) {
+        let number = application.number
+        if haveReported(application) { return }
+        reports.schedule(number) { [weak self] in
+            guard let self, let application = table[number], work[number] == nil else { return true }
+            return haveReported(application)
+        }
+    }
+
+    /// SIGCONT wakes a process before kill(2) returns, so a process that is still stopped was stopped again. A stop by
+    /// another process that was pending beneath the daemon's freeze still has to take effect.
+    private func haveReported(_ application: Registered) -> Bool {
+        let number = application.number
+        let standing: Standing
+        do throws(KernelFailure) {
+            guard let present = try standings.read(number) else { return true }
+            standing = present
+        } catch {
+            return false
+        }
+        if standing.signal == .pending, standing.freeze == nil { return false }
+        // While the daemon holds it, an observed stop may be the daemon's own.
+        let isDone = application.hold == nil
+        core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
+        return true
+    }
+
+    // MARK: Killing
+
+    /// Ends it by force, as a whole.
+    func kill(_ number: ApplicationNumber) {
+        if let application = table[number] { kill(application) }
+    }
+
+    /// - Parameter completion: gets the processes that have SIGKILL.
+    func kill(_ application: Registered, completion: @escaping ([Int32]) -> Void = { _ in }) {
+        let number = application.number
+        guard kills[number] == nil else { return }
+        cancel(number)
+        if case .own(let cgroup) = table.judge(application),
+            let killed = killAll(in: cgroup, of: application)
+        {
+            return completion(killed)
+        }
+        let signals = application.signals ?? signalStop(of: application)
+        kills[number] = Kill(application: application, signals: signals, completion: completion)
+        // What is frozen does not fork, and takes no SIGSTOP.
+        let isFrozen =
+            application.hold.map { $0 != .signalled } ?? (standings.standing(of: number)?.freeze != nil)
+        if isFrozen || record(.signalled, of: application) != nil { return finishKill(number) }
+        application.signals = signals
+        let isStopped: () -> Bool = { [weak self, table] in
+            if signals.stop(isForeign: table.isForeign) == .pending { return false }
+            self?.finishKill(number)
+            return true
+        }
+        if isStopped() { return }
+        retry.schedule(number, for: Self.longestStopToKill, isStopped) { [weak self] in
+            self?.finishKill(number)
+        }
+    }
+
+    /// Returns the processes that have SIGKILL; nil: it cannot be done this way.
+    private func killAll(in cgroup: Cgroup, of application: Registered) -> [Int32]? {
+        do throws(KernelFailure) {
+            let members = try cgroup.processes()
+            if cgroup.has("cgroup.kill") {
+                try cgroup.kill()
+                return members
+            }
+            // Before Linux 5.14. They may fork meanwhile.
+            var killed: Set<Int32> = []
+            for _ in 0..<16 {
+                let left = try cgroup.processes().filter { !killed.contains($0) }
+                if left.isEmpty { break }
+                for process in left.compactMap({ try? proc.identity(of: $0) }) {
+                    try? Extent.signal(SIGKILL, toOnly: process, owner: application.user, proc: proc)
+                }
+                killed.formUnion(left)
+            }
+            return Array(killed)
+        } catch {
+            log([error], of: application)
+            return nil
+        }
+    }
+
+    /// Kills it as far as it is known: all of it is stopped, patience is over, or its main process has ended.
+    private func finishKill(_ number: ApplicationNumber) {
+        guard let kill = kills.removeValue(forKey: number) else { return }
+        retry.cancel(number)
+        let application = kill.application
+        let killed = kill.signals.kill(isForeign: table.isForeign)
+        log(kill.signals.failures, of: application)
+        application.signals = nil
+        if application.hold == .signalled { application.hold = nil }
+        kill.completion(killed.map(\.pid))
+        guard table[number] != nil else { return }
+        records.rewrite(number)
+        // A process that the daemon may not signal keeps running.
+        if !killed.contains(application.process) { sensor.look(at: number) }
+    }
+
+    // MARK: Helpers
+
+    private func cancel(_ number: ApplicationNumber) {
+        work[number] = nil
+        retry.cancel(number)
+    }
+
+    private func signalStop(of application: Registered) -> SignalStop {
+        SignalStop(proc: proc, main: application.process, owner: application.user)
+    }
+
+    private func log(_ failures: [KernelFailure], of application: Registered) {
+        for failure in failures where !failure.isNoSuchProcess && !failure.isNoSuchFile {
+            journal.log(.notice, failure: "\(failure)", of: application)
+        }
+    }
+}
+
+extension ApplicationCgroup.Answer {
+    /// Why it is not the application's own.
+    fileprivate var words: String {
+        switch self {
+        case .own(let cgroup): "\(cgroup)"
+        case .shared(let cgroup, let others):
+            "\(cgroup): process \(others[0].pid) in it does not belong to the application"
+        case .foreign(let why), .no(let why): why
+        }
+    }
+}
