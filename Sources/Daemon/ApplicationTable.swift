@@ -91,11 +91,12 @@ extension ApplicationTable {
         return application.process
     }
 
-    /// The processes of an application besides its main process that are in the same cgroup as that, or below it.
-    func company(of application: Registered) -> [ProcessIdentity] {
-        guard let here = cgroup(of: application.process) else { return [] }
-        return Extent.members(of: application.process, proc: proc, isForeign: isForeign).dropFirst().filter {
-            cgroup(of: $0)?.isWithin(here) == true
+    /// The processes of an application, besides its main process, that are in a cgroup or below it, and that a session
+    /// agent may move.
+    func company(of application: Registered, in cgroup: Cgroup) -> [ProcessIdentity] {
+        Extent.members(of: application.process, proc: proc, isForeign: isForeign).dropFirst().filter {
+            self.cgroup(of: $0)?.isWithin(cgroup) == true
+                && (try? proc.status($0.pid))?.owner.isWholly(application.user) == true
         }
     }
 

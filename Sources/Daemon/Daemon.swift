@@ -126,7 +126,7 @@ public final class Daemon {
         freezer = try Freezer(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, core: core, table: table,
             records: records, standings: standings, sensor: sensor, objections: objections,
-            scopes: Scopes())
+            scopes: Scopes(agents: agents, proc: proc))
         delivery = Delivery(
             bus: bus, connections: connections, journal: journal,
             isReachable: { connection in

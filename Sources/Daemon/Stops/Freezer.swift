@@ -49,8 +49,8 @@ final class Freezer {
     private static let longestFreeze: Microseconds = 450_000
     /// An application that is not stopped by then is killed as far as it is known.
     private static let longestStopToKill: Microseconds = 2_000_000
-    /// For each stop: the application itself, another one in its unit, and servers there.
-    private static let mostQuestions = 3
+    /// For each stop: the application itself, what it forks meanwhile, another one in its unit, and servers there.
+    private static let mostQuestions = 4
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds, core: Core,
@@ -291,28 +291,52 @@ final class Freezer {
     private func isMoving(
         _ application: Registered, because answer: ApplicationCgroup.Answer, _ questions: Int
     ) -> Bool {
-        let (mover, main, others): (Registered, ProcessIdentity, [ProcessIdentity])
         switch answer {
         case .own, .no: return false
-        case .foreign:
-            (mover, main, others) = (application, application.process, table.company(of: application))
+        case .foreign: return isMoving(application, for: application, questions)
         case .shared(_, let strangers):
             if let other = strangers.lazy.compactMap({ [table] in table[$0] }).first {
-                (mover, main, others) = (other, other.process, table.company(of: other))
-            } else {
-                (mover, main, others) = (application, strangers[0], Array(strangers.dropFirst()))
+                return isMoving(other, for: application, questions)
+            }
+            // The unit of a server must not say that it is the application.
+            let program = (try? proc.program(of: strangers[0].pid)).flatMap(ApplicationID.init)
+            return ask(
+                for: application, questions, program ?? application.id, strangers[0],
+                Array(strangers.dropFirst())
+            ) { [] }
+        }
+    }
+
+    private func isMoving(_ mover: Registered, for application: Registered, _ questions: Int) -> Bool {
+        guard let former = table.cgroup(of: mover.process) else { return false }
+        let company = table.company(of: mover, in: former)
+        return ask(for: application, questions, mover.id, mover.process, company) { [table] in
+            guard let here = table.cgroup(of: mover.process) else { return [] }
+            return table.company(of: mover, in: former).filter {
+                table.cgroup(of: $0)?.isWithin(here) == false
             }
         }
+    }
+
+    /// - Parameter leftBehind: finds what was forked while its parent was being moved.
+    private func ask(
+        for application: Registered, _ questions: Int, _ id: ApplicationID, _ main: ProcessIdentity,
+        _ others: [ProcessIdentity], leftBehind: @escaping () -> [ProcessIdentity]
+    ) -> Bool {
         let number = application.number
         lastQuestion += 1
         let question = Work.moving(lastQuestion)
         work[number] = question
         let isAsked = scopes.make(
-            mover.id, user: mover.user, session: mover.session, main: main, others: others.map(\.pid)
+            id, user: application.user, session: application.session, main: main, others: others.map(\.pid)
         ) { [weak self] failure in
             // Anything that was ordered meanwhile counts.
             guard let self, work[number] == question, let application = table[number] else { return }
-            begin(application, questions: failure == nil ? questions - 1 : 0, failure)
+            let rest = failure == nil ? questions - 1 : 0
+            let left = rest > 0 ? leftBehind() : []
+            if left.isEmpty || !ask(for: application, rest, id, main, left, leftBehind: leftBehind) {
+                begin(application, questions: rest, failure)
+            }
         }
         if !isAsked { work[number] = nil }
         return isAsked
