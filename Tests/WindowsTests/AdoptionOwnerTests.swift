@@ -1,7 +1,9 @@
+import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
 import Linux
+import SessionRules
 import TestSupport
 import Testing
 import Windows
