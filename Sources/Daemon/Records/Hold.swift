@@ -71,6 +71,12 @@ extension Hold {
             }
             return "thawed \(cgroup)"
         case .signalled:
+            do throws(KernelFailure) {
+                guard try proc.identity(of: main.pid) == main else { return nil }
+            } catch {
+                if error.isNoSuchProcess { return nil }
+                throw error
+            }
             var count = 0
             var failure: KernelFailure?
             // Children before their parents, which would see them as stopped.

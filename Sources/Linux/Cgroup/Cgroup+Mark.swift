@@ -17,7 +17,7 @@ extension Cgroup {
         if let marker = Self.marker { try mark(as: marker) }
     }
 
-    func mark(as marker: String) throws(KernelFailure) {
+    public func mark(as marker: String) throws(KernelFailure) {
         try check("mark", clinux_set_attribute(directory, Self.attribute, marker, UInt(marker.utf8.count)))
     }
 
@@ -52,7 +52,8 @@ extension Cgroup {
     /// All marked cgroups, from one walk over the hierarchy.
     ///
     /// - Returns: also why some could not be looked at, for example for lack of descriptors; nil: all were.
-    public static func marked(in hierarchy: UnifiedHierarchy) -> (cgroups: [Cgroup], failure: KernelFailure?) {
+    public static func marked(in hierarchy: UnifiedHierarchy) -> (cgroups: [Cgroup], failure: KernelFailure?)
+    {
         var found: [Cgroup] = []
         var failure: KernelFailure?
         var rest = [Cgroup(path: "/", in: hierarchy)].compactMap { $0 }
