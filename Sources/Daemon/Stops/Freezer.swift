@@ -162,7 +162,9 @@ final class Freezer {
     private func begin(_ application: Registered, questions: Int, _ failure: String? = nil) {
         cancel(application.number)
         // What is stopped by signal stays so until it is released, by an earlier daemon as well.
-        if application.hold == .signalled { return signal(application, because: application.freezerObjection) }
+        if application.hold == .signalled {
+            return signal(application, because: application.freezerObjection)
+        }
         let answer = table.judge(application)
         if case .own(let cgroup) = answer { return freeze(application, cgroup) }
         if questions > 0, isMoving(application, because: answer, questions) { return }
