@@ -108,6 +108,7 @@ final class Freezer {
         let signals = signalStop(of: application)
         signals.adopt(Extent.members(of: application.process, proc: proc, isForeign: table.isForeign))
         application.signals = signals
+        application.freezerObjection = "an earlier daemon has stopped it by signal"
     }
 
     /// Ends a hold that nothing requires: the previous daemon had ended before it could.
