@@ -164,6 +164,8 @@ public final class SignalStop {
             throw error
         }
         member.stands = true
+        // If none is pending, one was enough.
+        if try !proc.hasPendingStop(pid) { member.signals = 1 }
         return true
     }
 
@@ -212,8 +214,15 @@ public final class SignalStop {
     public func kill(isForeign: (ProcessIdentity) -> Bool) -> [ProcessIdentity] {
         var all = ownProcesses(isForeign)
         let known = Set(all.map(\.identity))
-        // Their parents have ended since we have stopped them.
-        all += inOrder.map(\.process).filter { !known.contains($0.identity) && !isForeign($0.identity) }
+        // Others may be below a process that has become an application, or their parents have ended since.
+        var foreign: Set<Int32> = []
+        for member in inOrder where !known.contains(member.identity) {
+            if isForeign(member.identity) || foreign.contains(member.parent) {
+                foreign.insert(member.identity.pid)
+            } else {
+                all.append(member.process)
+            }
+        }
         if let first = all.firstIndex(where: { $0.identity == main }) { all.swapAt(first, all.startIndex) }
         var killed: [ProcessIdentity] = []
         for process in all.reversed() {

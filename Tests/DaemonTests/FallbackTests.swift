@@ -92,7 +92,7 @@ struct FallbackTests {
         defer { lock.lift() }
         try scene.client.application(scene.path, "Suspend")
         #expect(try scene.pids.allSatisfy { try isStopped($0) })
-        #expect(!scene.cgroup.isMarked)
+        #expect(!scene.isMarked)
         try scene.daemon.end(SIGKILL)
         try scene.daemon.start()
         #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])

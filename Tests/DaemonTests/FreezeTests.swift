@@ -14,12 +14,12 @@ struct FreezeTests {
     func whole() throws {
         let scene = try CgroupScene()
         try scene.client.application(scene.path, "Suspend")
-        #expect(try scene.cgroup.isFrozen() && scene.cgroup.isMarked)
+        #expect(try scene.cgroup.isFrozen() && scene.isMarked)
         #expect(try scene.noneIsStopped)
         #expect(try scene.client.state(scene.path) == "suspended")
         #expect(try scene.client.explain(scene.path)["means"] == .string("freezer"))
         try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.isFrozen() && !scene.cgroup.isMarked)
+        #expect(try !scene.cgroup.isFrozen() && !scene.isMarked)
         try scene.app.settle()
         #expect(try scene.client.state(scene.path) == "background")
     }
@@ -165,7 +165,7 @@ struct FreezeTests {
         let stranger = try Child("sleep", ["1000"])
         try scene.home.take(stranger.pid)
         try scene.client.application(scene.path, "Suspend")
-        #expect(try !scene.cgroup.wantsFrozen() && !scene.cgroup.isMarked)
+        #expect(try !scene.cgroup.wantsFrozen() && !scene.isMarked)
         #expect(try scene.pids.allSatisfy { try isStopped($0) })
         #expect(try !isStopped(stranger.pid))
         let facts = try scene.client.explain(scene.path)

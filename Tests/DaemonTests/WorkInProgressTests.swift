@@ -244,8 +244,8 @@ struct WorkInProgressTests {
         try writer.waitForLine(containing: "written 1")
         let proc = Proc()
         let check = Check(
-            proc: proc, main: try proc.identity(of: writer.pid), owner: getuid(), cgroup: nil, hierarchy: nil,
-            daemon: nil, foreign: [], handed: HandedOver())
+            proc: proc, main: try proc.identity(of: writer.pid), owner: getuid(), cgroup: nil,
+            foreign: [], handed: HandedOver())
         func found(_ earlier: WorkSample?) -> Check.Findings {
             check.findings(Check.Work(kinds: [.disk], diskRate: 1, isMeasured: true, earlier: earlier))
         }

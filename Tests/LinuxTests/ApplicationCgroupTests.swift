@@ -226,15 +226,4 @@ struct ApplicationCgroupTests {
         defer { rmdir(path) }
         #expect(scene.outcome == .foreign)
     }
-
-    @Test("a mark is there from the freeze to the thaw")
-    func mark() throws {
-        let home = try TestCgroup()
-        #expect(!home.cgroup.isMarked)
-        try home.cgroup.unmark()
-        try home.cgroup.mark()
-        #expect(home.cgroup.isMarked)
-        try home.cgroup.unmark()
-        #expect(!home.cgroup.isMarked)
-    }
 }

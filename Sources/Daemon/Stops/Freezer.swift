@@ -108,6 +108,7 @@ final class Freezer {
         let signals = signalStop(of: application)
         signals.adopt(Extent.members(of: application.process, proc: proc, isForeign: table.isForeign))
         application.signals = signals
+        application.freezerObjection = "an earlier daemon has stopped it by signal"
     }
 
     /// Ends a hold that nothing requires: the previous daemon had ended before it could.
@@ -161,6 +162,10 @@ final class Freezer {
     ///   - failure: why it has not made one.
     private func begin(_ application: Registered, questions: Int, _ failure: String? = nil) {
         cancel(application.number)
+        // What is stopped by signal stays so until it is released, by an earlier daemon as well.
+        if application.hold == .signalled {
+            return signal(application, because: application.freezerObjection)
+        }
         let answer = table.judge(application)
         if case .own(let cgroup) = answer { return freeze(application, cgroup) }
         if questions > 0, isMoving(application, because: answer, questions) { return }
@@ -179,6 +184,7 @@ final class Freezer {
                 try cgroup.mark()
                 try cgroup.freeze()
             }
+            application.signals = nil
         } catch {
             return signal(application, because: "\(error)")
         }
@@ -220,9 +226,10 @@ final class Freezer {
     private func signal(_ application: Registered, because why: String) {
         let number = application.number
         guard isFree(application, for: .signalled) else { return }
+        let isHeld = application.hold == .signalled
         if let failure = record(.signalled, of: application) { return refuse(number, failure) }
         application.freezerObjection = why
-        if application.signals == nil { application.signals = signalStop(of: application) }
+        if !isHeld || application.signals == nil { application.signals = signalStop(of: application) }
         work[number] = .signalling
         standings.watch(number)
         if !isSignalled(application) {
@@ -390,7 +397,6 @@ final class Freezer {
             log(application.signals?.failures ?? [], of: application)
         }
         application.hold = nil
-        application.signals = nil
         records.rewrite(number)
         return nil
     }
@@ -486,7 +492,8 @@ final class Freezer {
         {
             return completion(killed)
         }
-        let signals = application.signals ?? signalStop(of: application)
+        let held = application.hold == .signalled ? application.signals : nil
+        let signals = held ?? signalStop(of: application)
         kills[number] = Kill(application: application, signals: signals, completion: completion)
         // What is frozen does not fork, and takes no SIGSTOP.
         let isFrozen =

@@ -52,6 +52,8 @@ struct CgroupScene {
     }
 
     var cgroup: Cgroup { home.cgroup }
+    /// Whether the cgroup has the daemon's mark.
+    var isMarked: Bool { cgroup.isMarked(as: daemon.runtimeDirectory) }
     var pids: [Int32] { [app.pid] + others }
     var noneIsStopped: Bool { get throws { try pids.allSatisfy { try !isStopped($0) } } }
 }
