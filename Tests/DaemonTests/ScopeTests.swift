@@ -34,15 +34,17 @@ struct ScopeTests {
                 setsid -f sh -c 'echo server $$; exec sleep 1000'
                 sh -c 'sleep 1000 & echo program $$ $!; wait' & wait
                 """
-            terminal = try Child(
+            let terminal = try Child(
                 "systemd-run",
                 ["--user", "--scope", "--quiet", "--unit=app-term-1.scope", "sh", "-c", script],
                 environment: manager.environment)
             func pids(_ name: String) throws -> [Int32] {
                 try terminal.waitForLine(containing: name).split(separator: " ").compactMap { Int32($0) }
             }
+            self.terminal = terminal
             server = try pids("server ")[0]
-            (program, child) = (try pids("program ")[0], try pids("program ")[1])
+            let both = try pids("program ")
+            (program, child) = (both[0], both[1])
         }
 
         private static func agent(of manager: UserManager, on daemon: TestDaemon) throws -> Child {

@@ -180,7 +180,7 @@ Type=Application
 Name=Launch
 Exec=$place/family launch
 EOF_ENTRY
-check 'by Launch: it is started' alice appstatectl launch org.example.launch
+check 'by Launch: it is started' alice appstatectl launch --background org.example.launch
 family_of launch
 app=$(alice busctl call "$service" "$root" "$manager" GetApplicationByPID u "$pid" | cut -d '"' -f 2)
 ask "$app" Suspend
