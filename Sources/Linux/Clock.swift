@@ -22,12 +22,4 @@ public enum Clock {
         _ = clock_gettime(clock, &time)
         return time
     }
-
-    /// Clock ticks since boot, in the unit in which `/proc/PID/stat` reports when a process started (proc(5), field
-    /// 22): `CLOCK_BOOTTIME` with `_SC_CLK_TCK` ticks per second.
-    static var bootTicks: UInt64 {
-        let time = time(of: CLOCK_BOOTTIME)
-        let rate = UInt64(max(1, sysconf(Int32(_SC_CLK_TCK))))
-        return UInt64(time.tv_sec) * rate + UInt64(time.tv_nsec) * rate / 1_000_000_000
-    }
 }

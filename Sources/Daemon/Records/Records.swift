@@ -73,12 +73,6 @@ final class Records {
     /// When `writeDue` has something to do next; nil: never.
     var nextDue: Microseconds? { due.values.min() }
 
-    /// Whether the next daemon would know how this daemon holds an application, or is about to.
-    func haveHolding(of application: Registered) -> Bool {
-        guard let state, let hold = application.hold else { return true }
-        return state.hasRecorded(application.number, hold)
-    }
-
     /// The daemon ends.
     func writeAll() {
         for application in table.all { _ = write(application.number) }

@@ -68,9 +68,6 @@ final class RuntimeState {
         return failure
     }
 
-    /// Whether the application's file says that it is held in this way.
-    func hasRecorded(_ number: ApplicationNumber, _ hold: Hold) -> Bool { written[number]?.hold == hold }
-
     func remove(_ number: ApplicationNumber) {
         written[number] = nil
         remove(named: number.description)

@@ -45,13 +45,6 @@ extension Proc {
         return status
     }
 
-    /// The owner of `/proc/PID`: the process's effective user, or root if it may not be looked into (proc_pid(5)).
-    /// Takes one system call; `status` takes three, and the kernel has to write much more. nil: there is no
-    /// such process.
-    func directoryOwner(of pid: Int32) -> UInt32? {
-        withPath(pid, "") { Files.owner(of: $0) }
-    }
-
     /// Whether a stop is pending that takes effect once the process runs again: SIGSTOP sent to a frozen process.
     public func hasPendingStop(_ pid: Int32) throws(KernelFailure) -> Bool {
         try pendingSignal(of: [SIGSTOP], pid) != nil
