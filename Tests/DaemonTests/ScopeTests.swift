@@ -102,7 +102,7 @@ struct ScopeTests {
         #expect(try scene.isFrozen(scene.program))
         try scene.client.terminate(path, force: true)
         #expect(try scene.client.waitForRemoval(of: path) == "force-quit")
-        #expect(try eventually { kill(scene.child, 0) != 0 })
+        #expect(eventually { kill(scene.child, 0) != 0 })
         #expect(kill(scene.terminal.pid, 0) == 0)
     }
 
