@@ -101,7 +101,7 @@ struct ScopeTests {
         #expect(try scene.units(scene.program, scene.child) == [scope, scope])
         #expect(try scene.isFrozen(scene.program))
         try scene.client.terminate(path, force: true)
-        #expect(try scene.client.waitForRemoval(of: path) == "killed")
+        #expect(try scene.client.waitForRemoval(of: path) == "force-quit")
         #expect(eventually { kill(scene.child, 0) != 0 })
         #expect(kill(scene.terminal.pid, 0) == 0)
     }
