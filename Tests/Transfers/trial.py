@@ -116,8 +116,8 @@ class Desk:
         self.daemon.process.wait()
         self.bus.kill()
         self.bus.wait()
-        shutil.rmtree(self.daemon.directory / "run")
-        (self.daemon.directory / "run").mkdir(mode=0o700)
+        for file in self.daemon.runtime.iterdir():
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
         self.start_bus()
         self.daemon.start()
         self.client.subscribe()

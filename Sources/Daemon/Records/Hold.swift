@@ -57,11 +57,13 @@ extension Hold {
 
     /// Thaws or continues the application's processes, except those of other applications.
     ///
-    /// - Parameter sparingMain: another program has stopped its main process.
+    /// - Parameters:
+    ///   - known: further processes that may be its own: their parents may have ended.
+    ///   - sparingMain: another program has stopped its main process.
     /// - Returns: what was done, in words; nil: nothing was held any longer.
     /// - Throws: why something may still be held.
     func release(
-        main: ProcessIdentity, user: UInt32, sparingMain: Bool, proc: Proc,
+        main: ProcessIdentity, known: Set<ProcessIdentity>, user: UInt32, sparingMain: Bool, proc: Proc,
         isForeign: (ProcessIdentity) -> Bool
     ) throws(KernelFailure) -> String? {
         switch self {
@@ -71,17 +73,12 @@ extension Hold {
             }
             return "thawed \(cgroup)"
         case .signalled:
-            do throws(KernelFailure) {
-                guard try proc.identity(of: main.pid) == main else { return nil }
-            } catch {
-                if error.isNoSuchProcess { return nil }
-                throw error
-            }
             var count = 0
             var failure: KernelFailure?
+            let members = Extent.members(of: main, proc: proc, isForeign: isForeign)
+            let orphans = known.subtracting(members).filter { !isForeign($0) }
             // Children before their parents, which would see them as stopped.
-            for process in Extent.members(of: main, proc: proc, isForeign: isForeign).reversed()
-            where process != main || !sparingMain {
+            for process in orphans + members.reversed() where process != main || !sparingMain {
                 do throws(KernelFailure) {
                     guard try proc.hasStop(process) else { continue }
                     try Extent.signal(SIGCONT, toOnly: process, owner: user, proc: proc)

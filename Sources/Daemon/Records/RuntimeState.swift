@@ -107,7 +107,8 @@ final class RuntimeState {
         ) throws(KernelFailure) -> String? {
             guard let hold, let main, let user else { return nil }
             return try hold.release(
-                main: main, user: user, sparingMain: sparingMain, proc: proc, isForeign: isForeign)
+                main: main, known: Originals(record).processes, user: user, sparingMain: sparingMain,
+                proc: proc, isForeign: isForeign)
         }
     }
 

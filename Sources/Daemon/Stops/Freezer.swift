@@ -105,8 +105,11 @@ final class Freezer {
     func adopt(_ application: Registered, _ hold: Hold?) {
         application.hold = hold
         guard hold == .signalled else { return }
+        let members = Extent.members(of: application.process, proc: proc, isForeign: table.isForeign)
+        // Their parents may have ended meanwhile. The record names them, because it has their OOM scores.
+        let orphans = application.originals.processes.filter { !table.isForeign($0) }
         let signals = signalStop(of: application)
-        signals.adopt(Extent.members(of: application.process, proc: proc, isForeign: table.isForeign))
+        signals.adopt(members + orphans.sorted { $0.startTime < $1.startTime })
         application.signals = signals
         application.freezerObjection = "an earlier daemon has stopped it by signal"
     }
