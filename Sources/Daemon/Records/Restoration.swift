@@ -69,7 +69,8 @@ extension Daemon {
         for number in living {
             let isBeingReclaimed = core.application(number)?.isBeingReclaimed == true
             let effects = core.machine.reassert(
-                number, isSignalled: freezer.isSignalled(number), isDying: isBeingReclaimed && isDying(number),
+                number, isSignalled: freezer.isSignalled(number),
+                isDying: isBeingReclaimed && isDying(number),
                 at: Self.now)
             executor.carryOut(effects)
             freezer.releaseUnheld(number)
