@@ -85,7 +85,7 @@ struct AdoptionOwnerTests {
     func launcher() throws {
         let display = try Display(#require(WindowManager.present.first))
         let unit = try TestCgroup(
-            "app-org.example.Launcher-1.scope", below: try #require(TestCgroup.base))
+            "app-org.example.Launcher-\(getpid()).scope", below: try #require(TestCgroup.base))
         let script = """
             echo $$ >"$0"/cgroup.procs
             { echo x open Game; exec sleep 1000; } | "$@" & echo game $!
@@ -110,7 +110,7 @@ struct AdoptionOwnerTests {
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
         .enabled(if: Programs.inPath("script") != nil, "needs script"))
     func job() throws {
-        let unit = try TestCgroup("app-test-terminal-1.scope", below: try #require(TestCgroup.base))
+        let unit = try TestCgroup("app-test-terminal-\(getpid()).scope", below: try #require(TestCgroup.base))
         let command = #"bash -mc 'sh -c "sleep 1000 & echo pids \$\$ \$!; wait"; true'"#
         let enter = "echo $$ >\"$0\"/cgroup.procs; exec script -qfc \"$1\" /dev/null"
         let terminal = try Child("sh", ["-c", enter, unit.cgroup.directory, command])
