@@ -86,7 +86,7 @@ extension Machine {
         var touched: Set<ApplicationNumber> = []
         let keys = windowsByProcess[process] ?? []
         dropExemptions(of: process)
-        for key in keys.sorted(by: WindowKey.inOrder) {
+        for key in keys.sorted() {
             touched.formUnion(remove(key))
         }
         if let number = numbers[process], let application = applications[number] {

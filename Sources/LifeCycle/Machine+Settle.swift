@@ -216,12 +216,12 @@ extension Machine {
     /// Whether policy may keep holding it. Anything that would have prevented the hold also ends it.
     private func allowsPolicy(_ application: Application) -> Bool {
         application.suspension == .automatic && application.exemptions.isEmpty
-            && application.protection == nil
-            && policySuspends(application)
+            && application.protection == nil && settings.mode == .enforce && !isShuttingDown
+            && !sessionKeys(of: application).contains { sessions[$0]?.reporting == .lost }
     }
 
     /// Whether policy suspends anything at all in the session of this application: not with `Mode=observe`,
-    /// not in a session that has lost its permanent reporter, and not while the machine shuts down.
+    /// not in a session whose last reporter is gone, and not while the machine shuts down.
     func policySuspends(_ application: Application) -> Bool {
         settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }

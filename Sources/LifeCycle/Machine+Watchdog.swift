@@ -38,8 +38,9 @@ extension Machine {
     /// Whether a reporter would report a window of a launched application that has not registered itself.
     private func showsItself(_ application: Application) -> Bool {
         guard application.awaitsOwnRegistration else { return false }
-        return reporters.values.contains { $0.session == application.session }
-            || sessions[application.session]?.lastingReporters.isEmpty == false
+        return reporters.values.contains {
+            $0.session == application.session || $0.reported.contains(application.session)
+        }
     }
 
     /// Whether a delegate whose grace period is over should have acknowledged the background. This is false

@@ -51,7 +51,7 @@ public struct Machine: Equatable, Sendable {
 
     /// When `timePassed` is due; nil: not before something else happens.
     public mutating func nextDeadline() -> Microseconds? {
-        [pressure.nextDeadline, deadlines.earliest(), nextRelaunch].compactMap { $0 }.min()
+        [pressure.nextDeadline, deadlines.earliest(), nextRelaunch, reporterDeadline].compactMap(\.self).min()
     }
 
     /// The applications whose records have changed since the last call, including those that are gone.
@@ -133,7 +133,7 @@ public struct Machine: Equatable, Sendable {
         case .sessionEnded(let key):
             sessions[key, default: Session()].inFront = false
             sessions[key]?.hasEnded = true
-            sessions[key]?.lostReporter = false
+            sessions[key]?.reporting = .asEver
             refresh(concerned(by: key), .session)
             tidy(key)
         case .shutdownPrepared(let isShuttingDown):
@@ -160,6 +160,7 @@ public struct Machine: Equatable, Sendable {
             configured(settings)
         case .timePassed:
             for number in deadlines.due(at: now) { expire(number) }
+            expireReporters()
             expirePressure()
         }
         conclude(focusBefore)
@@ -363,7 +364,7 @@ public struct Machine: Equatable, Sendable {
     /// The windows of an application that reporters report one by one, for `ListWindows`.
     public func shownWindows(of number: ApplicationNumber) -> [ShownWindow] {
         guard let application = applications[number] else { return [] }
-        return application.windows.sorted(by: WindowKey.inOrder).compactMap { key in
+        return application.windows.sorted().compactMap { key in
             guard let window = windows[key], var shown = shown(window, as: key) else { return nil }
             // No window of an application is ahead of the application itself.
             if !application.isLive { shown.state = .background }
@@ -376,16 +377,11 @@ public struct Machine: Equatable, Sendable {
         guard let application = applications[number] else { return [] }
         return application.windows.compactMap { key -> String? in
             guard let window = windows[key] else { return nil }
-            let name =
-                switch key {
-                case .process(_, let process): "all of \(process)"
-                case .reported(let reporter, let number): "\(number) of \(reporter)"
-                }
-            var words = [name]
+            var words = [key.isWhole ? "all of pid \(key.number)" : "\(key.number) of \(key.reporter)"]
             if sessions[window.session]?.focus == key { words.append("focused") }
             words.append(window.minimized ? "minimized" : window.visible ? "visible" : "hidden")
             if window.isUnsaved { words.append("unsaved changes") }
-            if isOrphaned(key) { words.append("reporter gone") }
+            if !key.isWhole, reporters[key.reporter] == nil { words.append("reporter gone") }
             if !window.title.isEmpty { words.append("\"\(window.title)\"") }
             return words.joined(separator: " ")
         }.sorted()
@@ -404,14 +400,12 @@ public struct Machine: Equatable, Sendable {
     /// Its own session and those of its windows.
     func sessionKeys(of application: Application) -> [SessionKey] {
         Set([application.session] + application.windows.compactMap { windows[$0]?.session })
-            .sorted(by: SessionKey.inOrder)
+            .sorted()
     }
 
+    /// Whether a session of it has no reporter any longer, so that the daemon does not know what is visible there.
     func hasLostReporter(_ application: Application) -> Bool {
-        if sessions[application.session]?.lostReporter == true { return true }
-        return application.windows.contains {
-            windows[$0].map { sessions[$0.session]?.lostReporter == true } ?? false
-        }
+        sessionKeys(of: application).contains { sessions[$0].map { $0.reporting != .asEver } == true }
     }
 
     // MARK: Helpers
@@ -433,7 +427,7 @@ public struct Machine: Equatable, Sendable {
         }
         let focus = focusedApplications
         guard focus != focusBefore else { return }
-        for session in Set(focus.keys).union(focusBefore.keys).sorted(by: SessionKey.inOrder)
+        for session in Set(focus.keys).union(focusBefore.keys).sorted()
         where focus[session] != focusBefore[session] {
             step.effects.append(.focusChanged(session))
         }

@@ -132,12 +132,12 @@ struct RecordTests {
         let reporter = ReporterIdentity(connection: ":1.9", user: Stage.user, session: other)
         try stage.perform(.updateWindow(WindowReport(number: 7, process: stage.reported), reporter))
         stage.take(.disconnected(":1.9"))
-        #expect(stage.machine.sessions[other]?.lostReporter == true)
+        #expect(stage.machine.sessions[other]?.reporting != .asEver)
         let record = try #require(stage.machine.record(of: stage.number))
         var next = Machine()
         _ = try next.restore(record)
-        #expect(next.sessions[other]?.lostReporter == true)
-        #expect(next.sessions[.user(Stage.user)]?.lostReporter != true)
+        #expect(next.sessions[other]?.reporting == .lost)
+        #expect(next.sessions[.user(Stage.user)] == nil)
         #expect(next.record(of: stage.number) == record)
     }
 
