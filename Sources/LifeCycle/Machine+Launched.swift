@@ -92,7 +92,7 @@ extension Application {
                 continue
             }
             let serial = nextSerial()
-            startGrace(settings, serial: serial, at: step.now)
+            grace(.rests(serial: serial), settings, at: step.now)
             let deadline = isSuspended ? suspensionDeadline ?? .never : .never
             tell(Announcement(.didEnterBackground, .until(deadline, of: serial)))
         }

@@ -81,9 +81,9 @@ extension Machine {
             $0.apply(settings)
             if isSpared { $0.termination = nil }
             // The former daemon only observed, and has told the application that it would not be suspended.
-            if $0.wouldBeSuspended, settings.mode == .enforce { $0.restartGrace(settings, at: now) }
+            if $0.wouldBeSuspended, settings.mode == .enforce { $0.grace(.freed, settings, at: now) }
             // Its inhibitors ended with the former daemon. Their holders have a grace period to take them again.
-            if $0.wasInhibited { $0.restartGrace(settings, at: now) }
+            if $0.wasInhibited { $0.grace(.freed, settings, at: now) }
             $0.wasInhibited = false
             $0.show(view)
             $0.reportedReasons = reasons

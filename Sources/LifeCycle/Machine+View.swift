@@ -33,10 +33,10 @@ extension Machine {
         updateAnnouncing(number, .session) { $0.announce(.significantTimeChange, with: .cause(change), &$1) }
     }
 
-    mutating func restartGrace(_ number: ApplicationNumber) {
-        guard let grace = applications[number]?.grace, grace != .none else { return }
+    /// Something that kept policy from suspending it has ended.
+    mutating func freed(_ number: ApplicationNumber) {
         let settings = settings
-        updateAnnouncing(number, .windows) { $0.restartGrace(settings, at: $1.now) }
+        updateAnnouncing(number, .windows) { $0.grace(.freed, settings, at: $1.now) }
     }
 
     /// The applications that a change of the session can affect.

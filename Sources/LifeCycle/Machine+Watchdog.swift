@@ -43,19 +43,11 @@ extension Machine {
         }
     }
 
-    /// Whether a delegate whose grace period is over should have acknowledged the background. This is false
-    /// while something else keeps it from being suspended, because its delegate was told a later deadline, or
-    /// none.
-    func owesAnswer(_ number: ApplicationNumber) -> Bool {
-        guard let application = applications[number], !hasLostReporter(application), !isShuttingDown else {
-            return false
-        }
-        return application.suspensionDeadline.map { $0 <= step.now } ?? false
-    }
-
-    /// The same for the background. With a grace period of 0 no application can respond.
+    /// The same for the background. This is false while something else keeps it from being suspended, because its delegate
+    /// was told a later deadline, or none. With a grace period of 0 no application can respond.
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
-        guard let application = applications[number], !application.owesNoAnswer,
+        guard let application = applications[number], !hasLostReporter(application), !isShuttingDown,
+            let deadline = application.suspensionDeadline, deadline <= step.now,
             application.ownGrace(settings.backgroundGrace) != 0
         else { return false }
         return missed(.background, by: number)

@@ -4,8 +4,8 @@ import AppStateContract
 /// recomputed from all of its windows (`refresh`).
 ///
 /// Each reporter has a set of windows. The set of a reporter that is gone stays until the next one of the same user and
-/// session reports its own. What `SetFocus` and `SetMinimized` report about a process without windows is left behind in
-/// the same way.
+/// session reports its own. `SetFocus` and `SetMinimized` are about the windows of a process; one without windows has an
+/// entry as a whole, until a window of it is reported.
 extension Machine {
     /// How long a session is without a reporter before policy lifts its holds there.
     static let reporterAbsence: Microseconds = 10_000_000
@@ -200,7 +200,7 @@ extension Machine {
         Set(
             windows.lazy.filter { key, window in
                 key.reporter == reporter.connection
-                    || reporters[key.reporter] == nil && sessions.contains(window.session)
+                    || !key.isWhole && reporters[key.reporter] == nil && sessions.contains(window.session)
                         && window.reporterUser == reporter.user
             }.map(\.key))
     }
@@ -217,7 +217,7 @@ extension Machine {
             self.sessions[session]?.reporting = .asEver
             // The exemptions went with the previous reporter, and this one may not have reported them yet.
             let concerned = concerned(by: session)
-            for number in concerned.sorted() { restartGrace(number) }
+            for number in concerned.sorted() { freed(number) }
             touched.formUnion(concerned)
         }
         return touched

@@ -97,10 +97,10 @@ public struct Machine: Equatable, Sendable {
         case .needed(let number, let why, let isToEnd):
             needed(number, why, isToEnd: isToEnd)
         case .stopFailed(let number, let why):
-            let grace = settings.backgroundGrace
+            let settings = settings
             updateAnnouncing(number, .request) {
                 $0.holds = []
-                $0.giveWay(to: why, grace: grace, &$1)
+                $0.giveWay(to: why, settings, &$1)
             }
         case .contested(let number):
             update(number, .signal) { $0.stop.contend() }
@@ -140,7 +140,7 @@ public struct Machine: Equatable, Sendable {
             guard self.isShuttingDown != isShuttingDown else { break }
             self.isShuttingDown = isShuttingDown
             let concerned = applications.keys.sorted()
-            if !isShuttingDown { for number in concerned { restartGrace(number) } }
+            if !isShuttingDown { for number in concerned { freed(number) } }
             refresh(concerned, .session)
         case .timeChanged(let change):
             for number in applications.keys.sorted() { tell(number, of: change) }
@@ -234,8 +234,9 @@ public struct Machine: Equatable, Sendable {
             updateAnnouncing(number, .configuration) {
                 $0.rule = rule
                 $0.apply(settings)
-                if former?.backgroundGrace != rule?.backgroundGrace {
-                    $0.changeGrace(settings.backgroundGrace, at: $1.now)
+                if former?.backgroundGrace != rule?.backgroundGrace, $0.grace != .over || !$0.isHeldByDecision
+                {
+                    $0.grace(.changed, settings, at: $1.now)
                 }
                 // It is set again.
                 if former?.drainEvery != rule?.drainEvery { $0.stop.take(.drainDue(nil), at: $1.now) }

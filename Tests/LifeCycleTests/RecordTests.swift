@@ -117,8 +117,8 @@ struct RecordTests {
     func latestNeed() throws {
         let stage = try rich("x")
         var record = try #require(stage.machine.record(of: stage.number))
-        record.lines.removeAll { $0.key == "needed" }
-        record.add("needed", String(UInt64.max))
+        record.lines.removeAll { $0.key == "answering" }
+        record.add("answering", String(UInt64.max), "1")
         var next = Machine(settings: Self.settings())
         let number = try next.restore(record)
         #expect(next.applications[number]?.isAnswering(at: 1) == true)

@@ -180,17 +180,23 @@ struct ReporterTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test("what SetFocus and SetMinimized say of a process without windows stays until the next whole set")
+    @Test(
+        "SetFocus gives the focus to a window of the process, or to the process as a whole until it has one")
     func byHand() throws {
         var desk = Desk()
         let (mine, other) = (desk.process(), desk.process())
         let (a, b) = (try desk.register(mine), try desk.register(other))
+        try desk.update(1, mine, visible: false)
+        try desk.update(2, mine, minimized: true)
         try desk.focus(mine)
-        try desk.minimize(other, false)
-        try desk.update(1, other, visible: false)
+        #expect(desk.state(a) == .active)
+        #expect(desk.machine.shownWindows(of: a).map(\.state) == [.foregroundActive, .background])
+        try desk.focus(other)
+        #expect(desk.states(a, b) == [.background, .active])
+        try desk.perform(.replaceWindows([Desk.report(1, mine, focused: true)], Desk.reporter()))
+        #expect(desk.states(a, b) == [.active, .inactive], "nothing else is known of it")
+        try desk.update(3, other, visible: false)
         #expect(desk.states(a, b) == [.active, .background])
-        try desk.perform(.replaceWindows([Desk.report(2, other)], Desk.reporter()))
-        #expect(desk.states(a, b) == [.background, .inactive])
     }
 
     @Test("SetFocus and SetMinimized do not make their caller a lasting reporter")

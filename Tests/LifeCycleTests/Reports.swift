@@ -113,7 +113,8 @@ struct Reports {
     ) {
         let sessions = reports.isEmpty ? [session] : Set(reports.map(\.session))
         for (key, window) in windows where !reports.contains(where: { $0.key == key }) {
-            let isLeftBehind = reporters[key.connection] == nil && window.reporter == user
+            let isLeftBehind =
+                !key.connection.isEmpty && reporters[key.connection] == nil && window.reporter == user
             if key.connection == connection || isLeftBehind && sessions.contains(window.session) {
                 remove(key)
             }
