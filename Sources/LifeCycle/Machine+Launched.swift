@@ -38,7 +38,6 @@ extension Machine {
         // unless it is the same connection, which knows the application's state.
         if former != nil { try becomeDelegate(number, delegate) }
         if former == delegate { return number }
-        parts[delegate, default: []].insert(number)
         let suspends = policySuspends(application)
         updateAnnouncing(number, .launch) {
             $0.delegate = delegate

@@ -42,7 +42,6 @@ extension Machine {
         numbers[application.process] = number
         countByUser[application.user, default: 0] += 1
         lastNumber = max(lastNumber, number.rawValue)
-        for connection in application.connections { parts[connection, default: []].insert(number) }
         for entry in found { take(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
@@ -116,7 +115,7 @@ extension Machine {
 
     /// All connections that have a part in an application, or that report windows or exemptions.
     public var connections: Set<ConnectionName> {
-        Set(parts.keys).union(reporters.keys).union(exemptions.keys)
+        Set(applications.values.flatMap(\.connections)).union(reporters.keys).union(exemptions.keys)
     }
 
     /// Processes that own windows, or that exemptions are about.

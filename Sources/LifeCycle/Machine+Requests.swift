@@ -15,10 +15,7 @@ extension Machine {
         lastNumber = number.rawValue
         var application = Application(number, registration, at: step.now)
         application.apply(settings)
-        if let delegate = registration.delegate {
-            application.launch = Countdown(settings.launchTimeout, from: step.now)
-            parts[delegate, default: []].insert(number)
-        } else if registration.launched, application.isAssumedVisible {
+        if application.delegate != nil || registration.launched && application.isAssumedVisible {
             application.launch = Countdown(settings.launchTimeout, from: step.now)
         }
         applications[number] = application
@@ -136,18 +133,12 @@ extension Machine {
         if let count = countByUser[application.user] {
             countByUser[application.user] = count > 1 ? count - 1 : nil
         }
-        for connection in application.connections { leave(number, connection) }
     }
 
     // MARK: Connections
 
     mutating func becomeDelegate(_ number: ApplicationNumber, _ connection: ConnectionName) throws(Refusal) {
-        let application = try require(number)
-        if let old = application.delegate, old != connection {
-            update(number, .request) { $0.delegate = nil }
-            leaveUnlessTasked(number, old)
-        }
-        parts[connection, default: []].insert(number)
+        try require(number)
         // It reads the current state, so missed events are not announced twice (§ 3).
         update(number, .request) {
             $0.delegate = connection
@@ -158,7 +149,7 @@ extension Machine {
     }
 
     mutating func disconnected(_ connection: ConnectionName) {
-        for number in (parts.removeValue(forKey: connection) ?? []).sorted() {
+        for number in served(by: connection) {
             updateAnnouncing(number, .policy) { application, step in
                 application.tasks.removeAll { $0.owner == connection }
                 guard application.delegate == connection else { return }
@@ -171,17 +162,6 @@ extension Machine {
         }
         reporterLeft(connection)
         dropExemptions(by: connection)
-    }
-
-    mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {
-        if applications[number]?.tasks.contains(where: { $0.owner == connection }) != true {
-            leave(number, connection)
-        }
-    }
-
-    private mutating func leave(_ number: ApplicationNumber, _ connection: ConnectionName) {
-        parts[connection]?.remove(number)
-        if parts[connection]?.isEmpty == true { parts[connection] = nil }
     }
 
     mutating func acknowledge(

@@ -16,9 +16,6 @@ public struct Machine: Equatable, Sendable {
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
-    /// Applications in which a connection has a part: as delegate or as the owner of a task. One whose task has
-    /// ended keeps its part, even in an application that has ended.
-    var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
     /// Processes that policy must not suspend, by the reporter that said so.
     var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
     /// The applications that these exemptions are about.
@@ -291,9 +288,14 @@ public struct Machine: Equatable, Sendable {
     /// The application whose delegate a connection is; else the one in which it has a background task; nil: there is none,
     /// or there are several of the latter.
     public func application(servedBy connection: ConnectionName) -> ApplicationNumber? {
-        guard let numbers = parts[connection]?.filter({ applications[$0] != nil }) else { return nil }
-        return numbers.sorted().first { applications[$0]?.delegate == connection }
-            ?? (numbers.count == 1 ? numbers.first : nil)
+        let served = served(by: connection)
+        return served.first { applications[$0]?.delegate == connection }
+            ?? (served.count == 1 ? served.first : nil)
+    }
+
+    /// The applications in which a connection has a part, as delegate or as the owner of a task, in order.
+    func served(by connection: ConnectionName) -> [ApplicationNumber] {
+        applications.values.filter { $0.connections.contains(connection) }.map(\.number).sorted()
     }
 
     /// The application whose extent a process with this lineage is in: the nearest registered one.
