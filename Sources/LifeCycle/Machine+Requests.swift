@@ -129,7 +129,7 @@ extension Machine {
         touched.insert(number)
         applications[number] = nil
         numbers[application.process] = nil
-        deadlines.set(nil, for: number)
+        deadlines[number] = nil
         if let count = countByUser[application.user] {
             countByUser[application.user] = count > 1 ? count - 1 : nil
         }

@@ -21,7 +21,7 @@ extension Machine {
         settle(&next, from: before, reason)
         ping(&next, toldSince: told)
         applications[number] = next
-        deadlines.set(next.nextDeadline, for: number)
+        deadlines[number] = next.nextDeadline
         touched.insert(number)
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number) }
     }

@@ -21,7 +21,8 @@ public struct Machine: Equatable, Sendable {
     /// The applications that these exemptions are about.
     var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
-    var deadlines = Deadlines()
+    /// The next deadline of each application that has one.
+    var deadlines: [ApplicationNumber: Microseconds] = [:]
     var schedule = Schedule()
     var pressure = Pressure()
     /// The number that was assigned last.
@@ -47,8 +48,9 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// When `timePassed` is due; nil: not before something else happens.
-    public mutating func nextDeadline() -> Microseconds? {
-        [pressure.nextDeadline, deadlines.earliest(), nextRelaunch, reporterDeadline].compactMap(\.self).min()
+    public func nextDeadline() -> Microseconds? {
+        [pressure.nextDeadline, deadlines.values.min(), nextRelaunch, reporterDeadline].compactMap(\.self)
+            .min()
     }
 
     /// The applications whose records have changed since the last call, including those that are gone.
@@ -156,7 +158,8 @@ public struct Machine: Equatable, Sendable {
         case .configured(let settings):
             configured(settings)
         case .timePassed:
-            for number in deadlines.due(at: now) { expire(number) }
+            let due = deadlines.filter { $0.value <= now }.sorted { ($0.value, $0.key) < ($1.value, $1.key) }
+            for (number, _) in due { expire(number) }
             expireReporters()
             expirePressure()
         }

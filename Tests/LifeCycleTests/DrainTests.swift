@@ -22,7 +22,7 @@ struct DrainTests {
     }
 
     private func deadline(of scene: some Scene) -> Microseconds? {
-        var machine = scene.machine
+        let machine = scene.machine
         return machine.nextDeadline()
     }
 
@@ -186,7 +186,8 @@ struct DrainTests {
         desk.forget()
         desk.pass(65 * Self.second - desk.now)
         #expect(
-            desk.effects.filter { if case .resume = $0 { true } else { false } } == numbers.map(Effect.resume))
+            desk.effects.filter { if case .resume = $0 { true } else { false } } == numbers.map(Effect.resume)
+        )
         #expect(deadline(of: desk) == 66 * Self.second)
     }
 
