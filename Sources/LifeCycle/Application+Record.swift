@@ -35,7 +35,6 @@ extension Application {
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
         record.add("launch", ifPresent: launch?.fields)
         record.add("grace", ifPresent: grace.fields)
-        record.add("owes-no-answer", ifPresent: owesNoAnswer ? [owesNoAnswer.digit] : nil)
         record.add("would-suspend", ifPresent: wouldBeSuspended ? [wouldBeSuspended.digit] : nil)
         record.add("termination", ifPresent: termination?.fields)
         record.add("protection", ifPresent: protection?.fields)
@@ -49,7 +48,7 @@ extension Application {
         let isInhibited = wasInhibited || !inhibitors.isEmpty
         record.add("inhibited", ifPresent: isInhibited ? [isInhibited.digit] : nil)
         record.add("demand", ifPresent: demand.map { [$0] })
-        record.add("needed", ifPresent: neededAt.map { [String($0)] })
+        record.add("answering", ifPresent: answering?.fields)
         return record
     }
 
@@ -90,7 +89,6 @@ extension Application {
         holds = try record.all("hold") { Hold(&$0) }
         launch = try record.optional("launch") { Countdown(&$0) }
         grace = try record.optional("grace") { Grace(&$0) } ?? .none
-        owesNoAnswer = try record.optional("owes-no-answer") { $0.flag() } ?? false
         wouldBeSuspended = try record.optional("would-suspend") { $0.flag() } ?? false
         termination = try record.optional("termination") { Termination(&$0) }
         protection = try record.optional("protection") { Protection(&$0) }
@@ -103,10 +101,7 @@ extension Application {
         isObjected = try record.optional("objected") { $0.flag() } ?? false
         wasInhibited = try record.optional("inhibited") { $0.flag() } ?? false
         demand = try record.optional("demand") { $0.text() }
-        neededAt = try record.optional("needed") { $0.number() }
-        if state == .background, let neededAt {
-            service = .until(neededAt.advanced(saturatingBy: Self.mostAnswering))
-        }
+        answering = try record.optional("answering") { Answering(&$0) }
     }
 }
 
@@ -114,26 +109,6 @@ extension Application.Hold {
     fileprivate init?(_ fields: inout Fields) {
         guard let reason: HoldReason = fields.value(), let holder = fields.text() else { return nil }
         self.init(reason: reason, holder: holder)
-    }
-}
-
-extension Application.Grace {
-    fileprivate var fields: [String]? {
-        switch self {
-        case .none: nil
-        case .over: ["over"]
-        case .running(let serial, let countdown): [String(serial ?? 0)] + countdown.fields
-        }
-    }
-
-    fileprivate init?(_ fields: inout Fields) {
-        guard let word = fields.text() else { return nil }
-        if word == "over" {
-            self = .over
-            return
-        }
-        guard let serial = UInt64(word), let countdown = Countdown(&fields) else { return nil }
-        self = .running(serial: serial == 0 ? nil : serial, countdown)
     }
 }
 

@@ -62,15 +62,7 @@ public struct Application: Equatable, Sendable {
     var windowDigest = 0
     /// Which program needed it when it was last suspended, and why.
     public internal(set) var demand: String?
-    /// CLOCK_MONOTONIC of when it was last needed; nil if that was never.
-    var neededAt: Microseconds?
-    var service: Service = .none
-    /// It is about to run because it is needed. Its grace period is at least this long.
-    var leastGrace: Microseconds = 0
-    /// Its grace period lasts until then at least, because it was needed, or was asked to end.
-    var graceFloor: Microseconds = 0
-    /// The delegate that was told of the background is gone: the present one need not acknowledge it.
-    var owesNoAnswer = false
+    var answering: Answering?
     /// CLOCK_MONOTONIC of when its last drain was due.
     var drainedAt: Microseconds = 0
     /// The last steps, oldest first; at most `traceLimit`.
@@ -159,24 +151,6 @@ public struct Application: Equatable, Sendable {
         case hidden, visible, focused
 
         public static func < (left: Self, right: Self) -> Bool { left.rawValue < right.rawValue }
-    }
-
-    /// The grace period of an application in the background, before policy suspends it.
-    enum Grace: Equatable, Sendable {
-        case none
-        case running(serial: UInt64?, Countdown)
-        case over
-    }
-
-    /// Whether a program waits for an application that was needed.
-    enum Service: Equatable, Sendable {
-        case none
-        /// CLOCK_MONOTONIC.
-        case until(Microseconds)
-        /// That time is over, and it was last needed then. A client that calls it again and again cannot keep
-        /// it fast: it gets such a time again only after it was suspended, was visible to the user, or was
-        /// not needed for a while.
-        case over(lastNeed: Microseconds)
     }
 
     /// It was notified that its protected data becomes unavailable. Policy waits for its acknowledgement.
@@ -280,21 +254,6 @@ public struct Application: Equatable, Sendable {
         rule?.keepWhile?.contains(reason.rawValue) ?? true
     }
 
-    /// Whether it may still be working on the request for which it was needed: opening a file may take longer
-    /// than the grace period. While it computes, policy does not suspend it, but for 30 s at most, because
-    /// some applications always compute.
-    public func isAnswering(at now: Microseconds) -> Bool {
-        neededAt.map { now < $0.advanced(saturatingBy: Self.mostAnswering) } ?? false
-    }
-
-    static let mostAnswering: Microseconds = 30_000_000
-
-    /// A program waits for it. It gets processor and disk time like a visible application, so that a
-    /// foreground program does not have to wait for a slowed application.
-    public var isServing: Bool {
-        if case .until = service { true } else { false }
-    }
-
     /// The percentage of one processor that it gets now, if its user's rule limits it; nil: it is not limited.
     public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
 
@@ -305,12 +264,6 @@ public struct Application: Equatable, Sendable {
             || tasks.contains { $0.limit == .endless }
     }
 
-    /// CLOCK_MONOTONIC of the end of the grace period; nil if none is running.
-    public var graceDeadline: Microseconds? {
-        if case .running(_, let countdown) = grace { return countdown.deadline }
-        return nil
-    }
-
     /// The microseconds that are left before policy suspends it, if policy suspends anything at all in its session;
     /// `never` if policy will not suspend it.
     func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
@@ -318,7 +271,7 @@ public struct Application: Equatable, Sendable {
             return .never
         }
         var remaining: Microseconds = 0
-        if case .running(_, let countdown) = grace { remaining = countdown.remaining(at: now) ?? .never }
+        if case .running(_, let countdown, _) = grace { remaining = countdown.remaining(at: now) ?? .never }
         for task in tasks { remaining = max(remaining, task.limit.remaining(at: now) ?? .never) }
         if let protection { remaining = max(remaining, protection.limit.remaining(at: now) ?? .never) }
         return remaining
@@ -330,15 +283,11 @@ public struct Application: Equatable, Sendable {
     /// CLOCK_MONOTONIC of SIGKILL; nil if no end was requested.
     public var killDeadline: Microseconds? { termination?.dueKill }
 
-    private var serviceDeadline: Microseconds? {
-        if case .until(let deadline) = service { deadline } else { nil }
-    }
-
     /// The earliest of all times that its timers wait for.
     var nextDeadline: Microseconds? {
         let others = [
             launchDeadline, graceDeadline, termination?.nextDue, stop.drainDeadline,
-            protection?.limit.deadline, serviceDeadline, ping?.deadline,
+            protection?.limit.deadline, isServing ? answering?.end : nil, ping?.deadline,
         ]
         return (tasks.map(\.nextDeadline) + others).lazy.compactMap(\.self).min()
     }

@@ -61,38 +61,3 @@ extension Microseconds {
         return rest == 0 ? self : advanced(saturatingBy: grid - rest)
     }
 }
-
-/// The next deadlines of all applications, with the earliest of them at hand.
-struct Deadlines: Equatable, Sendable {
-    private var byApplication: [ApplicationNumber: Microseconds] = [:]
-    /// Kept while it is known. It is computed again after it was removed or postponed.
-    private var known: Microseconds?
-
-    mutating func set(_ deadline: Microseconds?, for number: ApplicationNumber) {
-        let old = byApplication[number]
-        guard old != deadline else { return }
-        byApplication[number] = deadline
-        if let deadline, known.map({ deadline <= $0 }) ?? byApplication.isSingle {
-            known = deadline
-        } else if old == known {
-            known = nil
-        }
-    }
-
-    /// The earliest deadline of all.
-    mutating func earliest() -> Microseconds? {
-        if known == nil { known = byApplication.values.min() }
-        return known
-    }
-
-    /// The applications whose deadline has passed, in the order of the deadlines.
-    func due(at now: Microseconds) -> [ApplicationNumber] {
-        byApplication.filter { $0.value <= now }.sorted { ($0.value, $0.key) < ($1.value, $1.key) }.map(\.key)
-    }
-
-    var isEmpty: Bool { byApplication.isEmpty }
-}
-
-extension Dictionary {
-    fileprivate var isSingle: Bool { count == 1 }
-}

@@ -30,7 +30,7 @@ public struct ApplicationNumber: Hashable, Comparable, Sendable, CustomStringCon
 }
 
 /// The scope of one focus: a logind session or, without logind, everything that a user runs.
-public enum SessionKey: Hashable, Sendable, CustomStringConvertible {
+public enum SessionKey: Hashable, Comparable, Sendable, CustomStringConvertible {
     case login(String)
     case user(UInt32)
 
@@ -40,4 +40,7 @@ public enum SessionKey: Hashable, Sendable, CustomStringConvertible {
         case .user(let uid): "user \(uid)"
         }
     }
+
+    /// Any order that is the same in every run.
+    public static func < (left: Self, right: Self) -> Bool { left.description < right.description }
 }

@@ -58,7 +58,7 @@ extension Machine {
     /// When an application that we hold is drained next; nil: never.
     func nextDrain(of application: Application) -> Microseconds? {
         // A user's rule must not keep the daemon busy.
-        let own = application.rule?.drainEvery.map { max($0, Application.leastRetry) }
+        let own = application.rule?.drainEvery.map { max($0, Grace.leastRetry) }
         guard let every = own ?? settings.drainEvery, every > 0, every != .never,
             drainSpan(of: application) > 0
         else { return nil }

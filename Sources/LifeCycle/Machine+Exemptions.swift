@@ -74,7 +74,7 @@ extension Machine {
                 let wasExempt = !$0.countedReasons.isEmpty
                 $0.reportedReasons = told
                 // A fresh grace period, because there are gaps between two pieces of music.
-                if wasExempt, $0.countedReasons.isEmpty { $0.restartGrace(settings, at: $1.now) }
+                if wasExempt, $0.countedReasons.isEmpty { $0.grace(.freed, settings, at: $1.now) }
             }
         }
         exempted = Set(reasons.keys)

@@ -38,7 +38,6 @@ extension Machine {
         // unless it is the same connection, which knows the application's state.
         if former != nil { try becomeDelegate(number, delegate) }
         if former == delegate { return number }
-        parts[delegate, default: []].insert(number)
         let suspends = policySuspends(application)
         updateAnnouncing(number, .launch) {
             $0.delegate = delegate
@@ -92,7 +91,7 @@ extension Application {
                 continue
             }
             let serial = nextSerial()
-            startGrace(settings, serial: serial, at: step.now)
+            grace(.rests(serial: serial), settings, at: step.now)
             let deadline = isSuspended ? suspensionDeadline ?? .never : .never
             tell(Announcement(.didEnterBackground, .until(deadline, of: serial)))
         }

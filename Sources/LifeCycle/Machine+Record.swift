@@ -7,7 +7,7 @@ extension Machine {
     public func record(of number: ApplicationNumber) -> Record? {
         guard let application = applications[number] else { return nil }
         var record = application.record()
-        for key in application.windows.sorted(by: WindowKey.inOrder) {
+        for key in application.windows.sorted() {
             guard let window = windows[key] else { continue }
             record.add("window", fields(window, key))
         }
@@ -17,7 +17,7 @@ extension Machine {
             // meanwhile.
             if !session.inFront { record.add("away", key.fields) }
             if session.isLocked { record.add("locked", key.fields) }
-            if session.lostReporter { record.add("lost-reporter", key.fields) }
+            if session.reporting != .asEver { record.add("lost-reporter", key.fields) }
         }
         for line in recordedExemptions(of: number) { record.add("exemption", line) }
         return record
@@ -42,35 +42,12 @@ extension Machine {
         numbers[application.process] = number
         countByUser[application.user, default: 0] += 1
         lastNumber = max(lastNumber, number.rawValue)
-        for connection in application.connections { parts[connection, default: []].insert(number) }
         for entry in found { take(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
         for entry in exempt { take(entry, of: number) }
-        for session in lost { sessions[session, default: Session()].lostReporter = true }
+        for session in lost { sessions[session, default: Session()].reporting = .lost }
         return number
-    }
-
-    /// Unregistered processes that a short-lived reporter reported to have the focus: at most one in each
-    /// session. Windows that are reported one by one are reported again by their reporter.
-    public var rememberedFocus: Record {
-        var record = Record()
-        for (_, session) in sessions.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
-            guard let key = session.focus, case .process = key, let window = windows[key], window.owner == nil
-            else { continue }
-            record.add("window", fields(window, key))
-        }
-        return record
-    }
-
-    /// Restores `rememberedFocus`, after the applications. Skips entries that are invalid or that an
-    /// application's record supersedes.
-    public mutating func restoreFocus(_ record: Record) {
-        for entry in record.understood("window", { RestoredWindow(&$0) }) {
-            guard case .process = entry.key, entry.hasFocus, sessions[entry.window.session]?.focus == nil
-            else { continue }
-            take(entry)
-        }
     }
 
     /// Sets the number that was assigned last. Must be called after the applications are restored: numbers
@@ -103,9 +80,9 @@ extension Machine {
             $0.apply(settings)
             if isSpared { $0.termination = nil }
             // The former daemon only observed, and has told the application that it would not be suspended.
-            if $0.wouldBeSuspended, settings.mode == .enforce { $0.restartGrace(settings, at: now) }
+            if $0.wouldBeSuspended, settings.mode == .enforce { $0.grace(.freed, settings, at: now) }
             // Its inhibitors ended with the former daemon. Their holders have a grace period to take them again.
-            if $0.wasInhibited { $0.restartGrace(settings, at: now) }
+            if $0.wasInhibited { $0.grace(.freed, settings, at: now) }
             $0.wasInhibited = false
             $0.show(view)
             $0.reportedReasons = reasons
@@ -138,7 +115,7 @@ extension Machine {
 
     /// All connections that have a part in an application, or that report windows or exemptions.
     public var connections: Set<ConnectionName> {
-        Set(parts.keys).union(reporters.keys).union(exemptions.keys)
+        Set(applications.values.flatMap(\.connections)).union(reporters.keys).union(exemptions.keys)
     }
 
     /// Processes that own windows, or that exemptions are about.
@@ -147,22 +124,14 @@ extension Machine {
     }
 
     private func fields(_ window: Window, _ key: WindowKey) -> [String] {
-        let name: [String]
         var flags = ""
-        switch key {
-        case .process: name = ["", ""]
-        case .reported(let connection, let number):
-            name = [connection, String(number)]
-            if sessions[window.session]?.lastingReporters.contains(connection) == true { flags += "r" }
-            if window.reporterUser == 0, reporters[connection]?.session != nil { flags += "s" }
-        }
+        if window.reporterUser == 0, reporters[key.reporter]?.session != nil { flags += "s" }
         if window.visible { flags += "v" }
         if window.minimized { flags += "m" }
         if window.isUnsaved { flags += "u" }
-        if isOrphaned(key) { flags += "o" }
         if sessions[window.session]?.focus == key { flags += "f" }
         // If there are a thousand windows, each is written whenever one of them changes.
-        var fields = name
+        var fields = [key.reporter, String(key.number)]
         fields.reserveCapacity(8 + 2 * window.lineage.count)
         fields += window.session.fields
         fields.append(String(window.reporterUser))
@@ -178,17 +147,14 @@ extension Machine {
         text.utf8.count <= 128 ? text : String(String.UnicodeScalarView(text.unicodeScalars.prefix(128)))
     }
 
+    /// A reporter that is gone counts as one that reports until the daemon says that its connection has ended.
     private mutating func take(_ entry: RestoredWindow) {
         let session = entry.window.session
         put(entry.window, as: entry.key)
         if entry.hasFocus { sessions[session, default: Session()].focus = entry.key }
-        guard case .reported(let connection, let number) = entry.key, !entry.isOrphaned else { return }
-        let user = entry.window.reporterUser
-        let reported = user != 0 || entry.isOfOneSession ? session : nil
-        reporters[connection, default: Reporter(session: reported, user: user)].windows.insert(number)
-        if entry.isOfLastingReporter {
-            sessions[session, default: Session()].lastingReporters.insert(connection)
-        }
+        if entry.key.isWhole { return }
+        let own = entry.window.reporterUser != 0 || entry.isOfOneSession ? session : nil
+        reporters[entry.key.reporter, default: Reporter(session: own)].reported.insert(session)
     }
 }
 
@@ -197,22 +163,16 @@ private struct RestoredWindow {
     let key: WindowKey
     var window: Window
     let hasFocus: Bool
-    let isOrphaned: Bool
-    let isOfLastingReporter: Bool
     /// Its reporter is root's, and has called `SetSession`.
     let isOfOneSession: Bool
 
     init?(_ fields: inout Fields) {
-        guard let connection = fields.text(), let name = fields.text(), let session = SessionKey(&fields),
-            let user: UInt32 = fields.number(), let flags = fields.text(), let appID = fields.text(),
-            let title = fields.text(), let lineage = fields.all({ ProcessID(&$0) }), let main = lineage.first
+        guard let reporter = fields.text(), let number: UInt64 = fields.number(),
+            let session = SessionKey(&fields), let user: UInt32 = fields.number(), let flags = fields.text(),
+            let appID = fields.text(), let title = fields.text(),
+            let lineage = fields.all({ ProcessID(&$0) }), !lineage.isEmpty
         else { return nil }
-        if connection.isEmpty {
-            key = .process(session, main)
-        } else {
-            guard let number = UInt64(name) else { return nil }
-            key = .reported(connection, number)
-        }
+        key = WindowKey(reporter: reporter, number: number)
         window = Window(session: session, lineage: lineage, reporterUser: user)
         window.visible = flags.contains("v")
         window.minimized = flags.contains("m")
@@ -220,8 +180,6 @@ private struct RestoredWindow {
         window.appID = appID
         window.title = title
         hasFocus = flags.contains("f")
-        isOrphaned = flags.contains("o")
-        isOfLastingReporter = flags.contains("r")
         isOfOneSession = flags.contains("s")
     }
 }

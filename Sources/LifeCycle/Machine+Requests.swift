@@ -15,10 +15,7 @@ extension Machine {
         lastNumber = number.rawValue
         var application = Application(number, registration, at: step.now)
         application.apply(settings)
-        if let delegate = registration.delegate {
-            application.launch = Countdown(settings.launchTimeout, from: step.now)
-            parts[delegate, default: []].insert(number)
-        } else if registration.launched, application.isAssumedVisible {
+        if application.delegate != nil || registration.launched && application.isAssumedVisible {
             application.launch = Countdown(settings.launchTimeout, from: step.now)
         }
         applications[number] = application
@@ -86,7 +83,7 @@ extension Machine {
         var touched: Set<ApplicationNumber> = []
         let keys = windowsByProcess[process] ?? []
         dropExemptions(of: process)
-        for key in keys.sorted(by: WindowKey.inOrder) {
+        for key in keys.sorted() {
             touched.formUnion(remove(key))
         }
         if let number = numbers[process], let application = applications[number] {
@@ -132,25 +129,18 @@ extension Machine {
         touched.insert(number)
         applications[number] = nil
         numbers[application.process] = nil
-        deadlines.set(nil, for: number)
+        deadlines[number] = nil
         if let count = countByUser[application.user] {
             countByUser[application.user] = count > 1 ? count - 1 : nil
         }
-        for connection in application.connections { leave(number, connection) }
     }
 
     // MARK: Connections
 
     mutating func becomeDelegate(_ number: ApplicationNumber, _ connection: ConnectionName) throws(Refusal) {
-        let application = try require(number)
-        if let old = application.delegate, old != connection {
-            update(number, .request) { $0.delegate = nil }
-            leaveUnlessTasked(number, old)
-        }
-        parts[connection, default: []].insert(number)
+        try require(number)
         // It reads the current state, so missed events are not announced twice (§ 3).
         update(number, .request) {
-            if $0.delegate != connection { $0.owesNoAnswer = true }
             $0.delegate = connection
             $0.unresponsive = nil
             $0.backlog.forgetAllButDeliveries()
@@ -159,12 +149,11 @@ extension Machine {
     }
 
     mutating func disconnected(_ connection: ConnectionName) {
-        for number in (parts.removeValue(forKey: connection) ?? []).sorted() {
+        for number in served(by: connection) {
             updateAnnouncing(number, .policy) { application, step in
                 application.tasks.removeAll { $0.owner == connection }
                 guard application.delegate == connection else { return }
                 application.delegate = nil
-                application.owesNoAnswer = true
                 application.unresponsive = nil
                 application.backlog.forgetAllButDeliveries()
                 // No delegate is left to acknowledge, so SIGTERM is sent now.
@@ -173,17 +162,6 @@ extension Machine {
         }
         reporterLeft(connection)
         dropExemptions(by: connection)
-    }
-
-    mutating func leaveUnlessTasked(_ number: ApplicationNumber, _ connection: ConnectionName) {
-        if applications[number]?.tasks.contains(where: { $0.owner == connection }) != true {
-            leave(number, connection)
-        }
-    }
-
-    private mutating func leave(_ number: ApplicationNumber, _ connection: ConnectionName) {
-        parts[connection]?.remove(number)
-        if parts[connection]?.isEmpty == true { parts[connection] = nil }
     }
 
     mutating func acknowledge(
@@ -195,10 +173,11 @@ extension Machine {
         guard serial <= application.lastSerial else {
             throw .invalidArgument("No signal of application \(number) carried the serial \(serial)")
         }
+        let settings = settings
         // An acknowledgement that is late, or that a stop has cancelled, changes nothing and is not an error.
         updateAnnouncing(number, .policy) { application, step in
             if application.ping?.serial == serial { return application.answeredPing() }
-            if case .running(serial, _) = application.grace { application.grace = .over }
+            application.grace(.acknowledged(serial), settings, at: step.now)
             application.unresponsive = nil
             if application.protection?.serial == serial { application.protection = nil }
             application.termination?.acknowledge(serial, at: step.now)
@@ -213,7 +192,7 @@ extension Machine {
         let settings = settings
         updateAnnouncing(number, .policy) {
             $0.inhibitors.removeAll { $0.id == inhibitor }
-            if $0.inhibitors.isEmpty { $0.restartGrace(settings, at: $1.now) }
+            if $0.inhibitors.isEmpty { $0.grace(.freed, settings, at: $1.now) }
         }
     }
 
@@ -239,7 +218,7 @@ extension Machine {
             // A person's request overrides the daemon's own decisions, but not another user's request.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.order(.resumed(lifts: lifts), &$1)
-            if $0.isResting { $0.startGrace(settings, serial: nil, at: $1.now) }
+            if $0.isResting { $0.grace(.rests(), settings, at: $1.now) }
         }
     }
 
@@ -304,17 +283,18 @@ extension Machine {
                 update(number, .policy) { $0.tasks.removeAll { $0.id == task.id } }
             }
         }
-        if case .running(let serial, let countdown)? = applications[number]?.grace,
-            countdown.isOver(at: step.now), serial == nil || !owesAnswer(number) || !missedBackground(number)
+        if case .running(let serial, let countdown, _)? = applications[number]?.grace,
+            countdown.isOver(at: step.now), serial == nil || !missedBackground(number)
         {
             update(number, .policy) { $0.grace = .over }
         }
         if applications[number]?.protection?.limit.isOver(at: step.now) == true {
             update(number, .policy) { $0.protection = nil }
         }
-        if case .until(let deadline)? = applications[number]?.service, deadline <= step.now {
-            let now = step.now
-            update(number, .policy) { $0.service = .over(lastNeed: now) }
+        if let application = applications[number], application.isServing,
+            !application.isAnswering(at: step.now)
+        {
+            update(number, .policy) { $0.answering?.isFast = false }
         }
         expirePing(of: number)
         expireDrain(of: number)

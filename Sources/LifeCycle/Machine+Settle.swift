@@ -21,7 +21,7 @@ extension Machine {
         settle(&next, from: before, reason)
         ping(&next, toldSince: told)
         applications[number] = next
-        deadlines.set(next.nextDeadline, for: number)
+        deadlines[number] = next.nextDeadline
         touched.insert(number)
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number) }
     }
@@ -51,23 +51,22 @@ extension Machine {
     ///   another process has stopped stays stopped. The application then has as much time as `Terminate` gives; if that
     ///   is without a limit, as much as an application that answers.
     mutating func needed(_ number: ApplicationNumber, _ why: String, isToEnd: Bool = false) {
-        let grace = settings.backgroundGrace
+        let settings = settings
         let toEnd = settings.terminateGrace ?? Application.mostAnswering
-        let least = max(Application.leastRetry, isToEnd ? toEnd : 0)
+        let least = max(Grace.leastRetry, isToEnd ? toEnd : 0)
         guard let application = applications[number], !application.holds.isEmpty,
             isToEnd || application.isHeldByDecision
         else {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
                 $0.need(why, at: $1.now)
-                $0.waitAgain(for: grace, atLeast: least, &$1)
+                $0.grace(.again(atLeast: least, isResting: $0.isResting), settings, at: $1.now)
             }
         }
         updateAnnouncing(number, .demand) {
             $0.need(why, at: $1.now)
-            $0.leastGrace = least
             $0.holds = []
-            $0.waitAgain(for: grace, atLeast: least, &$1)
+            $0.grace(.again(atLeast: least, isResting: $0.isResting), settings, at: $1.now)
         }
         step.effects.append(.notice(number, .needed(why)))
     }
@@ -77,9 +76,9 @@ extension Machine {
     /// - Parameter isFound: a check has found the objection, and may find it again after each grace period,
     ///   because work can take hours.
     mutating func giveWay(_ number: ApplicationNumber, to why: String, isFound: Bool = false) {
-        let grace = settings.backgroundGrace
+        let settings = settings
         let isNew = !isFound || applications[number]?.objection != why
-        updateAnnouncing(number, .policy) { $0.giveWay(to: why, grace: grace, &$1) }
+        updateAnnouncing(number, .policy) { $0.giveWay(to: why, settings, &$1) }
         if isNew { step.effects.append(.notice(number, .objection(why))) }
     }
 
@@ -91,6 +90,9 @@ extension Machine {
         if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
         if next.delegate != before.delegate { (next.answersPings, next.ping) = (false, nil) }
         if before.delegate != nil, next.delegate != before.delegate { next.termination?.passOn(at: step.now) }
+        if before.delegate != nil, next.delegate != before.delegate {
+            next.grace(.delegateLeft, settings, at: step.now)
+        }
         next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {
             for missed in next.takeBacklog() {
@@ -103,11 +105,9 @@ extension Machine {
         walk(&next, reason)
         next.paceTasks(at: step.now)
         // Nobody who sees the application needs to wait for an answer.
-        if next.state == .active { next.neededAt = nil }
-        if next.state == .active || next.state == .inactive
-            || next.state == .suspended && before.state != .suspended
-        {
-            next.service = .none
+        if next.isLive, next.state != .background, !next.isResting { next.answering = nil }
+        if next.state == .inactive || next.state == .suspended && before.state != .suspended {
+            next.answering?.isFast = false
         }
         // Items that arrived while they could not be delivered, because the application was being launched or
         // had no delegate.
@@ -163,7 +163,7 @@ extension Machine {
             } else if let did = edge.did {
                 next.announce(did.signal, with: did.payload, &step)
             }
-            if state != .background { next.grace = .none }
+            if state != .background, !next.isDemanded { next.grace = .none }
         }
     }
 
@@ -171,10 +171,10 @@ extension Machine {
     /// grace period to save its data. After a stop it gets another one.
     private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
         next.paceTasks(at: step.now)
-        guard edge.did != nil else { return next.startGrace(settings, serial: nil, at: step.now) }
+        guard edge.did != nil else { return next.grace(.rests(), settings, at: step.now) }
         let serial = next.nextSerial()
-        next.startGrace(
-            settings, serial: next.isReachable && next.delegate != nil ? serial : nil, at: step.now)
+        let isAwaited = next.isReachable && next.delegate != nil
+        next.grace(.rests(serial: isAwaited ? serial : nil), settings, at: step.now)
         let deadline = suspensionDeadline(of: next) ?? .never
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
@@ -189,11 +189,14 @@ extension Machine {
         }
         if next.suspension != .automatic || next.isTerminating { next.grace = .none }
         guard next.isResting else {
-            if next.state != .suspended { next.wouldBeSuspended = false }
+            if next.state != .suspended {
+                next.wouldBeSuspended = false
+                next.grace = .none
+            }
             return
         }
-        if next.suspension == .automatic, next.grace == .none, !next.isTerminating, !next.isStopped {
-            next.startGrace(settings, serial: nil, at: step.now)
+        if next.grace == .none || next.isDemanded, !next.isStopped {
+            next.grace(.rests(), settings, at: step.now)
         }
         guard next.grace == .over, next.protection == nil, next.exemptions.isEmpty, !hasLostReporter(next),
             !next.isStopped, !isRelinquished, !isShuttingDown
@@ -216,12 +219,12 @@ extension Machine {
     /// Whether policy may keep holding it. Anything that would have prevented the hold also ends it.
     private func allowsPolicy(_ application: Application) -> Bool {
         application.suspension == .automatic && application.exemptions.isEmpty
-            && application.protection == nil
-            && policySuspends(application)
+            && application.protection == nil && settings.mode == .enforce && !isShuttingDown
+            && !sessionKeys(of: application).contains { sessions[$0]?.reporting == .lost }
     }
 
     /// Whether policy suspends anything at all in the session of this application: not with `Mode=observe`,
-    /// not in a session that has lost its permanent reporter, and not while the machine shuts down.
+    /// not in a session whose last reporter is gone, and not while the machine shuts down.
     func policySuspends(_ application: Application) -> Bool {
         settings.mode == .enforce && !isShuttingDown && !hasLostReporter(application)
     }
@@ -231,7 +234,7 @@ extension Machine {
         if next.stop.isContested {
             next.stop.giveUpContest()
             next.holds = []
-            next.giveWay(to: Notice.contested.description, grace: settings.backgroundGrace, &step)
+            next.giveWay(to: Notice.contested.description, settings, &step)
             step.effects.append(.notice(next.number, .contested))
         }
         next.order(.wanted(next.wish, reason), &step)
@@ -296,52 +299,10 @@ extension Application {
         announce(.protectedDataWillBecomeUnavailable, with: .until(deadline ?? .never, of: serial), &step)
     }
 
-    mutating func startGrace(
-        _ settings: Settings, serial: UInt64?, atLeast least: Microseconds = 0, at now: Microseconds
-    ) {
-        guard suspension == .automatic, !isTerminating else {
-            grace = .none
-            return
-        }
-        raiseFloor(leastGrace, at: now)
-        owesNoAnswer = false
-        grace = .running(
-            serial: serial, countdown(settings.backgroundGrace, atLeast: least, from: now))
-    }
-
-    /// Starts its grace period anew, if it has one: something that kept policy from suspending it has ended. No
-    /// acknowledgement ends this grace period, and it does not end before the former one.
-    mutating func restartGrace(_ settings: Settings, at now: Microseconds) {
-        var least: Microseconds = 0
-        switch grace {
-        case .none: return
-        case .running(_, let countdown): least = countdown.remaining(at: now) ?? 0
-        case .over: break
-        }
-        startGrace(settings, serial: nil, atLeast: least, at: now)
-    }
-
-    /// A grace period is as long as the rule says from now on, also one that is over, unless policy has suspended the
-    /// application. A delegate keeps the time that it was promised, and one that was asked to end the time for that.
-    mutating func changeGrace(_ common: Microseconds?, at now: Microseconds) {
-        var serial: UInt64?
-        var least: Microseconds = 0
-        switch grace {
-        case .none: return
-        case .over:
-            if isHeldByDecision { return }
-        case .running(let awaited, let former):
-            serial = awaited
-            if awaited != nil { least = former.remaining(at: now) ?? 0 }
-        }
-        grace = .running(serial: serial, countdown(common, atLeast: least, from: now))
-    }
-
     /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes and if policy suspends anything at
     /// all in its session; nil: it will not be.
     var suspensionDeadline: Microseconds? {
-        guard case .running(_, let countdown) = grace, let deadline = countdown.deadline,
-            !isExemptForNow
+        guard let deadline = grace.deadline, !isExemptForNow
         else { return nil }
         var latest = deadline
         for task in tasks {

@@ -25,8 +25,6 @@ extension Machine {
             throw .notInForeground(number)
         }
         try checkTaskRoom(of: application.user)
-        // A connection can begin tasks in one application after the other, for as long as it exists.
-        parts[connection] = (parts[connection] ?? []).filter { applications[$0] != nil }.union([number])
         let limit = backgroundTaskLimit
         updateAnnouncing(number, .request) {
             _ = $0.addTask(name, of: connection, limit, progress, at: $1.now)

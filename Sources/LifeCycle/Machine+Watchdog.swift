@@ -38,23 +38,16 @@ extension Machine {
     /// Whether a reporter would report a window of a launched application that has not registered itself.
     private func showsItself(_ application: Application) -> Bool {
         guard application.awaitsOwnRegistration else { return false }
-        return reporters.values.contains { $0.session == application.session }
-            || sessions[application.session]?.lastingReporters.isEmpty == false
-    }
-
-    /// Whether a delegate whose grace period is over should have acknowledged the background. This is false
-    /// while something else keeps it from being suspended, because its delegate was told a later deadline, or
-    /// none.
-    func owesAnswer(_ number: ApplicationNumber) -> Bool {
-        guard let application = applications[number], !hasLostReporter(application), !isShuttingDown else {
-            return false
+        return reporters.values.contains {
+            $0.session == application.session || $0.reported.contains(application.session)
         }
-        return application.suspensionDeadline.map { $0 <= step.now } ?? false
     }
 
-    /// The same for the background. With a grace period of 0 no application can respond.
+    /// The same for the background. This is false while something else keeps it from being suspended, because its delegate
+    /// was told a later deadline, or none. With a grace period of 0 no application can respond.
     mutating func missedBackground(_ number: ApplicationNumber) -> Bool {
-        guard let application = applications[number], !application.owesNoAnswer,
+        guard let application = applications[number], !hasLostReporter(application), !isShuttingDown,
+            let deadline = application.suspensionDeadline, deadline <= step.now,
             application.ownGrace(settings.backgroundGrace) != 0
         else { return false }
         return missed(.background, by: number)

@@ -2,25 +2,37 @@ import AppStateContract
 
 /// The reports of window reporters. They are facts about windows; their effect on an application is
 /// recomputed from all of its windows (`refresh`).
+///
+/// Each reporter has a set of windows. The set of a reporter that is gone stays until the next one of the same user and
+/// session reports its own. `SetFocus` and `SetMinimized` are about the windows of a process; one without windows has an
+/// entry as a whole, until a window of it is reported.
 extension Machine {
+    /// How long a session is without a reporter before policy lifts its holds there.
+    static let reporterAbsence: Microseconds = 10_000_000
+
     // MARK: Reports
 
     mutating func setFocus(_ process: ReportedProcess?, _ reporter: ReporterIdentity) throws(Refusal) {
+        var touched: Set<ApplicationNumber> = []
         guard let process, reporter.isRoot || process.user == reporter.user else {
             // Another user's process: our applications have lost the focus, and this reporter may report
             // nothing else about it.
-            let concerned =
-                reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session(of: reporter)]
-            for session in concerned { moveFocus(to: nil, in: session) }
-            return
+            for session in reporter.isRoot ? sessions.keys.sorted() : [session(of: reporter)] {
+                touched.formUnion(moveFocus(to: nil, in: session))
+            }
+            return refresh(touched, .focus)
         }
         let session = reporter.isRoot ? process.session : session(of: reporter)
-        let key = WindowKey.process(session, process.process)
-        try checkRoom(for: key, reporter)
-        var window = Window(session: session, lineage: process.lineage, reporterUser: reporter.user)
-        window.visible = !hasReportedWindows(process.process, in: session)
-        let touched = put(window, as: key)
-        moveFocus(to: key, in: session, touching: touched)
+        let windows = keys(of: process.process) { $0.session == session }
+        if let key = windows.first(where: { self.windows[$0]?.minimized == false }) ?? windows.first {
+            self.windows[key]?.minimized = false
+            touched.formUnion(moveFocus(to: key, in: session))
+            if let owner = self.windows[key]?.owner { touched.insert(owner) }
+        } else {
+            let key = try putWhole(process, in: session, reporter, &touched)
+            touched.formUnion(moveFocus(to: key, in: session))
+        }
+        refresh(touched, .focus)
     }
 
     mutating func setMinimized(
@@ -31,238 +43,184 @@ extension Machine {
         else { throw .noSuchApplication("with process \(process.process.pid)") }
 
         let session = reporter.isRoot ? process.session : session(of: reporter)
-        var keys = (windowsByProcess[process.process] ?? []).filter { key in
-            guard case .reported = key, let window = windows[key] else { return false }
-            return reporter.isRoot || window.session == session
-        }
-        if keys.isEmpty {
-            let key = WindowKey.process(session, process.process)
-            if windows[key] == nil {
-                try checkRoom(for: key, reporter)
-                put(Window(session: session, lineage: process.lineage, reporterUser: reporter.user), as: key)
-            }
-            keys = [key]
-        }
-        for key in keys { windows[key]?.minimized = minimized }
-        // A minimized window has no focus, so an earlier report of the focus is out of date.
-        if minimized {
-            let concerned = reporter.isRoot ? sessions.keys.sorted(by: SessionKey.inOrder) : [session]
-            for key in concerned {
-                if let focus = sessions[key]?.focus, windows[focus]?.process == process.process {
-                    moveFocus(to: nil, in: key, touching: [number], because: .windows)
-                }
+        var touched: Set = [number]
+        var concerned = keys(of: process.process) { reporter.isRoot || $0.session == session }
+        if concerned.isEmpty { concerned = [try putWhole(process, in: session, reporter, &touched)] }
+        for key in concerned {
+            windows[key]?.minimized = minimized
+            // A minimized window has no focus, so an earlier report of the focus is out of date.
+            if minimized, let session = windows[key]?.session, sessions[session]?.focus == key {
+                touched.formUnion(moveFocus(to: nil, in: session))
             }
         }
-        refresh([number], .windows)
+        refresh(touched, .windows)
     }
 
     /// Accepts one report, or a reporter's whole set, or nothing if a limit is exceeded.
     mutating func updateWindows(
         _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
     ) throws(Refusal) {
-        try checkLimits(reports, replacing: replacing, reporter)
-        let sessions = sessions(of: reports, by: reporter)
-        var touched = enlist(reporter, in: sessions)
-        if replacing {
-            let named = Set(reports.map { WindowKey.reported(reporter.connection, $0.number) })
-            for key in superseded(by: reporter, in: sessions).subtracting(named).sorted(by: WindowKey.inOrder)
-            {
-                touched.formUnion(remove(key))
-            }
-        }
-        take(reports, reporter, touching: touched)
-    }
+        let named = Set(reports.map { WindowKey(reporter: reporter.connection, number: $0.number) })
+        let inSessions = sessions(of: reports, by: reporter)
+        let replaced = replacing ? superseded(by: reporter, in: inSessions).subtracting(named) : []
+        try checkLimits(named, replaced, reporter)
 
-    private mutating func take(
-        _ reports: [WindowReport], _ reporter: ReporterIdentity, touching others: Set<ApplicationNumber>
-    ) {
-        var touched = others
-        var focus: [SessionKey: WindowKey?] = [:]
-        for report in reports {
-            touched.formUnion(take(report, reporter, focus: &focus))
-        }
-        if focus.isEmpty { return refresh(touched, .windows) }
-        for (session, key) in focus.sorted(by: { SessionKey.inOrder($0.key, $1.key) }) {
-            moveFocus(to: key, in: session, touching: touched)
-            touched = []
-        }
+        var touched = enlist(reporter, in: inSessions)
+        for key in replaced.sorted() { touched.formUnion(remove(key)) }
+        let focus = inSessions.map { sessions[$0]?.focus }
+        for report in reports { touched.formUnion(take(report, reporter)) }
+        refresh(touched, focus == inSessions.map { sessions[$0]?.focus } ? .windows : .focus)
     }
 
     mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
-        let owners = remove(.reported(reporter.connection, number))
+        let owners = remove(WindowKey(reporter: reporter.connection, number: number))
         refresh(owners, .windows)
         // A stopped application has not closed its window itself. Another process has, and the application
         // has not been notified yet.
         for owner in owners where applications[owner]?.isStopped == true { needed(owner, "window closed") }
     }
 
+    /// The reporter's windows move there, without the focus. The sessions that it leaves have not lost a reporter.
     mutating func setSession(_ session: SessionKey, _ reporter: ReporterIdentity) {
-        var known =
-            reporters[reporter.connection]
-            ?? Reporter(session: ownSession(of: reporter), user: reporter.user)
+        var known = reporters[reporter.connection] ?? Reporter(session: ownSession(of: reporter))
         guard known.session != session else { return }
+        let left = known.reported
         known.session = session
+        known.reported = []
         reporters[reporter.connection] = known
-
-        let keys = Set(known.windows.map { WindowKey.reported(reporter.connection, $0) })
-        let reported = sessionsReported(by: reporter.connection)
-        let left = Set(reported + keys.compactMap { windows[$0]?.session }).subtracting([session])
-            .sorted(by: SessionKey.inOrder)
-        var touched: Set<ApplicationNumber> = []
-        for key in keys {
-            windows[key]?.session = session
-            if let owner = windows[key]?.owner { touched.insert(owner) }
-        }
-        // The reporter still exists, but reports for another session now: the old ones have not lost a reporter.
-        for old in left { sessions[old]?.lastingReporters.remove(reporter.connection) }
-        if !reported.isEmpty { touched.formUnion(enlist(reporter, in: [session])) }
-        for old in left where sessions[old]?.focus.map(keys.contains) == true {
-            moveFocus(to: nil, in: old)
+        var touched = left.isEmpty ? [] : enlist(reporter, in: [session])
+        for key in windows.keys.filter({ $0.reporter == reporter.connection }).sorted() {
+            guard var window = windows[key] else { continue }
+            window.session = session
+            touched.formUnion(put(window, as: key))
         }
         refresh(touched, .windows)
         for old in left { tidy(old) }
     }
 
-    /// A reporter's connection has ended. Its reports stay until a new reporter replaces them.
+    /// A reporter's connection has ended.
     mutating func reporterLeft(_ connection: ConnectionName) {
         guard let reporter = reporters.removeValue(forKey: connection) else { return }
-        for number in reporter.windows {
-            let key = WindowKey.reported(connection, number)
-            // Another user's window: it could only take the focus from our windows.
-            if windows[key]?.process == nil { _ = remove(key) }
+        // Another user's window: it could only take the focus from our windows.
+        for key in windows.keys.filter({ $0.reporter == connection }) where windows[key]?.process == nil {
+            _ = remove(key)
         }
-        for session in sessionsReported(by: connection) {
-            sessions[session]?.lastingReporters.remove(connection)
-            guard sessions[session]?.lastingReporters.isEmpty == true else { continue }
+        for session in reporter.reported.sorted()
+        where !reporters.values.contains(where: { $0.reported.contains(session) }) {
             // If the session has ended, no window is visible.
-            let hasEnded = sessions[session]?.hasEnded == true
-            sessions[session]?.lostReporter = !hasEnded
+            if sessions[session]?.hasEnded != true, sessions[session]?.reporting != .lost {
+                let until = step.now.advanced(saturatingBy: Self.reporterAbsence)
+                sessions[session, default: Session()].reporting = .left(until: until)
+            }
             refresh(concerned(by: session), .windows)
-            tidy(session)
         }
-        if let session = reporter.session { tidy(session) }
+        for session in reporter.reported.union([reporter.session].compactMap(\.self)) { tidy(session) }
+    }
+
+    /// Sessions whose last reporter has been gone for long are lost.
+    mutating func expireReporters() {
+        for (session, known) in sessions.sorted(by: { $0.key < $1.key }) {
+            guard case .left(let until) = known.reporting, until <= step.now else { continue }
+            sessions[session]?.reporting = .lost
+            refresh(concerned(by: session), .windows)
+        }
+    }
+
+    var reporterDeadline: Microseconds? {
+        sessions.values.lazy.compactMap {
+            if case .left(let until) = $0.reporting { until } else { nil }
+        }.min()
     }
 
     // MARK: One report
 
     private mutating func take(
-        _ report: WindowReport, _ reporter: ReporterIdentity, focus: inout [SessionKey: WindowKey?]
+        _ report: WindowReport, _ reporter: ReporterIdentity
     ) -> Set<ApplicationNumber> {
-        let key = WindowKey.reported(reporter.connection, report.number)
+        let key = WindowKey(reporter: reporter.connection, number: report.number)
         let session = session(of: report.process, by: reporter)
-        var touched: Set<ApplicationNumber> = []
-        var window =
-            windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
-        let former = window.process
-        if window.session != session {
-            // It leaves the other session, where it may have had the focus.
-            touched.formUnion(remove(key))
-            if focus[window.session] == .some(key) { focus[window.session] = .some(nil) }
-            window.session = session
-        }
-        window.lineage = lineage(of: report, by: reporter)
+        let isForeign = !reporter.isRoot && report.process.user != reporter.user
+        var window = windows[key] ?? Window(session: session, lineage: [], reporterUser: reporter.user)
+        window.session = session
+        // The only information that is kept about another user's process is that it may have the focus.
+        window.lineage = isForeign ? [] : report.process.lineage
         window.visible = report.visible ?? window.visible
         window.minimized = report.minimized ?? window.minimized
         window.isUnsaved = report.unsavedChanges ?? window.isUnsaved
         window.title = report.title ?? window.title
         window.appID = report.appID ?? window.appID
-        touched.formUnion(put(window, as: key))
-        reporters[reporter.connection]?.windows.insert(report.number)
-        if let former, !isConcerned(with: former) { step.effects.append(.forget(former)) }
+        var touched = put(window, as: key)
 
-        let whole = WindowKey.process(session, report.process.process)
-        if windows[whole] != nil {
-            if sessions[session]?.focus == whole && report.focused != false {
-                windows[whole]?.visible = false
-            } else {
-                touched.formUnion(remove(whole))
-            }
+        var isFocused = report.focused
+        let whole = WindowKey.whole(report.process.process)
+        if !isForeign, windows[whole]?.session == session {
+            if sessions[session]?.focus == whole { isFocused = isFocused ?? true }
+            touched.formUnion(remove(whole))
         }
-        switch report.focused {
-        case true?: focus[session] = .some(key)
-        case false? where (focus[session] ?? sessions[session]?.focus) == key: focus[session] = .some(nil)
+        switch isFocused {
+        case true?: touched.formUnion(moveFocus(to: key, in: session))
+        case false? where sessions[session]?.focus == key:
+            touched.formUnion(moveFocus(to: nil, in: session))
         case false?, nil: break
         }
         return touched
     }
 
-    /// Whether one more report about a process as a whole is allowed: it counts as a window.
-    private func checkRoom(for key: WindowKey, _ reporter: ReporterIdentity) throws(Refusal) {
-        if windows[key] == nil { try checkCount(windowCount(of: reporter.user) + 1, of: reporter.user) }
+    /// Enters that a process as a whole has a window.
+    private mutating func putWhole(
+        _ process: ReportedProcess, in session: SessionKey, _ reporter: ReporterIdentity,
+        _ touched: inout Set<ApplicationNumber>
+    ) throws(Refusal) -> WindowKey {
+        let key = WindowKey.whole(process.process)
+        try checkLimits([key], [], reporter)
+        touched.formUnion(
+            put(Window(session: session, lineage: process.lineage, reporterUser: reporter.user), as: key))
+        return key
     }
-
-    private func checkLimits(
-        _ reports: [WindowReport], replacing: Bool, _ reporter: ReporterIdentity
-    ) throws(Refusal) {
-        let numbers = Set(reports.map(\.number))
-        let known = reporters[reporter.connection]?.windows ?? []
-        guard (replacing ? numbers : known.union(numbers)).count <= Self.windowsPerReporter else {
-            throw .limitExceeded("windows of one reporter", limit: Self.windowsPerReporter)
-        }
-        let named = Set(numbers.map { WindowKey.reported(reporter.connection, $0) })
-        var replaced = named
-        if replacing { replaced.formUnion(superseded(by: reporter, in: sessions(of: reports, by: reporter))) }
-        let gone = replaced.count { windows[$0] != nil }
-        try checkCount(windowCount(of: reporter.user) - gone + named.count, of: reporter.user)
-    }
-
-    private func windowCount(of user: UInt32) -> Int { windows.values.count { $0.reporterUser == user } }
 
     /// The reporters of a user who has more, because the limit was lowered, may still change what they have reported.
-    private func checkCount(_ count: Int, of user: UInt32) throws(Refusal) {
+    private func checkLimits(
+        _ named: Set<WindowKey>, _ replaced: Set<WindowKey>, _ reporter: ReporterIdentity
+    ) throws(Refusal) {
+        let own = windows.keys.filter { $0.reporter == reporter.connection }
+        guard named.union(own).subtracting(replaced).count <= Self.windowsPerReporter else {
+            throw .limitExceeded("windows of one reporter", limit: Self.windowsPerReporter)
+        }
+        let count = windows.values.count { $0.reporterUser == reporter.user }
+        let new = named.count { windows[$0] == nil }
         let limit = settings.limits.windowsPerUser
-        guard count <= max(limit, windowCount(of: user)) else {
-            throw .limitExceeded("windows of user \(user)'s reporters", limit: limit)
+        guard count + new - replaced.count <= max(limit, count) else {
+            throw .limitExceeded("windows of user \(reporter.user)'s reporters", limit: limit)
         }
     }
 
-    /// The only information that is kept about another user's process is that it may have the focus.
-    private func lineage(of report: WindowReport, by reporter: ReporterIdentity) -> [ProcessID] {
-        reporter.isRoot || report.process.user == reporter.user ? report.process.lineage : []
-    }
-
-    /// The windows that a reporter's whole set about these sessions replaces: its own, and those of earlier reporters
-    /// that are gone.
+    /// The windows that a reporter's whole set about these sessions replaces: its own, and those that others of its user
+    /// have left behind.
     private func superseded(by reporter: ReporterIdentity, in sessions: Set<SessionKey>) -> Set<WindowKey> {
         Set(
             windows.lazy.filter { key, window in
-                guard case .reported(let connection, _) = key else { return false }
-                return connection == reporter.connection
-                    || isOrphaned(key) && sessions.contains(window.session)
+                key.reporter == reporter.connection
+                    || !key.isWhole && reporters[key.reporter] == nil && sessions.contains(window.session)
                         && window.reporterUser == reporter.user
             }.map(\.key))
     }
 
-    /// The connection of its reporter has ended; the facts stay.
-    func isOrphaned(_ key: WindowKey) -> Bool {
-        if case .reported(let connection, _) = key { reporters[connection] == nil } else { false }
-    }
-
-    /// Makes the connection a permanent reporter of these sessions.
+    /// The connection reports the windows of these sessions from now on.
     private mutating func enlist(
         _ reporter: ReporterIdentity, in sessions: Set<SessionKey>
     ) -> Set<ApplicationNumber> {
-        if reporters[reporter.connection] == nil {
-            reporters[reporter.connection] =
-                Reporter(session: ownSession(of: reporter), user: reporter.user)
-        }
+        let new = Reporter(session: ownSession(of: reporter))
+        reporters[reporter.connection, default: new].reported.formUnion(sessions)
         var touched: Set<ApplicationNumber> = []
-        for session in sessions.sorted(by: SessionKey.inOrder) {
-            touched.formUnion(enlist(reporter, in: session))
+        for session in sessions.sorted() where self.sessions[session].map({ $0.reporting != .asEver }) == true
+        {
+            self.sessions[session]?.reporting = .asEver
+            // The exemptions went with the previous reporter, and this one may not have reported them yet.
+            let concerned = concerned(by: session)
+            for number in concerned.sorted() { freed(number) }
+            touched.formUnion(concerned)
         }
         return touched
-    }
-
-    private mutating func enlist(
-        _ reporter: ReporterIdentity, in session: SessionKey
-    ) -> Set<ApplicationNumber> {
-        sessions[session, default: Session()].lastingReporters.insert(reporter.connection)
-        guard sessions[session]?.lostReporter == true else { return [] }
-        sessions[session]?.lostReporter = false
-        // The exemptions went with the previous reporter, and this one may not have reported them yet.
-        let concerned = concerned(by: session)
-        for number in concerned.sorted() { restartGrace(number) }
-        return concerned
     }
 
     private func session(of reporter: ReporterIdentity) -> SessionKey {
@@ -285,16 +243,110 @@ extension Machine {
         return named.isEmpty ? [session(of: reporter)] : named
     }
 
-    /// The sessions of which the connection is a permanent reporter, in order.
-    private func sessionsReported(by connection: ConnectionName) -> [SessionKey] {
-        sessions.filter { $0.value.lastingReporters.contains(connection) }.keys
-            .sorted(by: SessionKey.inOrder)
+    // MARK: The table of windows
+
+    /// The windows of a process, in order.
+    private func keys(of process: ProcessID, where isMeant: (Window) -> Bool) -> [WindowKey] {
+        (windowsByProcess[process] ?? []).filter { windows[$0].map(isMeant) == true }.sorted()
     }
 
-    private func hasReportedWindows(_ process: ProcessID, in session: SessionKey) -> Bool {
-        windowsByProcess[process]?.contains { key in
-            if case .reported = key { return windows[key]?.session == session }
-            return false
-        } ?? false
+    /// Adds or replaces a window. Returns the applications whose windows have changed.
+    @discardableResult
+    mutating func put(_ window: Window, as key: WindowKey) -> Set<ApplicationNumber> {
+        var window = window
+        window.owner = owner(of: window.lineage, reportedBy: window.reporterUser)
+        let old = windows[key]
+        if old == window { return [] }
+        var touched: Set<ApplicationNumber> = []
+        if let old,
+            old.session != window.session || old.lineage != window.lineage || old.owner != window.owner
+        {
+            if old.session != window.session, sessions[old.session]?.focus == key {
+                sessions[old.session]?.focus = nil
+            }
+            touched = takeOut(key, old)
+        }
+        windows[key] = window
+        if let process = window.process { windowsByProcess[process, default: []].insert(key) }
+        if let former = old?.process, former != window.process, !isConcerned(with: former) {
+            step.effects.append(.forget(former))
+        }
+        if let owner = window.owner {
+            applications[owner]?.windows.insert(key)
+            applications[owner]?.isAssumedVisible = false
+            touched.insert(owner)
+        }
+        if let old, old.session != window.session { tidy(old.session) }
+        return touched
+    }
+
+    /// Removes a window. Returns the application that it belonged to.
+    mutating func remove(_ key: WindowKey) -> Set<ApplicationNumber> {
+        guard let window = windows.removeValue(forKey: key) else { return [] }
+        let touched = takeOut(key, window)
+        if sessions[window.session]?.focus == key { sessions[window.session]?.focus = nil }
+        tidy(window.session)
+        if let process = window.process, !isConcerned(with: process) { step.effects.append(.forget(process)) }
+        return touched
+    }
+
+    /// Takes a window out of its application and of the index.
+    private mutating func takeOut(_ key: WindowKey, _ window: Window) -> Set<ApplicationNumber> {
+        if let process = window.process {
+            windowsByProcess[process]?.remove(key)
+            if windowsByProcess[process]?.isEmpty == true { windowsByProcess[process] = nil }
+        }
+        guard let owner = window.owner else { return [] }
+        applications[owner]?.windows.remove(key)
+        return [owner]
+    }
+
+    /// Assigns windows to other owners after `process` was registered or is no longer registered. The windows of an
+    /// application below it stay where they are: there may be a thousand such applications.
+    mutating func reattribute(windowsBelow process: ProcessID) -> Set<ApplicationNumber> {
+        var touched: Set<ApplicationNumber> = []
+        for (key, window) in windows.filter({ $0.value.lineage.contains(process) }).sorted(by: {
+            $0.key < $1.key
+        }) {
+            touched.formUnion(put(window, as: key))
+            touched.formUnion(removeIfPointless(key))
+        }
+        return touched
+    }
+
+    /// Moves the only focus of a session. Returns the applications that this concerns.
+    private mutating func moveFocus(to key: WindowKey?, in session: SessionKey) -> Set<ApplicationNumber> {
+        let old = sessions[session]?.focus
+        guard old != key else { return [] }
+        sessions[session, default: Session()].focus = key
+        var touched = Set([old, key].compactMap { $0.flatMap { windows[$0]?.owner } })
+        if let old { touched.formUnion(removeIfPointless(old)) }
+        tidy(session)
+        return touched
+    }
+
+    /// What is known of an unregistered process as a whole is that it has the focus.
+    private mutating func removeIfPointless(_ key: WindowKey) -> Set<ApplicationNumber> {
+        guard key.isWhole, let window = windows[key], window.owner == nil,
+            sessions[window.session]?.focus != key
+        else { return [] }
+        return remove(key)
+    }
+
+    /// The application that a window counts for, if its reporter may report on that application. Reports of one user do
+    /// not count for another user's applications, except those of root.
+    func owner(of lineage: [ProcessID], reportedBy user: UInt32) -> ApplicationNumber? {
+        guard let number = owner(of: lineage), user == 0 || user == applications[number]?.user else {
+            return nil
+        }
+        return number
+    }
+
+    /// Forgets a session without information, and an ended session once nothing is left in it.
+    mutating func tidy(_ session: SessionKey) {
+        guard let known = sessions[session] else { return }
+        if known == Session() || known.hasEnded && !sessionsOfConcern.contains(session) {
+            sessions[session] = nil
+        }
     }
 }

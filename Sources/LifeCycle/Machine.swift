@@ -16,15 +16,13 @@ public struct Machine: Equatable, Sendable {
     var windowsByProcess: [ProcessID: Set<WindowKey>] = [:]
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
-    /// Applications in which a connection has a part: as delegate or as the owner of a task. One whose task has
-    /// ended keeps its part, even in an application that has ended.
-    var parts: [ConnectionName: Set<ApplicationNumber>] = [:]
     /// Processes that policy must not suspend, by the reporter that said so.
     var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
     /// The applications that these exemptions are about.
     var exempted: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
-    var deadlines = Deadlines()
+    /// The next deadline of each application that has one.
+    var deadlines: [ApplicationNumber: Microseconds] = [:]
     var schedule = Schedule()
     var pressure = Pressure()
     /// The number that was assigned last.
@@ -50,8 +48,9 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// When `timePassed` is due; nil: not before something else happens.
-    public mutating func nextDeadline() -> Microseconds? {
-        [pressure.nextDeadline, deadlines.earliest(), nextRelaunch].compactMap { $0 }.min()
+    public func nextDeadline() -> Microseconds? {
+        [pressure.nextDeadline, deadlines.values.min(), nextRelaunch, reporterDeadline].compactMap(\.self)
+            .min()
     }
 
     /// The applications whose records have changed since the last call, including those that are gone.
@@ -97,10 +96,10 @@ public struct Machine: Equatable, Sendable {
         case .needed(let number, let why, let isToEnd):
             needed(number, why, isToEnd: isToEnd)
         case .stopFailed(let number, let why):
-            let grace = settings.backgroundGrace
+            let settings = settings
             updateAnnouncing(number, .request) {
                 $0.holds = []
-                $0.giveWay(to: why, grace: grace, &$1)
+                $0.giveWay(to: why, settings, &$1)
             }
         case .contested(let number):
             update(number, .signal) { $0.stop.contend() }
@@ -133,14 +132,14 @@ public struct Machine: Equatable, Sendable {
         case .sessionEnded(let key):
             sessions[key, default: Session()].inFront = false
             sessions[key]?.hasEnded = true
-            sessions[key]?.lostReporter = false
+            sessions[key]?.reporting = .asEver
             refresh(concerned(by: key), .session)
             tidy(key)
         case .shutdownPrepared(let isShuttingDown):
             guard self.isShuttingDown != isShuttingDown else { break }
             self.isShuttingDown = isShuttingDown
             let concerned = applications.keys.sorted()
-            if !isShuttingDown { for number in concerned { restartGrace(number) } }
+            if !isShuttingDown { for number in concerned { freed(number) } }
             refresh(concerned, .session)
         case .timeChanged(let change):
             for number in applications.keys.sorted() { tell(number, of: change) }
@@ -159,7 +158,9 @@ public struct Machine: Equatable, Sendable {
         case .configured(let settings):
             configured(settings)
         case .timePassed:
-            for number in deadlines.due(at: now) { expire(number) }
+            let due = deadlines.filter { $0.value <= now }.sorted { ($0.value, $0.key) < ($1.value, $1.key) }
+            for (number, _) in due { expire(number) }
+            expireReporters()
             expirePressure()
         }
         conclude(focusBefore)
@@ -233,8 +234,9 @@ public struct Machine: Equatable, Sendable {
             updateAnnouncing(number, .configuration) {
                 $0.rule = rule
                 $0.apply(settings)
-                if former?.backgroundGrace != rule?.backgroundGrace {
-                    $0.changeGrace(settings.backgroundGrace, at: $1.now)
+                if former?.backgroundGrace != rule?.backgroundGrace, $0.grace != .over || !$0.isHeldByDecision
+                {
+                    $0.grace(.changed, settings, at: $1.now)
                 }
                 // It is set again.
                 if former?.drainEvery != rule?.drainEvery { $0.stop.take(.drainDue(nil), at: $1.now) }
@@ -289,9 +291,14 @@ public struct Machine: Equatable, Sendable {
     /// The application whose delegate a connection is; else the one in which it has a background task; nil: there is none,
     /// or there are several of the latter.
     public func application(servedBy connection: ConnectionName) -> ApplicationNumber? {
-        guard let numbers = parts[connection]?.filter({ applications[$0] != nil }) else { return nil }
-        return numbers.sorted().first { applications[$0]?.delegate == connection }
-            ?? (numbers.count == 1 ? numbers.first : nil)
+        let served = served(by: connection)
+        return served.first { applications[$0]?.delegate == connection }
+            ?? (served.count == 1 ? served.first : nil)
+    }
+
+    /// The applications in which a connection has a part, as delegate or as the owner of a task, in order.
+    func served(by connection: ConnectionName) -> [ApplicationNumber] {
+        applications.values.filter { $0.connections.contains(connection) }.map(\.number).sorted()
     }
 
     /// The application whose extent a process with this lineage is in: the nearest registered one.
@@ -363,7 +370,7 @@ public struct Machine: Equatable, Sendable {
     /// The windows of an application that reporters report one by one, for `ListWindows`.
     public func shownWindows(of number: ApplicationNumber) -> [ShownWindow] {
         guard let application = applications[number] else { return [] }
-        return application.windows.sorted(by: WindowKey.inOrder).compactMap { key in
+        return application.windows.sorted().compactMap { key in
             guard let window = windows[key], var shown = shown(window, as: key) else { return nil }
             // No window of an application is ahead of the application itself.
             if !application.isLive { shown.state = .background }
@@ -376,16 +383,11 @@ public struct Machine: Equatable, Sendable {
         guard let application = applications[number] else { return [] }
         return application.windows.compactMap { key -> String? in
             guard let window = windows[key] else { return nil }
-            let name =
-                switch key {
-                case .process(_, let process): "all of \(process)"
-                case .reported(let reporter, let number): "\(number) of \(reporter)"
-                }
-            var words = [name]
+            var words = [key.isWhole ? "all of pid \(key.number)" : "\(key.number) of \(key.reporter)"]
             if sessions[window.session]?.focus == key { words.append("focused") }
             words.append(window.minimized ? "minimized" : window.visible ? "visible" : "hidden")
             if window.isUnsaved { words.append("unsaved changes") }
-            if isOrphaned(key) { words.append("reporter gone") }
+            if !key.isWhole, reporters[key.reporter] == nil { words.append("reporter gone") }
             if !window.title.isEmpty { words.append("\"\(window.title)\"") }
             return words.joined(separator: " ")
         }.sorted()
@@ -404,14 +406,12 @@ public struct Machine: Equatable, Sendable {
     /// Its own session and those of its windows.
     func sessionKeys(of application: Application) -> [SessionKey] {
         Set([application.session] + application.windows.compactMap { windows[$0]?.session })
-            .sorted(by: SessionKey.inOrder)
+            .sorted()
     }
 
+    /// Whether a session of it has no reporter any longer, so that the daemon does not know what is visible there.
     func hasLostReporter(_ application: Application) -> Bool {
-        if sessions[application.session]?.lostReporter == true { return true }
-        return application.windows.contains {
-            windows[$0].map { sessions[$0.session]?.lostReporter == true } ?? false
-        }
+        sessionKeys(of: application).contains { sessions[$0].map { $0.reporting != .asEver } == true }
     }
 
     // MARK: Helpers
@@ -433,7 +433,7 @@ public struct Machine: Equatable, Sendable {
         }
         let focus = focusedApplications
         guard focus != focusBefore else { return }
-        for session in Set(focus.keys).union(focusBefore.keys).sorted(by: SessionKey.inOrder)
+        for session in Set(focus.keys).union(focusBefore.keys).sorted()
         where focus[session] != focusBefore[session] {
             step.effects.append(.focusChanged(session))
         }

@@ -1,34 +1,22 @@
 public import AppStateContract
 
 /// Identifies one window in the machine.
-enum WindowKey: Hashable, Sendable {
-    /// All windows of a process, as `SetFocus` and `SetMinimized` refer to them. If the process has windows that are
-    /// reported one by one, this only carries the focus and disappears with it.
-    case process(SessionKey, ProcessID)
-    /// A reporter's own number.
-    case reported(ConnectionName, UInt64)
-}
+struct WindowKey: Hashable, Comparable, Sendable {
+    /// The connection that reported it; empty: `SetFocus` or `SetMinimized` did, and it stands for all windows of a
+    /// process.
+    let reporter: ConnectionName
+    /// The reporter's own number, or the pid.
+    let number: UInt64
 
-extension WindowKey {
-    /// Any order that is the same in every run: the handling of windows must not depend on hashing.
-    static func inOrder(_ left: WindowKey, _ right: WindowKey) -> Bool {
-        switch (left, right) {
-        case (.process(let session, let process), .process(let otherSession, let other)):
-            session == otherSession
-                ? (process.pid, process.startTime) < (other.pid, other.startTime)
-                : SessionKey.inOrder(session, otherSession)
-        case (.reported(let connection, let number), .reported(let otherConnection, let other)):
-            connection == otherConnection ? number < other : connection < otherConnection
-        case (.process, .reported): true
-        case (.reported, .process): false
-        }
+    static func whole(_ process: ProcessID) -> WindowKey {
+        WindowKey(reporter: "", number: UInt64(process.pid))
     }
-}
 
-extension SessionKey {
-    /// Any order that is the same in every run.
-    static func inOrder(_ left: SessionKey, _ right: SessionKey) -> Bool {
-        left.description < right.description
+    var isWhole: Bool { reporter.isEmpty }
+
+    /// Any order that is the same in every run: the handling of windows must not depend on hashing.
+    static func < (left: Self, right: Self) -> Bool {
+        left.reporter == right.reporter ? left.number < right.number : left.reporter < right.reporter
     }
 }
 
@@ -64,14 +52,14 @@ public struct ShownWindow: Hashable, Sendable {
 extension Machine {
     /// nil: the entry stands for all windows of a process.
     func shown(_ window: Window, as key: WindowKey) -> ShownWindow? {
-        guard case .reported(_, let number) = key else { return nil }
+        if key.isWhole { return nil }
         let session = sessions[window.session]
         let isShown = !window.minimized && session?.inFront ?? true
         let state: SceneState =
             isShown && session?.focus == key
             ? .foregroundActive : isShown && window.visible ? .foregroundInactive : .background
         return ShownWindow(
-            number: number, title: window.title, state: state, isMinimized: window.minimized,
+            number: key.number, title: window.title, state: state, isMinimized: window.minimized,
             session: window.session)
     }
 }
@@ -86,16 +74,23 @@ struct Session: Equatable, Sendable {
     var isLocked = false
     /// It has ended and is not in front; it is kept because of the entries that are left in it.
     var hasEnded = false
-    /// Connections that have reported windows in this session and still exist.
-    var lastingReporters: Set<ConnectionName> = []
-    /// It had a permanent reporter and has none now: policy suspends nothing in it (§ 2).
-    var lostReporter = false
+    var reporting = Reporting.asEver
+
+    /// Whether the last of its reporters is gone (§ 2).
+    enum Reporting: Equatable, Sendable {
+        /// It has a reporter, or never had one.
+        case asEver
+        /// Policy adds no hold in it, and lifts its own then.
+        case left(until: Microseconds)
+        /// Policy suspends nothing in it until the next one reports.
+        case lost
+    }
 }
 
 /// A connection that reports windows.
 struct Reporter: Equatable, Sendable {
     /// nil: root's, which reports each window for the session of its process, until it calls `SetSession`.
     var session: SessionKey?
-    var user: UInt32
-    var windows: Set<UInt64> = []
+    /// The sessions whose windows it has reported.
+    var reported: Set<SessionKey> = []
 }

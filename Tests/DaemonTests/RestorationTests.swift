@@ -342,35 +342,6 @@ struct RestorationTests {
         #expect(try client.state(path) == "inactive")
     }
 
-    @Test(
-        "a focus report from a client that has left applies once the process registers",
-        arguments: ["nothing happens", "another process gets the number", "it loses the focus"])
-    func focusInPassing(_ meanwhile: String) throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let child = try Child("sleep", ["1000"])
-        for pid in meanwhile == "it loses the focus" ? [child.pid, 0] : [child.pid] {
-            let told = try daemon.busctl([
-                "call", BusNames.service, BusNames.root, BusNames.reporter, "SetFocus", "u", "\(pid)",
-            ])
-            #expect(told.status == .exited(0), "\(told.output)")
-        }
-        try daemon.end(SIGKILL)
-        if meanwhile == "another process gets the number" {
-            let file = daemon.runtimeDirectory + "/daemon"
-            var record = RecordFile.read(try WholeFile.read(file)).record
-            let start = String(try Proc().identity(of: child.pid).startTime)
-            #expect(record.lines.contains { $0.fields.contains(start) })
-            record.lines = record.lines.map { line in
-                Record.Line(line.key, line.fields.map { $0 == start ? start + "1" : $0 })
-            }
-            try WholeFile.write(RecordFile.bytes(record), to: file)
-        }
-        try daemon.start()
-        let path = try client.register("org.example.App", child.pid)
-        #expect(try client.state(path) == (meanwhile == "nothing happens" ? "active" : "background"))
-    }
-
     /// Kills the daemon while it stops an application before SIGKILL. The main process and one child are stopped then;
     /// another child takes no stop while it waits in vfork(2).
     ///

@@ -152,7 +152,7 @@ struct AdoptedTests {
         let application = try successor(stage)
         #expect(application.delegate == ":1.7" && application.tasks.isEmpty && !application.isTerminating)
         #expect(application.reportedReasons == ["audio"])
-        #expect(stage.machine.parts == [":1.7": [own]])
+        #expect(stage.machine.connections == [":1.7", stage.reporter.connection])
         stage.take(.disconnected(Stage.delegate))
         #expect(try successor(stage).delegate == ":1.7")
     }

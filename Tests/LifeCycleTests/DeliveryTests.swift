@@ -119,7 +119,7 @@ struct DeliveryTests {
             ]
             #expect(told(own.effects) == (isSame ? [] : signals))
             #expect(machine.applications[number]?.delegate == ":1.1")
-            #expect(machine.parts == [":1.1": [number]])
+            #expect(machine.connections == [":1.1"])
         }
     }
 

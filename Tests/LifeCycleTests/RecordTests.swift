@@ -117,8 +117,8 @@ struct RecordTests {
     func latestNeed() throws {
         let stage = try rich("x")
         var record = try #require(stage.machine.record(of: stage.number))
-        record.lines.removeAll { $0.key == "needed" }
-        record.add("needed", String(UInt64.max))
+        record.lines.removeAll { $0.key == "answering" }
+        record.add("answering", String(UInt64.max), "1")
         var next = Machine(settings: Self.settings())
         let number = try next.restore(record)
         #expect(next.applications[number]?.isAnswering(at: 1) == true)
@@ -132,12 +132,12 @@ struct RecordTests {
         let reporter = ReporterIdentity(connection: ":1.9", user: Stage.user, session: other)
         try stage.perform(.updateWindow(WindowReport(number: 7, process: stage.reported), reporter))
         stage.take(.disconnected(":1.9"))
-        #expect(stage.machine.sessions[other]?.lostReporter == true)
+        #expect(stage.machine.sessions[other]?.reporting != .asEver)
         let record = try #require(stage.machine.record(of: stage.number))
         var next = Machine()
         _ = try next.restore(record)
-        #expect(next.sessions[other]?.lostReporter == true)
-        #expect(next.sessions[.user(Stage.user)]?.lostReporter != true)
+        #expect(next.sessions[other]?.reporting == .lost)
+        #expect(next.sessions[.user(Stage.user)] == nil)
         #expect(next.record(of: stage.number) == record)
     }
 

@@ -112,7 +112,9 @@ struct ReporterTests {
         }
     }
 
-    @Test("policy suspends nothing in a session that has lost its lasting reporter")
+    @Test(
+        "policy lifts its holds 10 s after the last reporter of a session is gone, and adds none until the next"
+    )
     func lostReporter() throws {
         var desk = Desk()
         let mine = desk.process()
@@ -122,6 +124,10 @@ struct ReporterTests {
         desk.settle()
         #expect(desk.state(a) == .suspended)
         desk.take(.disconnected(Desk.reporter().connection))
+        desk.pass(Machine.reporterAbsence - 1)
+        desk.settle()
+        #expect(desk.state(a) == .suspended, "another one may be on its way")
+        desk.pass(1)
         desk.settle()
         #expect(desk.state(a) == .background, "nobody could tell that it is wanted")
         desk.pass(3_600 * Desk.second)
@@ -151,8 +157,8 @@ struct ReporterTests {
         desk.settle()
         #expect(desk.states(a, b) == [.background, .suspended])
         desk.take(.disconnected(Desk.reporter().connection))
-        desk.settle()
         desk.pass(3_600 * Desk.second)
+        desk.settle()
         desk.forget()
 
         let other = SessionKey.login("c2")
@@ -172,6 +178,25 @@ struct ReporterTests {
         #expect(desk.states(a, b) == [.background, .suspended])
         #expect(!desk.effects.contains(.stop(a)), "not for a moment")
         #expect(desk.machine.objections(to: a) == ["reported audio"])
+    }
+
+    @Test(
+        "SetFocus gives the focus to a window of the process, or to the process as a whole until it has one")
+    func byHand() throws {
+        var desk = Desk()
+        let (mine, other) = (desk.process(), desk.process())
+        let (a, b) = (try desk.register(mine), try desk.register(other))
+        try desk.update(1, mine, visible: false)
+        try desk.update(2, mine, minimized: true)
+        try desk.focus(mine)
+        #expect(desk.state(a) == .active)
+        #expect(desk.machine.shownWindows(of: a).map(\.state) == [.foregroundActive, .background])
+        try desk.focus(other)
+        #expect(desk.states(a, b) == [.background, .active])
+        try desk.perform(.replaceWindows([Desk.report(1, mine, focused: true)], Desk.reporter()))
+        #expect(desk.states(a, b) == [.active, .inactive], "nothing else is known of it")
+        try desk.update(3, other, visible: false)
+        #expect(desk.states(a, b) == [.active, .background])
     }
 
     @Test("SetFocus and SetMinimized do not make their caller a lasting reporter")
@@ -212,6 +237,7 @@ struct ReporterTests {
         desk.settle()
         #expect(desk.state(a) == .suspended, "nothing is lost")
         desk.take(.disconnected(Desk.reporter().connection))
+        desk.pass(Machine.reporterAbsence)
         desk.settle()
         #expect(desk.state(a) == .background, "now it is")
     }

@@ -12,9 +12,28 @@ struct Reports {
         var minimized = false
     }
 
-    enum Key: Hashable {
-        case whole(SessionKey, ProcessID)
-        case single(ConnectionName, UInt64)
+    struct Key: Hashable, Comparable {
+        /// Empty: a process as a whole.
+        let connection: ConnectionName
+        let number: UInt64
+
+        static func whole(_ process: ProcessID) -> Key { Key(connection: "", number: UInt64(process.pid)) }
+
+        static func < (left: Self, right: Self) -> Bool {
+            (left.connection, left.number) < (right.connection, right.number)
+        }
+    }
+
+    /// One report of a window.
+    struct Report {
+        var key: Key
+        var lineage: [ProcessID]
+        var isForeign: Bool
+        var focused: Bool?
+        var visible: Bool?
+        var minimized: Bool?
+        var session: SessionKey
+        var user: UInt32
     }
 
     var windows: [Key: Window] = [:]
@@ -22,91 +41,97 @@ struct Reports {
     var isInFront: [SessionKey: Bool] = [:]
     /// Only for sessions that have not ended.
     var isLocked: [SessionKey: Bool] = [:]
-    var ended: [SessionKey] {
-        isInFront.keys.filter { isLocked[$0] == nil }.sorted { $0.description < $1.description }
-    }
+    var ended: [SessionKey] { isInFront.keys.filter { isLocked[$0] == nil }.sorted() }
     /// Applications for which something was reported.
     var reportedOn: Set<ApplicationNumber> = []
+    /// The sessions that each reporter that is there has reported on.
+    var reporters: [ConnectionName: Set<SessionKey>] = [:]
+    /// Since when a session has had no reporter any longer.
+    var absentSince: [SessionKey: Microseconds] = [:]
 
     mutating func setFocus(_ lineage: [ProcessID]?, in session: SessionKey, by user: UInt32, _ world: World) {
-        let old = focus[session]
-        guard let lineage else {
-            focus[session] = nil
-            drop(old, world)
-            return
-        }
-        let key = Key.whole(session, lineage[0])
-        let singles = windows.contains { entry in
-            if case .single = entry.key {
-                return entry.value.lineage.first == lineage[0] && entry.value.session == session
-            }
-            return false
-        }
-        windows[key] = Window(session: session, lineage: lineage, reporter: user, visible: !singles)
-        focus[session] = key
-        if old != key { drop(old, world) }
+        guard let lineage else { return moveFocus(nil, in: session, world) }
+        let keys = windows.filter { $0.value.lineage.first == lineage[0] && $0.value.session == session }.keys
+            .sorted()
+        let key = keys.first { windows[$0]?.minimized == false } ?? keys.first ?? .whole(lineage[0])
+        if keys.isEmpty { remove(key) }
+        windows[key, default: Window(session: session, lineage: lineage, reporter: user)].minimized = false
+        moveFocus(key, in: session, world)
         note(key, world)
     }
 
     mutating func setMinimized(
         _ lineage: [ProcessID], _ minimized: Bool, in session: SessionKey, by user: UInt32, _ world: World
     ) {
-        let process = lineage[0]
         var keys = windows.keys.filter { key in
-            guard case .single = key, let window = windows[key], window.lineage.first == process else {
-                return false
-            }
-            return user == 0 || window.session == session
+            windows[key].map { $0.lineage.first == lineage[0] && (user == 0 || $0.session == session) }
+                == true
         }
         if keys.isEmpty {
-            let key = Key.whole(session, process)
-            if windows[key] == nil {
-                windows[key] = Window(session: session, lineage: lineage, reporter: user)
-            }
+            let key = Key.whole(lineage[0])
+            remove(key)
+            windows[key] = Window(session: session, lineage: lineage, reporter: user)
             keys = [key]
         }
         for key in keys {
             windows[key]?.minimized = minimized
             note(key, world)
-        }
-        guard minimized else { return }
-        for (other, key) in focus
-        where windows[key]?.lineage.first == process && (user == 0 || other == session) {
-            focus[other] = nil
-            drop(key, world)
+            for (other, focused) in focus where minimized && focused == key {
+                moveFocus(nil, in: other, world)
+            }
         }
     }
 
-    mutating func update(
-        _ key: Key, _ lineage: [ProcessID], foreign: Bool, focused: Bool?, visible: Bool?, minimized: Bool?,
-        in session: SessionKey, by user: UInt32, _ world: World
-    ) {
-        var window = windows[key] ?? Window(session: session, lineage: [], reporter: user)
-        if window.session != session {
-            remove(key)
-            window.session = session
+    mutating func update(_ report: Report, _ world: World) {
+        reporters[report.key.connection, default: []].insert(report.session)
+        absentSince[report.session] = nil
+        let former = windows[report.key]
+        if former?.session != report.session { remove(report.key) }
+        var window = former ?? Window(session: report.session, lineage: [], reporter: report.user)
+        window.session = report.session
+        window.lineage = report.isForeign ? [] : report.lineage
+        window.visible = report.visible ?? window.visible
+        window.minimized = report.minimized ?? window.minimized
+        windows[report.key] = window
+        note(report.key, world)
+        var isFocused = report.focused
+        let whole = Key.whole(report.lineage[0])
+        if !report.isForeign, windows[whole]?.session == report.session {
+            if focus[report.session] == whole { isFocused = isFocused ?? true }
+            remove(whole)
         }
-        window.lineage = foreign ? [] : lineage
-        window.visible = visible ?? window.visible
-        window.minimized = minimized ?? window.minimized
-        windows[key] = window
-        note(key, world)
-        let whole = Key.whole(session, lineage[0])
-        if windows[whole] != nil {
-            if focus[session] == whole && focused != false {
-                windows[whole]?.visible = false
-            } else {
-                remove(whole)
+        if isFocused == true { moveFocus(report.key, in: report.session, world) }
+        if isFocused == false, focus[report.session] == report.key {
+            moveFocus(nil, in: report.session, world)
+        }
+    }
+
+    /// A whole set; `session`: what an empty one is about.
+    mutating func replace(
+        _ reports: [Report], by connection: ConnectionName, of user: UInt32, in session: SessionKey,
+        _ world: World
+    ) {
+        let sessions = reports.isEmpty ? [session] : Set(reports.map(\.session))
+        for (key, window) in windows where !reports.contains(where: { $0.key == key }) {
+            let isLeftBehind =
+                !key.connection.isEmpty && reporters[key.connection] == nil && window.reporter == user
+            if key.connection == connection || isLeftBehind && sessions.contains(window.session) {
+                remove(key)
             }
         }
-        switch focused {
-        case true?:
-            let old = focus[session]
-            focus[session] = key
-            if old != key { drop(old, world) }
-        case false?:
-            if focus[session] == key { focus[session] = nil }
-        case nil: break
+        reporters[connection, default: []].formUnion(sessions)
+        for session in sessions { absentSince[session] = nil }
+        for report in reports { update(report, world) }
+    }
+
+    /// A reporter is gone, and leaves its set.
+    mutating func left(_ connection: ConnectionName, at now: Microseconds) {
+        for (key, window) in windows where key.connection == connection && window.lineage.isEmpty {
+            remove(key)
+        }
+        for session in reporters.removeValue(forKey: connection) ?? []
+        where !reporters.values.contains(where: { $0.contains(session) }) && !ended.contains(session) {
+            absentSince[session] = absentSince[session] ?? now
         }
     }
 
@@ -123,13 +148,25 @@ struct Reports {
     mutating func ownersChanged(_ world: World) {
         for key in Array(windows.keys) {
             note(key, world)
-            if focus[windows[key]?.session ?? .user(0)] != key { drop(key, world) }
+            drop(key, world)
         }
     }
 
-    /// Only applications are recorded, with their windows.
+    /// Only applications are recorded, with their windows and sessions.
     mutating func forgetUnowned(_ world: World) {
         for (key, window) in windows where owner(window, world) == nil { remove(key) }
+        reporters = [:]
+        for (key, window) in windows where key != .whole(window.lineage[0]) {
+            reporters[key.connection, default: []].insert(window.session)
+        }
+        let recorded = Set(world.told.keys.flatMap { sessions(of: $0, world) })
+        absentSince = absentSince.filter { recorded.contains($0.key) }.mapValues { _ in 0 }
+    }
+
+    /// Its own session and those of its windows.
+    func sessions(of number: ApplicationNumber, _ world: World) -> Set<SessionKey> {
+        let own = world.machine.applications[number].map { [$0.session] } ?? []
+        return Set(own + windows.values.filter { owner($0, world) == number }.map(\.session))
     }
 
     func owner(_ window: Window, _ world: World) -> ApplicationNumber? {
@@ -151,15 +188,19 @@ struct Reports {
         return levels
     }
 
+    private mutating func moveFocus(_ key: Key?, in session: SessionKey, _ world: World) {
+        let old = focus[session]
+        focus[session] = key
+        if let old { drop(old, world) }
+    }
+
     private mutating func note(_ key: Key, _ world: World) {
         if let window = windows[key], let owner = owner(window, world) { reportedOn.insert(owner) }
     }
 
-    /// A report on a process as a whole means nothing without the focus, unless it is the only report on an
-    /// application.
-    private mutating func drop(_ key: Key?, _ world: World) {
-        guard let key, case .whole(let session, _) = key, let window = windows[key], focus[session] != key
-        else { return }
-        if owner(window, world) == nil || !window.visible { remove(key) }
+    /// An unregistered process as a whole is remembered only while it has the focus.
+    private mutating func drop(_ key: Key, _ world: World) {
+        guard key.connection.isEmpty, let window = windows[key], focus[window.session] != key else { return }
+        if owner(window, world) == nil { remove(key) }
     }
 }

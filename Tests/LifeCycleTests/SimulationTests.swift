@@ -34,7 +34,8 @@ struct Simulation {
     private var inhibitors: [(number: ApplicationNumber, id: UInt64)] = []
     private var generator: Generator
     private var connections: [ConnectionName] = []
-    private var reporters: Set<ConnectionName> = []
+    /// The reporter of each user, by the user; each has had so many before.
+    private var reporters: [UInt32: Int] = [:]
     private var nextConnection = 0
     private var log: [String] = []
 
@@ -65,7 +66,10 @@ struct Simulation {
             try act()
         }
         // The shell asks about each session that an application comes to be in.
-        for key in reports.ended { try world.take(.sessionEnded(key)) }
+        for key in reports.ended {
+            reports.absentSince[key] = nil
+            try world.take(.sessionEnded(key))
+        }
         try check()
     }
 
@@ -73,7 +77,7 @@ struct Simulation {
     mutating func finish() throws {
         for process in Array(world.processes.keys) { world.exit(process) }
         while !world.pending.isEmpty { try takePending() }
-        for connection in connections + Self.users.map({ ":r\($0)" }) {
+        for connection in connections + Self.users.map({ self.reporter(of: $0).connection }) {
             try world.take(.disconnected(connection))
         }
         for session in [SessionKey.login("c2")] + Self.users.map(SessionKey.user) {
@@ -90,8 +94,8 @@ struct Simulation {
             machine.windowsByProcess.isEmpty && machine.windows.isEmpty,
             "windows of processes are left")
         try world.require(
-            machine.parts.isEmpty && machine.countByUser.isEmpty && machine.reporters.isEmpty,
-            "parts are left: \(machine.parts) \(machine.countByUser) \(machine.reporters)")
+            machine.countByUser.isEmpty && machine.reporters.isEmpty,
+            "something is left: \(machine.countByUser) \(machine.reporters)")
         try world.require(
             machine.exemptions.isEmpty && machine.exempted.isEmpty, "exemptions are left")
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
@@ -310,9 +314,14 @@ struct Simulation {
 
     private func session(of user: UInt32) -> SessionKey { user == 1001 ? .login("c2") : .user(user) }
 
+    private func reporter(of user: UInt32) -> ReporterIdentity {
+        ReporterIdentity(
+            connection: ":r\(user).\(reporters[user] ?? 0)", user: user, session: session(of: user))
+    }
+
     private mutating func report(_ process: ProcessID?) throws {
         let user = generator.pick(Self.users) ?? 0
-        let reporter = ReporterIdentity(connection: ":r\(user)", user: user, session: session(of: user))
+        let reporter = reporter(of: user)
         guard let process, let truth = world.processes[process] else { return }
         let lineage = world.lineage(of: process)
         let reported = ReportedProcess(lineage: lineage, user: truth.user, session: session(of: truth.user))
@@ -320,7 +329,7 @@ struct Simulation {
         let session = user == 0 ? reported.session : reporter.session
         world.held.insert(process)
         defer { if !world.machine.isConcerned(with: process) { world.held.remove(process) } }
-        switch Int.random(in: 0..<6, using: &generator) {
+        switch Int.random(in: 0..<8, using: &generator) {
         case 0, 1:
             note("focus \(process) by \(user)")
             _ = try world.perform(.setFocus(reported, reporter))
@@ -333,26 +342,63 @@ struct Simulation {
                 reports.setMinimized(lineage, minimized, in: session, by: user, world)
             }
         case 3, 4:
-            var report = WindowReport(number: UInt64.random(in: 1...6, using: &generator), process: reported)
-            report.focused = generator.pickOrNone([true, false])
-            report.visible = generator.pickOrNone([true, false])
-            report.minimized = generator.pickOrNone([true, false])
-            report.unsavedChanges = generator.pickOrNone([true, false])
-            let key = Reports.Key.single(reporter.connection, report.number)
-            let old = reports.windows[key]?.lineage.first
+            let (report, told) = windowReport(UInt64.random(in: 1...6, using: &generator), process, reporter)
+            let old = reports.windows[told.key]?.lineage.first
             note("\(report)")
-            if try world.perform(.updateWindow(report, reporter)) {
-                reports.update(
-                    key, lineage, foreign: isForeign, focused: report.focused, visible: report.visible,
-                    minimized: report.minimized, in: session, by: user, world)
-            }
+            if try world.perform(.updateWindow(report, reporter)) { reports.update(told, world) }
             if let old, !world.machine.isConcerned(with: old) { world.held.remove(old) }
+        case 5: try replaceWindows(reporter)
+        case 6:
+            guard generator.chance(20) else { return }
+            note("\(reporter.connection) is gone")
+            try world.take(.disconnected(reporter.connection))
+            reports.left(reporter.connection, at: world.now)
+            reporters[user, default: 0] += 1
         default:
             let window = UInt64.random(in: 1...6, using: &generator)
             note("remove \(window) of \(user)")
             _ = try world.perform(.removeWindow(window, reporter))
-            reports.remove(.single(reporter.connection, window))
+            reports.remove(Reports.Key(connection: reporter.connection, number: window))
         }
+    }
+
+    private mutating func replaceWindows(_ reporter: ReporterIdentity) throws {
+        var set: [(WindowReport, Reports.Report)] = []
+        for process in world.processes.keys.sorted(by: { $0.pid < $1.pid }) where generator.chance(15) {
+            set.append(windowReport(UInt64(set.count + 1), process, reporter))
+        }
+        note("all windows of \(reporter.connection): \(set.map(\.0))")
+        let processes = set.map(\.0.process.lineage[0])
+        world.held.formUnion(processes)
+        if try world.perform(.replaceWindows(set.map(\.0), reporter)) {
+            reports.replace(
+                set.map(\.1), by: reporter.connection, of: reporter.user, in: reporter.session, world)
+        }
+        for process in processes where !world.machine.isConcerned(with: process) {
+            world.held.remove(process)
+        }
+    }
+
+    /// A report about a window of this process, and what it means.
+    private mutating func windowReport(
+        _ number: UInt64, _ process: ProcessID, _ reporter: ReporterIdentity
+    ) -> (WindowReport, Reports.Report) {
+        let user = world.processes[process]?.user ?? 0
+        let reported = ReportedProcess(
+            lineage: world.lineage(of: process), user: user, session: session(of: user))
+        var report = WindowReport(number: number, process: reported)
+        report.focused = generator.pickOrNone([true, false])
+        report.visible = generator.pickOrNone([true, false])
+        report.minimized = generator.pickOrNone([true, false])
+        report.unsavedChanges = generator.pickOrNone([true, false])
+        return (
+            report,
+            Reports.Report(
+                key: Reports.Key(connection: reporter.connection, number: number),
+                lineage: reported.lineage, isForeign: reporter.user != 0 && user != reporter.user,
+                focused: report.focused, visible: report.visible, minimized: report.minimized,
+                session: reporter.user == 0 ? reported.session : reporter.session, user: reporter.user)
+        )
     }
 
     private mutating func exempt() throws {
@@ -462,6 +508,13 @@ struct Simulation {
         reports.forgetUnowned(world)
         exemptions.forgetUnowned(world)
         try world.crash(&generator)
+        for connection in world.machine.connections.sorted()
+        where connection.hasPrefix(":r")
+            && !Self.users.contains(where: { reporter(of: $0).connection == connection })
+        {
+            try world.take(.disconnected(connection))
+            reports.left(connection, at: world.now)
+        }
         reports.ownersChanged(world)
         for (key, inFront) in reports.isInFront.sorted(by: { $0.key.description < $1.key.description }) {
             guard let isLocked = reports.isLocked[key] else { continue }
@@ -557,6 +610,11 @@ struct Simulation {
                     && record.outlook.deadline == world.machine.suspensionDeadline(of: record)
                     && record.outlook.rank == world.machine.lastingRank(of: record),
                 "\(number) was told of as \(record.outlook), and now has \(known)")
+            let absence = reports.sessions(of: number, world).compactMap { reports.absentSince[$0] }.min()
+            try world.require(
+                absence.map { $0 + Machine.reporterAbsence > world.now } ?? true
+                    || !record.holds.contains { $0.reason == .policy },
+                "the reporter of \(number)'s session is gone, and policy holds it")
             let highest = record.rule?.suspendWhen == .inactive ? 1 : 0
             try world.require(
                 level <= highest || !record.holds.contains { $0.reason == .policy },

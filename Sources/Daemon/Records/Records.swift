@@ -34,7 +34,7 @@ final class Records {
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
         let touched = core.machine.takeTouched()
         let last = Record.Line("last", String(core.machine.lastNumber))
-        state?.writeDaemon(Record([last] + core.machine.rememberedFocus.lines))
+        state?.writeDaemon(Record([last]))
         var failures: [ApplicationNumber: KernelFailure] = [:]
         for number in touched {
             if isLazy { rewrite(number) } else { failures[number] = write(number) }

@@ -55,7 +55,6 @@ extension Daemon {
             close(descriptor)
             Service.dropStored(name)
         }
-        core.machine.restoreFocus(remembered)
         for process in core.machine.reportedProcesses where !processes.isTracked(process) {
             do { try trackAgain(process) } catch { core.report(.exited(process, .unknown)) }
         }

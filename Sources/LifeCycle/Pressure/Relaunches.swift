@@ -15,40 +15,25 @@ public enum NoRelaunch: Hashable, Sendable, CustomStringConvertible {
     case often(Int)
     /// So many others of its user wait to be started again.
     case othersWait(Int)
-    /// So many applications of its user were started again within an hour, or wait for it.
-    case manyOfUser(Int)
 
     public var description: String {
         switch self {
         case .often(let times): "it was started again \(times) times within an hour"
         case .othersWait(let count): "\(count) other applications of its user wait to be started again"
-        case .manyOfUser(let count):
-            "\(count) applications of its user were started again within an hour, or wait for that"
         }
     }
 }
 
 /// Applications that were ended because memory was short and will be started again, one after the other. If all of them
 /// were started at once, they would be ended again.
-///
-/// Each user has a queue, and the users take turns: no user takes another user's places, or waits for another user's whole
-/// queue.
 struct Relaunches: Equatable, Sendable {
     private struct Begun: Equatable {
         let relaunch: Relaunch
         let at: Microseconds
     }
 
-    private struct Queue: Equatable {
-        var waiting: [Relaunch] = []
-        var begun: [Begun] = []
-
-        var isEmpty: Bool { waiting.isEmpty && begun.isEmpty }
-    }
-
-    private var queues: [UInt32: Queue] = [:]
-    /// The users for whom something waits; the next one is first.
-    private var turns: [UInt32] = []
+    private var waiting: [Relaunch] = []
+    private var begun: [Begun] = []
     private var earliest: Microseconds = 0
 
     /// How long memory is watched before the next one is started.
@@ -58,49 +43,32 @@ struct Relaunches: Equatable, Sendable {
     static let mostInAnHour = 3
     /// The most of one user that wait.
     static let mostWaiting = 16
-    /// The most starts of one user's applications within an hour: each that may wait, as often as it may be started.
-    static let mostOfUserInAnHour = mostWaiting * mostInAnHour
     private static let hour: Microseconds = 3_600_000_000
 
     /// - Returns: why it will not be started again; nil: it will.
     mutating func add(_ relaunch: Relaunch, at now: Microseconds) -> NoRelaunch? {
-        forgetOld(at: now)
-        var queue = queues[relaunch.user] ?? Queue()
-        guard queue.begun.count(where: { $0.relaunch.isSame(as: relaunch) }) < Self.mostInAnHour else {
+        begun.removeAll { now - min(now, $0.at) >= Self.hour }
+        guard begun.count(where: { $0.relaunch.isSame(as: relaunch) }) < Self.mostInAnHour else {
             return .often(Self.mostInAnHour)
         }
         // It may have been started by hand meanwhile, and ended again.
-        queue.waiting.removeAll { $0.isSame(as: relaunch) }
-        guard queue.waiting.count < Self.mostWaiting else { return .othersWait(Self.mostWaiting) }
-        guard queue.begun.count + queue.waiting.count < Self.mostOfUserInAnHour else {
-            return .manyOfUser(Self.mostOfUserInAnHour)
+        waiting.removeAll { $0.isSame(as: relaunch) }
+        guard waiting.count(where: { $0.user == relaunch.user }) < Self.mostWaiting else {
+            return .othersWait(Self.mostWaiting)
         }
-        queue.waiting.append(relaunch)
-        queues[relaunch.user] = queue
-        if !turns.contains(relaunch.user) { turns.append(relaunch.user) }
+        waiting.append(relaunch)
         return nil
     }
 
     /// When the next one may be started; nil: none waits.
-    var nextDue: Microseconds? { turns.isEmpty ? nil : earliest }
+    var nextDue: Microseconds? { waiting.isEmpty ? nil : earliest }
 
     /// The application that must be started now; nil: it is not yet time.
     mutating func takeDue(at now: Microseconds) -> Relaunch? {
-        guard now >= earliest, let user = turns.first, var queue = queues[user] else { return nil }
+        guard now >= earliest, !waiting.isEmpty else { return nil }
         earliest = now.advanced(saturatingBy: Self.pause)
-        turns.removeFirst()
-        let relaunch = queue.waiting.removeFirst()
-        queue.begun.append(Begun(relaunch: relaunch, at: now))
-        if !queue.waiting.isEmpty { turns.append(user) }
-        queues[user] = queue
-        return relaunch
-    }
-
-    private mutating func forgetOld(at now: Microseconds) {
-        for user in Array(queues.keys) {
-            queues[user]?.begun.removeAll { now - min(now, $0.at) >= Self.hour }
-            if queues[user]?.isEmpty == true { queues[user] = nil }
-        }
+        begun.append(Begun(relaunch: waiting.removeFirst(), at: now))
+        return begun.last?.relaunch
     }
 }
 

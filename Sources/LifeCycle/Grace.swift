@@ -1,0 +1,177 @@
+import AppStateContract
+
+/// The time before policy suspends an application that rests (§ 4).
+enum Grace: Equatable, Sendable {
+    /// It does not rest, or policy does not suspend it.
+    case none
+    /// It is needed, and about to run. Its grace period will last until then (CLOCK_MONOTONIC) at least.
+    case demanded(floor: Microseconds)
+    /// - Parameters:
+    ///   - serial: the acknowledgement that ends it; nil: none is awaited.
+    ///   - floor: it lasts until then at least, because the application was needed, or was asked to end; 0: it was not.
+    case running(serial: UInt64?, Countdown, floor: Microseconds)
+    case over
+
+    enum Event {
+        /// The application rests from now on, or it is resumed.
+        case rests(serial: UInt64? = nil)
+        /// Something that kept policy from suspending it has ended.
+        case freed
+        /// The user has changed its length.
+        case changed
+        /// It is needed, or something prevented its suspension: policy tries again, but not before this time has passed.
+        case again(atLeast: Microseconds, isResting: Bool)
+        case acknowledged(UInt64)
+        /// The delegate that was to acknowledge is gone. Another one need not.
+        case delegateLeft
+    }
+
+    /// - Parameter span: its length; nil: it does not end.
+    mutating func take(_ event: Event, span: Microseconds?, at now: Microseconds) {
+        func running(
+            _ serial: UInt64? = nil, atLeast least: Microseconds? = nil, floor: Microseconds = 0
+        ) -> Grace {
+            let left = floor - min(now, floor)
+            let countdown = Countdown(span.map { max($0, least ?? 0, left) }, from: now)
+            return .running(serial: serial, countdown, floor: floor)
+        }
+        switch (self, event) {
+        case (.none, .rests(let serial)), (.over, .rests(let serial)):
+            self = running(serial)
+        case (.demanded(let floor), .rests(let serial)), (.running(_, _, let floor), .rests(let serial)):
+            self = running(serial, floor: floor)
+
+        // It does not end before the former one.
+        case (.running(_, let former, let floor), .freed):
+            self = running(atLeast: former.remaining(at: now), floor: floor)
+        // A delegate keeps the time that it was promised.
+        case (.running(let serial, let former, let floor), .changed):
+            self = running(serial, atLeast: serial == nil ? nil : former.remaining(at: now), floor: floor)
+        case (.over, .freed), (.over, .changed):
+            self = running()
+
+        // An acknowledgement that is still awaited ends it, too.
+        case (.running(let serial, _, let floor), .again(let least, _)):
+            self = running(serial, floor: max(floor, now.advanced(saturatingBy: least)))
+        case (_, .again(let least, isResting: true)):
+            self = running(floor: now.advanced(saturatingBy: least))
+        case (_, .again(let least, isResting: false)):
+            self = .demanded(floor: now.advanced(saturatingBy: least))
+
+        case (.running(let awaited?, _, _), .acknowledged(let serial)) where awaited == serial:
+            self = .over
+        case (.running(_, let countdown, let floor), .delegateLeft):
+            self = .running(serial: nil, countdown, floor: floor)
+        case (.none, .freed), (.none, .changed), (.demanded, .freed), (.demanded, .changed),
+            (_, .acknowledged), (_, .delegateLeft):
+            break
+        }
+    }
+
+    /// CLOCK_MONOTONIC of its end; nil if none is running, or it does not end.
+    var deadline: Microseconds? {
+        if case .running(_, let countdown, _) = self { countdown.deadline } else { nil }
+    }
+
+    /// The shortest one after something prevented a suspension, and while the application is needed.
+    static let leastRetry: Microseconds = 1_000_000
+}
+
+extension Grace {
+    var fields: [String]? {
+        switch self {
+        case .none: nil
+        case .demanded(let floor): ["demanded", String(floor)]
+        case .running(let serial, let countdown, let floor):
+            ["running", String(serial ?? 0), String(floor)] + countdown.fields
+        case .over: ["over"]
+        }
+    }
+
+    init?(_ fields: inout Fields) {
+        switch fields.text() {
+        case "demanded":
+            guard let floor: Microseconds = fields.number() else { return nil }
+            self = .demanded(floor: floor)
+        case "running":
+            guard let serial: UInt64 = fields.number(), let floor: Microseconds = fields.number(),
+                let countdown = Countdown(&fields)
+            else { return nil }
+            self = .running(serial: serial == 0 ? nil : serial, countdown, floor: floor)
+        case "over": self = .over
+        default: return nil
+        }
+    }
+}
+
+extension Application {
+    mutating func grace(_ event: Grace.Event, _ settings: Settings, at now: Microseconds) {
+        if suspension == .automatic, !isTerminating {
+            grace.take(event, span: ownGrace(settings.backgroundGrace), at: now)
+        } else {
+            grace = .none
+        }
+    }
+
+    /// Its grace period; `common` is the default of all applications. nil: it does not end.
+    func ownGrace(_ common: Microseconds?) -> Microseconds? {
+        guard let own = rule?.backgroundGrace else { return common }
+        return own == .never ? nil : own
+    }
+
+    var isDemanded: Bool {
+        if case .demanded = grace { true } else { false }
+    }
+
+    /// CLOCK_MONOTONIC of the end of the grace period; nil if none is running.
+    public var graceDeadline: Microseconds? { grace.deadline }
+}
+
+/// Whether a program waits for an application that was needed.
+struct Answering: Equatable, Sendable {
+    /// CLOCK_MONOTONIC. Further demands do not put it off while the application runs because of this one: whoever calls it
+    /// again and again could keep it from being suspended.
+    let since: Microseconds
+    /// A program waits for it. Whoever calls it again and again cannot keep it fast: it gets this again only after it was
+    /// suspended, was visible to the user, or was not needed for a while.
+    var isFast: Bool
+
+    var end: Microseconds { since.advanced(saturatingBy: Application.mostAnswering) }
+
+    var fields: [String] { [String(since), isFast.digit] }
+
+    init(since: Microseconds, isFast: Bool) {
+        self.since = since
+        self.isFast = isFast
+    }
+
+    init?(_ fields: inout Fields) {
+        guard let since: Microseconds = fields.number(), let isFast = fields.flag() else { return nil }
+        self.init(since: since, isFast: isFast)
+    }
+}
+
+extension Application {
+    /// Remembers the demand and its time.
+    mutating func need(_ why: String, at now: Microseconds) {
+        demand = why
+        if let answering, !isStopped {
+            if now < answering.end { return }
+            let isFast = now >= answering.end.advanced(saturatingBy: Self.mostAnswering)
+            self.answering = Answering(since: now, isFast: isFast)
+        } else {
+            answering = Answering(since: now, isFast: true)
+        }
+    }
+
+    /// Whether it may still be working on the request for which it was needed: opening a file may take longer
+    /// than the grace period. While it computes, policy does not suspend it, but for 30 s at most, because
+    /// some applications always compute.
+    public func isAnswering(at now: Microseconds) -> Bool { answering.map { now < $0.end } ?? false }
+
+    static let mostAnswering: Microseconds = 30_000_000
+
+    /// A program waits for it. It gets processor and disk time like a visible application, so that a
+    /// foreground program does not have to wait for a slowed application.
+    public var isServing: Bool { answering?.isFast == true }
+}
