@@ -101,30 +101,14 @@ extension Machine {
         }
         return lines.sorted { $0.lexicographicallyPrecedes($1) }
     }
-
-    mutating func take(_ entry: RestoredExemption, of number: ApplicationNumber) {
-        let new = ReportedExemption(lineage: entry.lineage, reporterUser: entry.user, reasons: [])
-        exemptions[entry.connection, default: [:]][entry.lineage[0], default: new].reasons.insert(
-            entry.reason)
-        exempted.insert(number)
-    }
 }
 
-/// An exemption as read from a record.
-struct RestoredExemption {
-    let connection: ConnectionName
-    let user: UInt32
-    /// Never empty.
-    let lineage: [ProcessID]
-    let reason: String
-
+extension ReportedExemption {
+    /// As read from a record: with one reason.
     init?(_ fields: inout Fields) {
-        guard let connection = fields.text(), let user: UInt32 = fields.number(), let reason = fields.text(),
+        guard let user: UInt32 = fields.number(), let reason = fields.text(),
             let lineage = fields.all({ ProcessID(&$0) }), !lineage.isEmpty
         else { return nil }
-        self.connection = connection
-        self.user = user
-        self.lineage = lineage
-        self.reason = reason
+        self.init(lineage: lineage, reporterUser: user, reasons: [reason])
     }
 }

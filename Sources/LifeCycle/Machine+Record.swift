@@ -35,7 +35,10 @@ extension Machine {
         let found = try record.all("window") { RestoredWindow(&$0) }
         let away = try record.all("away") { SessionKey(&$0) }
         let locked = try record.all("locked") { SessionKey(&$0) }
-        let exempt = try record.all("exemption") { RestoredExemption(&$0) }
+        let exempt = try record.all("exemption") { fields -> (ConnectionName, ReportedExemption)? in
+            guard let name = fields.text(), let told = ReportedExemption(&fields) else { return nil }
+            return (name, told)
+        }
         let lost = try record.all("lost-reporter") { SessionKey(&$0) }
 
         applications[number] = application
@@ -45,7 +48,10 @@ extension Machine {
         for entry in found { take(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
-        for entry in exempt { take(entry, of: number) }
+        for (name, told) in exempt {
+            exemptions[name, default: [:]][told.lineage[0], default: told].reasons.formUnion(told.reasons)
+            exempted.insert(number)
+        }
         for session in lost { sessions[session, default: Session()].reporting = .lost }
         return number
     }

@@ -142,18 +142,6 @@ struct RuleTests {
         #expect(stage.holds == [.policy])
     }
 
-    @Test("a delegate keeps the time that it was promised when a rule shortens the grace period")
-    func promisedGrace() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        try stage.focus()
-        try stage.minimize()
-        let promised = try #require(stage.application.graceDeadline)
-        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 0 }))
-        #expect(stage.application.graceDeadline == promised)
-        try stage.perform(.configure(stage.number, rule { $0.backgroundGrace = 60 * Self.second }))
-        #expect(stage.application.graceDeadline == stage.now + 60 * Self.second)
-    }
-
     @Test(
         "with KeepWhile= only the named exemptions count",
         arguments: [(nil, 2), (["audio"], 1), (["audio", "clipboard"], 2), ([], 0)] as [([String]?, Int)])
