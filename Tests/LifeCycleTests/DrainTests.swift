@@ -22,7 +22,7 @@ struct DrainTests {
     }
 
     private func deadline(of scene: some Scene) -> Microseconds? {
-        var machine = scene.machine
+        let machine = scene.machine
         return machine.nextDeadline()
     }
 
