@@ -174,7 +174,8 @@ struct ApplicationCgroupTests {
         defer { withExtendedLifetime(home) {} }
         try scene.home.take(other)
         if name == "app" {
-            #expect(scene.judge() == .shared(scene.home.cgroup, others: [try proc.identity(of: other)]))
+            let stranger = try proc.identity(of: other)
+            #expect(scene.judge() == .shared(scene.home.cgroup, others: [stranger]))
         } else {
             #expect(scene.outcome == .foreign)
         }
