@@ -109,7 +109,8 @@ struct ProjectTests {
         try project.write(source, to: "Sources/Notes/Notes.swift")
         try project.write("milk", to: "notes")
         let program = try project.build("Notes")
-        let theatre = try Theatre()
+        // The end of the upload resumes it; a grace period later it is suspended again.
+        let theatre = try Theatre(grace: "5")
         let (session, environment) = try Self.session(theatre)
         let transfers = try Self.transfers(environment, on: session, theatre)
         let notes = try Child(program, environment: environment)
