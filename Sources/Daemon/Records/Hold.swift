@@ -73,6 +73,12 @@ extension Hold {
             }
             return "thawed \(cgroup)"
         case .signalled:
+            do throws(KernelFailure) {
+                _ = try proc.identity(of: main.pid)
+            } catch {
+                // Its children cannot be found for lack of descriptors, for example.
+                if !error.isNoSuchProcess { throw error }
+            }
             var count = 0
             var failure: KernelFailure?
             let members = Extent.members(of: main, proc: proc, isForeign: isForeign)
