@@ -33,6 +33,8 @@ same 'without the focus it is inactive' inactive "$(state "$app")"
 report SetMinimized ub "$walker" true
 check 'minimized, it is suspended after its grace period' await "$told" 'org.example.Walker .*background → suspended'
 same 'it is frozen by its own cgroup' 'frozen 1' "$(grep frozen "$cgroup/cgroup.events")"
+# The daemon answers once it has done all that follows from the signal.
+list >/dev/null
 same 'the OOM killer takes it first' 900 "$(cat "/proc/$walker/oom_score_adj")"
 if [ -e "$cgroup/cpu.weight" ]; then
     same 'it comes last for the processor' 20 "$(cat "$cgroup/cpu.weight")"

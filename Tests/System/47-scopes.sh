@@ -101,7 +101,7 @@ terminal() {
 monitor scopes
 
 # Without an agent
-alice systemctl --user --quiet stop launching 2>/dev/null
+alice systemctl --user --quiet stop appstate-session
 terminal org.example.Alone "$place/family alone"
 family_of alone
 register org.example.alone "$pid" suspension s manual

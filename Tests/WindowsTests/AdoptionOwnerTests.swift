@@ -111,7 +111,7 @@ struct AdoptionOwnerTests {
         .enabled(if: Programs.inPath("script") != nil, "needs script"))
     func job() throws {
         let unit = try TestCgroup("app-test-terminal-\(getpid()).scope", below: try #require(TestCgroup.base))
-        let command = #"bash -mc 'sh -c "sleep 1000 & echo pids \$\$ \$!; wait"; true'"#
+        let command = #"bash -mc 'sh -c "stty -onlcr; sleep 1000 & echo pids \$\$ \$!; wait"; true'"#
         let enter = "echo $$ >\"$0\"/cgroup.procs; exec script -qfc \"$1\" /dev/null"
         let terminal = try Child("sh", ["-c", enter, unit.cgroup.directory, command])
         let pids = try terminal.waitForLine(containing: "pids ").split(whereSeparator: \.isWhitespace)
