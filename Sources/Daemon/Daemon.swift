@@ -513,7 +513,7 @@ public final class Daemon {
 
     private func arm() {
         let deadlines = [
-            core.machine.nextDeadline(), waiting.values.lazy.compactMap(\.first?.until).min(),
+            core.machine.nextDeadline, waiting.values.lazy.compactMap(\.first?.until).min(),
             records.nextDue,
         ]
         if let next = deadlines.compactMap({ $0 }).min() {

@@ -42,14 +42,12 @@ final class Resources {
     /// A process becomes an application once `enroll` adds it. Until then it may be a part of others: these find it with
     /// what it has inherited, and then give it its own values back.
     func separate(_ application: Registered, enroll: () -> Void) {
-        let pid = application.process.pid
-        let lineage = proc.lineage(of: pid)
-        func isInside(_ home: Cgroup) -> Bool {
-            (try? Cgroup.of(pid, in: home.hierarchy, proc: proc))?.isWithin(home) == true
-        }
+        let lineage = proc.lineage(of: application.process.pid)
+        let place = applications.cgroup(of: application.process)
         let others = applications.all.filter { other in
             other.user == application.user
-                && (lineage.contains(other.process) || other.originals.cgroup.map(isInside) == true)
+                && (lineage.contains(other.process)
+                    || other.originals.cgroup.map { place?.isWithin($0) } == true)
         }
         for other in others { update(other) }
         enroll()
@@ -123,7 +121,7 @@ final class Resources {
         }
         let hasScores = row.oomScoreAdjust != nil || !originals.processes.isEmpty
         let plan = originals.plan(
-            row, members: hasScores ? processes(of: application, own) : [], main: application.process, proc,
+            row, members: hasScores ? members(of: application, own) : [], main: application.process, proc,
             isForeign: applications.isForeign)
         if originals.isProtecting { originals.slices = slices.amount }
         // What could not be restored if the daemon were killed is not changed.
@@ -145,14 +143,8 @@ final class Resources {
         if !plan.departed.isEmpty { _ = records.write(number) }
     }
 
-    /// Those in its own cgroup, else its main process and the descendants of that.
-    private func processes(of application: Registered, _ own: Cgroup?) -> [ProcessIdentity] {
-        if let pids = try? own?.processes() {
-            return pids.compactMap { try? proc.identity(of: $0) }.filter {
-                $0 == application.process || !applications.isForeign($0)
-            }
-        }
-        return Extent.members(of: application.process, proc: proc, isForeign: applications.isForeign)
+    private func members(of application: Registered, _ own: Cgroup?) -> [ProcessIdentity] {
+        Extent.members(of: application.process, in: own, proc: proc, isForeign: applications.isForeign)
     }
 
     private func tell(_ notes: [Originals.Note], of application: Registered) {

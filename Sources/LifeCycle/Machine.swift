@@ -48,7 +48,7 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// When `timePassed` is due; nil: not before something else happens.
-    public func nextDeadline() -> Microseconds? {
+    public var nextDeadline: Microseconds? {
         [pressure.nextDeadline, deadlines.values.min(), nextRelaunch, reporterDeadline].compactMap(\.self)
             .min()
     }

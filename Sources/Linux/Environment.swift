@@ -7,6 +7,11 @@ public enum Environment {
         getenv(name).map { String(cString: $0) }.flatMap { $0.isEmpty ? nil : $0 }
     }
 
+    /// systemd.exec(5): several directories are separated by colons; the first is ours.
+    public static func firstDirectory(of directories: String) -> String {
+        String(directories.prefix { $0 != ":" })
+    }
+
     /// The variables that a process was started with (proc_pid_environ(5)); none if they may not be read.
     ///
     /// - Parameter process: the name of its directory in `/proc`: a process id, or `self`.

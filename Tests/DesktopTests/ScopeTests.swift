@@ -13,34 +13,13 @@ import Testing
     "Scopes", .serialized,
     .enabled(if: UserManager.isAvailable, Comment(rawValue: UserManager.whatIsMissing)))
 struct ScopeTests {
-    private final class Stage {
-        let manager: UserManager
-        let scratch: Scratch
-        let loop: EventLoop
-        let bus: Bus
-        let starter: ProgramStarter
-        let maker: ScopeMaker
+    private final class Stage: UnitStage {
+        private(set) lazy var maker = ScopeMaker(loop: loop)
         let hierarchy: UnifiedHierarchy
 
-        init() throws {
-            manager = try UserManager()
-            scratch = try Scratch()
-            loop = try EventLoop()
-            bus = try Bus.open(address: manager.address)
-            try bus.attach(to: loop)
-            starter = ProgramStarter(
-                loop: loop, bus: bus, executable: try #require(StartTests.actor), directory: scratch.path)
-            maker = ScopeMaker(loop: loop)
+        override init() throws {
             hierarchy = try #require(UnifiedHierarchy.find())
-        }
-
-        func turn(until condition: () throws -> Bool) throws {
-            let holds = try eventually {
-                if try condition() { return true }
-                _ = try loop.runOnce(timeout: 50_000)
-                return try condition()
-            }
-            #expect(holds, "\(manager.log)")
+            try super.init()
         }
 
         /// Starts a shell in a unit of its own. It starts `server` and `program`, and `program` has two children.

@@ -11,32 +11,7 @@ import Testing
     "Programs as units", .serialized,
     .enabled(if: UserManager.isAvailable, Comment(rawValue: UserManager.whatIsMissing)))
 struct UnitTests {
-    private final class Stage {
-        let manager: UserManager
-        let scratch: Scratch
-        let loop: EventLoop
-        let bus: Bus
-        let starter: ProgramStarter
-
-        init() throws {
-            manager = try UserManager()
-            scratch = try Scratch()
-            loop = try EventLoop()
-            bus = try Bus.open(address: manager.address)
-            try bus.attach(to: loop)
-            starter = ProgramStarter(
-                loop: loop, bus: bus, executable: try #require(StartTests.actor), directory: scratch.path)
-        }
-
-        func turn(until condition: () throws -> Bool) throws {
-            let holds = try eventually {
-                if try condition() { return true }
-                _ = try loop.runOnce(timeout: 50_000)
-                return try condition()
-            }
-            #expect(holds, "\(manager.log)")
-        }
-
+    private final class Stage: UnitStage {
         func start(_ id: String, _ words: [String], directory: String? = nil) throws -> StartedProgram {
             var result: Result<StartedProgram, DesktopFailure>?
             let request = ProgramRequest(

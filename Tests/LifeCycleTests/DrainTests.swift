@@ -21,10 +21,7 @@ struct DrainTests {
         return stage
     }
 
-    private func deadline(of scene: some Scene) -> Microseconds? {
-        let machine = scene.machine
-        return machine.nextDeadline()
-    }
+    private func deadline(of scene: some Scene) -> Microseconds? { scene.machine.nextDeadline }
 
     private func isLook(_ effect: Effect) -> Bool {
         if case .lookForUnread = effect { true } else { false }

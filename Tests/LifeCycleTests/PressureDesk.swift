@@ -183,7 +183,7 @@ struct PressureDesk {
     /// Lets time pass; `change` may change the memory at each step.
     mutating func pass(_ span: Microseconds, _ change: (inout PressureDesk) -> Void = { _ in }) {
         let end = now + span
-        while let next = desk.machine.nextDeadline(), next <= end {
+        while let next = desk.machine.nextDeadline, next <= end {
             desk.now = max(now, next)
             change(&self)
             take(.timePassed)

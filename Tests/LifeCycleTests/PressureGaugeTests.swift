@@ -392,14 +392,14 @@ struct PressureAlarmTests {
         desk.forget()
         desk.take(.memoryTaken(PressureDesk.everybody))
         #expect(desk.effects.first == .sampleMemory(PressureDesk.everybody))
-        #expect(desk.desk.machine.nextDeadline() == nil)
+        #expect(desk.desk.machine.nextDeadline == nil)
         desk.set(PressureDesk.line)
         desk.forget()
         desk.take(.memoryTaken(PressureDesk.everybody))
         #expect(desk.effects.contains(.alarmMemory(PressureDesk.everybody, after: nil)))
-        #expect(desk.machine.memoryPressure == .warning && desk.desk.machine.nextDeadline() != nil)
+        #expect(desk.machine.memoryPressure == .warning && desk.desk.machine.nextDeadline != nil)
         desk.calmDown()
-        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
         guard case .alarmMemory(_, after: .some)? = desk.effects.last else {
             Issue.record("no alarm after the episode: \(desk.effects.suffix(3))")
             return

@@ -14,11 +14,11 @@ struct PressureTests {
     func noTimer() throws {
         var desk = PressureDesk()
         _ = try desk.held()
-        #expect(desk.desk.machine.nextDeadline() == nil)
+        #expect(desk.desk.machine.nextDeadline == nil)
         desk.runShort(to: 200 << 20)
-        #expect(desk.desk.machine.nextDeadline() != nil && desk.machine.memoryPressure == .warning)
+        #expect(desk.desk.machine.nextDeadline != nil && desk.machine.memoryPressure == .warning)
         desk.calmDown()
-        #expect(desk.desk.machine.nextDeadline() == nil && desk.machine.memoryPressure == .normal)
+        #expect(desk.desk.machine.nextDeadline == nil && desk.machine.memoryPressure == .normal)
         #expect(desk.machine.pressure.sizes.isEmpty)
     }
 
@@ -165,7 +165,7 @@ struct PressureTests {
         }
         desk.calmDown()
         #expect(hasty(desk).isEmpty)
-        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
 
         desk.forget()
         desk.set(PressureDesk.ample, of: Self.slice)
@@ -179,7 +179,7 @@ struct PressureTests {
         desk.pass(5 * Self.second)
         #expect(desk.levels.map(\.level) == [.warning, .normal] && hasty(desk).isEmpty)
         #expect(desk.levels.last?.time == began + 2 * Self.second)
-        #expect(desk.desk.machine.nextDeadline() == nil)
+        #expect(desk.desk.machine.nextDeadline == nil)
     }
 
     /// Changes less than 2 s after the previous one, except rises to critical.

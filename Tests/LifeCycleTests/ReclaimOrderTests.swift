@@ -221,7 +221,7 @@ struct ReclaimOrderTests {
             desk.take(.pressureSources([]))
             if dies { try desk.exit(victim) }
             desk.pass(10 * Self.second)
-            #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+            #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
             #expect(desk.machine.pressure.victim == nil)
             if !dies { try desk.exit(victim) }
             #expect(desk.exitReason(victim) == .reclaimed)

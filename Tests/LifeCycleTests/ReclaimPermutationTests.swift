@@ -82,7 +82,7 @@ struct ReclaimPermutationTests {
             #expect(pressure.victim == nil && pressure.level == .normal && !pressure.isEventOpen, "\(events)")
             #expect(
                 pressure.excluded.isEmpty && pressure.sizes.isEmpty && pressure.kills.isEmpty, "\(events)")
-            #expect(pressure.promised.isEmpty && desk.desk.machine.nextDeadline() == nil, "\(events)")
+            #expect(pressure.promised.isEmpty && desk.desk.machine.nextDeadline == nil, "\(events)")
         }
     }
 

@@ -31,7 +31,7 @@ extension Scene {
 
     mutating func pass(_ span: Microseconds) {
         let end = now + span
-        while let next = machine.nextDeadline(), next <= end {
+        while let next = machine.nextDeadline, next <= end {
             now = max(now, next)
             take(.timePassed)
         }

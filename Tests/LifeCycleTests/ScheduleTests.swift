@@ -30,7 +30,7 @@ struct ScheduleTests {
         for launch in [late, early] { try stage.perform(.scheduleLaunch(launch)) }
         #expect(stage.machine.nextScheduledTime == 100)
         // The core's own timer has nothing to do with it.
-        #expect(stage.machine.nextDeadline() == nil)
+        #expect(stage.machine.nextDeadline == nil)
         stage.take(.realTime(99))
         #expect(launches(stage).isEmpty)
         stage.take(.realTime(150))

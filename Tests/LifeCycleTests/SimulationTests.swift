@@ -51,12 +51,12 @@ struct Simulation {
 
     mutating func step() throws {
         world.now += UInt64.random(in: 0...400_000, using: &generator)
-        if let deadline = world.machine.nextDeadline(), deadline <= world.now || generator.chance(5) {
+        if let deadline = world.machine.nextDeadline, deadline <= world.now || generator.chance(5) {
             world.now = max(world.now, deadline)
             note("time")
             try world.take(.timePassed)
             try world.require(
-                world.machine.nextDeadline().map { $0 > world.now } ?? true, "a deadline in the past")
+                world.machine.nextDeadline.map { $0 > world.now } ?? true, "a deadline in the past")
         }
         world.completeStops(&generator)
         if !world.pending.isEmpty, generator.chance(70) {
@@ -101,7 +101,7 @@ struct Simulation {
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
         world.memory.available = 900 << 20
         for _ in 0..<10_000 {
-            guard let deadline = world.machine.nextDeadline() else { break }
+            guard let deadline = world.machine.nextDeadline else { break }
             world.now = max(world.now, deadline)
             try world.take(.timePassed)
             while !world.pending.isEmpty { try takePending() }

@@ -171,7 +171,7 @@ struct ThrashingTests {
         desk.churn?.evicting = 0
         desk.setAll(PressureDesk.ample)
         desk.pass(20 * Self.second)
-        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline() == nil)
+        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
     }
 
     @Test(
@@ -297,7 +297,7 @@ struct ThrashingTests {
         desk.take(.memoryTaken(PressureDesk.everybody))
         #expect(!desk.machine.pressure.isEventOpen)
         desk.pass(Self.second)
-        #expect(desk.desk.machine.nextDeadline() == nil, "nobody looks without an alarm")
+        #expect(desk.desk.machine.nextDeadline == nil, "nobody looks without an alarm")
         desk.take(.memoryTaken(PressureDesk.everybody))
         #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .critical)
         #expect(desk.effects.contains { if case .measureMemory = $0 { true } else { false } })

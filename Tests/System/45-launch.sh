@@ -1,11 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2154 # shared between the files
 
-if [ ! -x "$delegate" ]; then
-    for name in 'a desktop entry is opened' 'it has its own unit' 'its exit status is known'; do
-        skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'
-    done
-else
+if ! no_delegate 'a desktop entry is opened' 'it has its own unit' 'its exit status is known'; then
     monitor launch
     write_letters
     check 'a desktop entry is opened' open_letter letter:first

@@ -10,12 +10,8 @@ names=('an application saves its state before the reboot' 'the daemon starts aft
     'the application is suspended before the reboot'
     'an application that is opened again has its saved text' 'it also has the newly opened part')
 
-if [ "$where" = container ]; then
-    for name in "${names[@]}"; do skip "$name" 'a container cannot reboot'; done
-elif [ ! -x "$delegate" ]; then
-    for name in "${names[@]}"; do
-        skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'
-    done
+if cannot_reboot "${names[@]}"; then
+    :
 elif [ "$step" = 1 ]; then
     : >"$scratch/kept"
     chmod 666 "$scratch/kept"

@@ -20,12 +20,8 @@ await_received() {
 # offset_of NUMBER: waits for a request, and prints its offset.
 offset_of() { tail -n +1 -f "$requests" | sed -n "$1{p;q}"; }
 
-if [ "$where" = container ]; then
-    for name in "${names[@]}"; do skip "$name" 'a container cannot reboot'; done
-elif [ ! -x "$delegate" ]; then
-    for name in "${names[@]}"; do
-        skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'
-    done
+if cannot_reboot "${names[@]}"; then
+    :
 elif [ "$step" = 1 ]; then
     write_letters
     head -c 12M /dev/urandom >"$large"

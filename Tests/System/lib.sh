@@ -34,6 +34,23 @@ skip() {
     echo "ok $checks - $1 # SKIP $2"
 }
 
+# no_delegate NAME...: skips these checks if the delegate could not be built. False: it is there.
+no_delegate() {
+    local name
+    [ ! -x "$delegate" ] || return
+    for name; do skip "$name" 'the delegate could not be built: no C compiler or no libsystemd-dev'; done
+}
+
+# cannot_reboot NAME...: skips these checks if the machine cannot reboot, or if there is no delegate for them.
+cannot_reboot() {
+    local name
+    if [ "$where" != container ]; then
+        no_delegate "$@"
+        return
+    fi
+    for name; do skip "$name" 'a container cannot reboot'; done
+}
+
 # check NAME COMMAND...: checks that the command succeeds, and shows its output if it fails.
 check() {
     local name=$1 said

@@ -128,7 +128,10 @@ final class Reclaimer {
 
     /// The application is asked to exit: from now on its end is measured.
     func willEnd(_ application: Registered) {
-        let cgroup = table.ownCgroup(of: application)
+        measure(theEndOf: application, table.ownCgroup(of: application))
+    }
+
+    private func measure(theEndOf application: Registered, _ cgroup: Cgroup?) {
         ends[application.number] = End(
             begin: now(), bytes: releasable(application, cgroup), available: available())
     }
@@ -146,8 +149,9 @@ final class Reclaimer {
             report(.spared(number, "it runs as another user"))
             return
         }
-        willEnd(application)
-        if let cgroup = table.ownCgroup(of: application) { try? cgroup.liftCPULimit() }
+        let cgroup = table.ownCgroup(of: application)
+        measure(theEndOf: application, cgroup)
+        try? cgroup?.liftCPULimit()
         freezer.kill(application) { [weak self] pids in
             guard let self else { return }
             // For example because of a lack of descriptors.

@@ -12,7 +12,7 @@ public enum Release {
     /// - Returns: the exit status: 1 if something could not be released.
     public static func run(runtimeDirectory: String, journal: Journal) -> Int32 {
         // No directory is created for this. If it is lost, the marks of the cgroups are left.
-        guard access(RuntimeState.first(of: runtimeDirectory), F_OK) == 0,
+        guard access(Environment.firstDirectory(of: runtimeDirectory), F_OK) == 0,
             let state = RuntimeState(directory: runtimeDirectory, journal: journal)
         else { return areMarkedThawed(journal) ? 0 : 1 }
         guard state.lock(alone: true) else {

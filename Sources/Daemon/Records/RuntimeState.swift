@@ -8,13 +8,12 @@ import Systemd
 /// is in a tmpfs: what is there was written in this boot.
 ///
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N, and how it is held
-///     RUNTIME_DIRECTORY/daemon           the number that was given last, and processes that have the focus and are not
-///                                        registered
+///     RUNTIME_DIRECTORY/daemon           the number that was given last
 ///     RUNTIME_DIRECTORY/drops            applications that no longer own their saved state, until it is removed
 ///     RUNTIME_DIRECTORY/ends             how applications ended, until that is on the disk
 final class RuntimeState {
-    let directory: String
-    let journal: Journal
+    private let directory: String
+    private let journal: Journal
     /// What the file of each application contains: the hash of it, so that it is not written again unchanged, and the
     /// hold.
     private var written: [ApplicationNumber: (hash: Int, hold: Hold?)] = [:]
@@ -25,7 +24,7 @@ final class RuntimeState {
     /// nil if there is no directory to write to: then nothing survives.
     init?(directory: String?, journal: Journal) {
         guard let directory, !directory.isEmpty else { return nil }
-        self.directory = Self.first(of: directory)
+        self.directory = Environment.firstDirectory(of: directory)
         self.journal = journal
         // If it cannot be created, nothing can be written, and so no process is stopped.
         attempt { () throws(KernelFailure) in try WholeFile.makeDirectory(applications) }
@@ -39,9 +38,6 @@ final class RuntimeState {
         lock = Descriptor(owning: file)
         return flock(file, alone ? LOCK_EX | LOCK_NB : LOCK_SH) == 0 || errno != EWOULDBLOCK
     }
-
-    /// systemd.exec(5): several directories are separated by colons; the first is ours.
-    static func first(of directories: String) -> String { String(directories.prefix { $0 != ":" }) }
 
     private var applications: String { directory + "/applications" }
 
@@ -114,7 +110,7 @@ final class RuntimeState {
 
     /// The names of all files, in the order of their numbers.
     func found() throws(KernelFailure) -> [String] {
-        try names(in: applications).sorted { (UInt32($0) ?? .max, $0) < (UInt32($1) ?? .max, $1) }
+        try names().sorted { (UInt32($0) ?? .max, $0) < (UInt32($1) ?? .max, $1) }
     }
 
     /// Throws only if descriptors or memory are lacking. Any other file that cannot be read is not whole.
@@ -132,10 +128,10 @@ final class RuntimeState {
     }
 
     /// Leaves out drafts that were being written when their writer was killed, and removes them.
-    func names(in directory: String) throws(KernelFailure) -> [String] {
-        try TextFile.entries(ofDirectory: directory).filter { name in
+    private func names() throws(KernelFailure) -> [String] {
+        try TextFile.entries(ofDirectory: applications).filter { name in
             guard name.hasSuffix(".new") else { return true }
-            attempt { () throws(KernelFailure) in try WholeFile.remove("\(directory)/\(name)") }
+            remove(named: name)
             return false
         }
     }
@@ -173,7 +169,7 @@ final class RuntimeState {
 
     /// A failure is logged once, because a full disk is not a reason to fill the journal as well.
     @discardableResult
-    func attempt(_ body: () throws(KernelFailure) -> Void) -> KernelFailure? {
+    private func attempt(_ body: () throws(KernelFailure) -> Void) -> KernelFailure? {
         do throws(KernelFailure) {
             try body()
             return nil

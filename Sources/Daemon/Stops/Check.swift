@@ -137,10 +137,7 @@ struct Check: Sendable {
 
     /// The processes that a stop stops.
     private func members() -> [ProcessIdentity] {
-        guard let pids = try? cgroup?.processes() else {
-            return Extent.members(of: main, proc: proc, isForeign: foreign.contains)
-        }
-        return pids.compactMap { try? proc.identity(of: $0) }
+        Extent.members(of: main, in: cgroup, proc: proc, isForeign: foreign.contains)
     }
 }
 

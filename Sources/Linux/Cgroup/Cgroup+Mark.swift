@@ -8,9 +8,7 @@ extension Cgroup {
 
     /// The value of the attribute. The daemons of a container or of a test have other directories, and leave what is
     /// frozen by ours alone. nil: without a directory nothing survives us, and nothing is marked.
-    public static let marker: String? = getenv("RUNTIME_DIRECTORY").map { directories in
-        String(String(cString: directories).prefix { $0 != ":" })
-    }
+    public static let marker: String? = Environment["RUNTIME_DIRECTORY"].map(Environment.firstDirectory)
 
     /// Says that we freeze it, or are about to.
     public func mark() throws(KernelFailure) {
@@ -60,31 +58,16 @@ extension Cgroup {
         while let cgroup = rest.popLast() {
             if cgroup.isMarked { found.append(cgroup) }
             do throws(KernelFailure) {
-                rest += try cgroup.children()
+                try cgroup.forEachChild { child in
+                    // One whose name is not UTF-8 cannot be ours.
+                    if let child { rest.append(child) }
+                    return true
+                }
             } catch {
                 if error.isExhaustion { failure = error }
             }
         }
         return (found, failure)
-    }
-
-    /// The cgroups directly below it. One whose name is not UTF-8 cannot be ours.
-    private func children() throws(KernelFailure) -> [Cgroup] {
-        guard let stream = opendir(directory) else {
-            throw KernelFailure(operation: "opendir", subject: directory, errno: errno)
-        }
-        defer { closedir(stream) }
-        var found: [Cgroup] = []
-        while let entry = readdir(stream) {
-            guard entry.pointee.d_type == UInt8(DT_DIR),
-                let name = entry.withName({ String(validatingCString: $0) })
-            else { continue }
-            // Nil for "." and "..".
-            if let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy) {
-                found.append(child)
-            }
-        }
-        return found
     }
 
     private func check(_ operation: String, _ result: Int32) throws(KernelFailure) {

@@ -107,6 +107,21 @@ extension Cgroup {
     }
 
     private func children(into found: inout Descendants) throws(KernelFailure) {
+        try forEachChild { child in
+            guard let child, found.cgroups.count < Cgroup.mostDescendants else {
+                // A user who creates one such name can create fifty thousand, so the others are not searched
+                // for.
+                found.isPartial = true
+                return false
+            }
+            found.cgroups.append(child)
+            return true
+        }
+    }
+
+    /// Calls the body with each cgroup directly below it, until that returns false; nil: one with a name that is not
+    /// UTF-8.
+    func forEachChild(_ body: (Cgroup?) -> Bool) throws(KernelFailure) {
         guard let stream = opendir(directory) else {
             throw KernelFailure(operation: "opendir", subject: directory, errno: errno)
         }
@@ -117,15 +132,8 @@ extension Cgroup {
             guard entry.pointee.d_type == UInt8(DT_DIR) else { continue }
             let name = entry.withName { String(validatingCString: $0) }
             if name == "." || name == ".." { continue }
-            guard let name, found.cgroups.count < Cgroup.mostDescendants,
-                let child = Cgroup(path: isRoot ? "/\(name)" : "\(path)/\(name)", in: hierarchy)
-            else {
-                // A user who creates one such name can create fifty thousand, so the others are not searched
-                // for.
-                found.isPartial = true
-                return
-            }
-            found.cgroups.append(child)
+            let child = name.flatMap { Cgroup(path: isRoot ? "/\($0)" : "\(path)/\($0)", in: hierarchy) }
+            guard body(child) else { return }
         }
         guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: directory, errno: errno) }
     }

@@ -83,10 +83,9 @@ public enum Extent {
     ///
     /// `isForeign` says whether a process is an application of its own; it is not called for `main`.
     ///
-    /// - Parameter limit: the most processes that are found.
+    /// At most `Cgroup.mostProcesses` are found.
     public static func members(
-        of main: ProcessIdentity, limit: Int = Cgroup.mostProcesses, proc: Proc,
-        isForeign: (ProcessIdentity) -> Bool
+        of main: ProcessIdentity, proc: Proc, isForeign: (ProcessIdentity) -> Bool
     ) -> [ProcessIdentity] {
         guard (try? proc.identity(of: main.pid)) == main else { return [] }
         var found = [main]
@@ -95,13 +94,24 @@ public enum Extent {
         while next < found.count {
             for child in proc.children(of: found[next]) where known.insert(child).inserted {
                 if isForeign(child) { continue }
-                guard found.count < limit else { return found }
+                guard found.count < Cgroup.mostProcesses else { return found }
                 found.append(child)
             }
             next += 1
         }
         return found
     }
+
+    /// The processes in the application's own cgroup; those of `members(of:)` if it has none, or it cannot be read.
+    public static func members(
+        of main: ProcessIdentity, in cgroup: Cgroup?, proc: Proc, isForeign: (ProcessIdentity) -> Bool
+    ) -> [ProcessIdentity] {
+        guard let pids = try? cgroup?.processes() else {
+            return members(of: main, proc: proc, isForeign: isForeign)
+        }
+        return pids.compactMap { try? proc.identity(of: $0) }.filter { $0 == main || !isForeign($0) }
+    }
+
     /// Signals only one process, through its pidfd, and only if all four of its user ids are `uid` at that moment.
     public static func signal(
         _ signal: Int32, toOnly process: ProcessIdentity, owner uid: UInt32, proc: Proc
