@@ -63,8 +63,10 @@ extension ApplicationTable {
     }
 
     /// The same, or its own unit if only servers are in it besides.
-    func unit(of application: Registered) -> Cgroup? {
-        switch judge(application) {
+    func unit(of application: Registered) -> Cgroup? { unit(judge(application)) }
+
+    func unit(_ answer: ApplicationCgroup.Answer) -> Cgroup? {
+        switch answer {
         case .own(let cgroup): cgroup
         case .shared(let cgroup, let others): others.contains(where: isForeign) ? nil : cgroup
         case .foreign, .no: nil

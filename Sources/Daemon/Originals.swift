@@ -138,8 +138,9 @@ struct Originals: Equatable {
         }
         if value.isLeft { return }
         let next = next(value.original)
-        // Whoever has given it back, it is right: `Reclaimer` lifts a limit before it ends an application.
-        if present == value.written || present == value.original && present == next {
+        // Whoever has given it back does not claim it: `Reclaimer` lifts a limit before it ends an application, and a
+        // service manager that reloads its units gives all of them back.
+        if present == value.written || present == value.original {
             (value.written, value.before) = (next, present)
             if present != next { plan.changes.append(target) }
         } else {

@@ -89,6 +89,7 @@ final class Resources {
     private func row(of number: ApplicationNumber, in state: LifeCycleState) -> ResourceRow {
         let application = core.application(number)
         var row = table[state]
+        if application?.isMirrored == true { row = row.mirrored(in: state) }
         if state == .background, application?.isServing == true { row.takeTime(from: table.inactive) }
         row.cpuQuota = application?.cpuQuota
         return row
@@ -112,7 +113,8 @@ final class Resources {
         let number = application.number
         var originals = application.originals
         if row == ResourceRow(), originals == Originals() { return }
-        let own = applications.ownCgroup(of: application)
+        let answer = applications.judge(application)
+        let own = applications.unit(answer)
         if originals.cgroup != own {
             slices.protect(number, nil)
             originals.slices = nil
@@ -121,7 +123,7 @@ final class Resources {
         }
         let hasScores = row.oomScoreAdjust != nil || !originals.processes.isEmpty
         let plan = originals.plan(
-            row, members: hasScores ? members(of: application, own) : [], main: application.process, proc,
+            row, members: hasScores ? members(of: application, answer) : [], main: application.process, proc,
             isForeign: applications.isForeign)
         if originals.isProtecting { originals.slices = slices.amount }
         // What could not be restored if the daemon were killed is not changed.
@@ -143,8 +145,12 @@ final class Resources {
         if !plan.departed.isEmpty { _ = records.write(number) }
     }
 
-    private func members(of application: Registered, _ own: Cgroup?) -> [ProcessIdentity] {
-        Extent.members(of: application.process, in: own, proc: proc, isForeign: applications.isForeign)
+    /// Servers that share its unit are not among them.
+    private func members(of application: Registered, _ answer: ApplicationCgroup.Answer) -> [ProcessIdentity]
+    {
+        var own: Cgroup?
+        if case .own(let cgroup) = answer { own = cgroup }
+        return Extent.members(of: application.process, in: own, proc: proc, isForeign: applications.isForeign)
     }
 
     private func tell(_ notes: [Originals.Note], of application: Registered) {
@@ -191,7 +197,7 @@ final class Resources {
     func wouldGive(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         let row = row(of: application.number, in: state)
-        let hasOwn = applications.ownCgroup(of: application) != nil
+        let hasOwn = applications.unit(of: application) != nil
         return (hasOwn ? row : ResourceRow(oomScoreAdjust: row.oomScoreAdjust)).words
     }
 }

@@ -254,6 +254,10 @@ public struct Application: Equatable, Sendable {
         rule?.keepWhile?.contains(reason.rawValue) ?? true
     }
 
+    /// It was adopted because it has a window, and nobody wants anything of it: its state is known, and it yields in the
+    /// background by its weights.
+    public var isMirrored: Bool { isAdopted && rule == nil && suspension != .automatic }
+
     /// The percentage of one processor that it gets now, if its user's rule limits it; nil: it is not limited.
     public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
 

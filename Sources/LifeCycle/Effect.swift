@@ -14,7 +14,8 @@ public enum Effect: Equatable, Sendable {
     case announceEnd(ApplicationNumber, Announcement, to: ConnectionName)
     /// Properties have changed.
     case changed(ApplicationNumber, Set<ApplicationProperty>)
-    /// The resources that it gets in its state have changed: `Rule.backgroundCPUQuota`, or `Application.isServing`.
+    /// The resources that it gets in its state have changed: `Rule.backgroundCPUQuota`, `Application.isMirrored` or
+    /// `Application.isServing`.
     case resources(ApplicationNumber)
     /// `FocusedApplication` has changed for the clients in this session.
     case focusChanged(SessionKey)

@@ -241,7 +241,7 @@ public struct Machine: Equatable, Sendable {
                 // It is set again.
                 if former?.drainEvery != rule?.drainEvery { $0.stop.take(.drainDue(nil), at: $1.now) }
             }
-            if former?.backgroundCPUQuota != rule?.backgroundCPUQuota {
+            if former?.backgroundCPUQuota != rule?.backgroundCPUQuota || (former == nil) != (rule == nil) {
                 step.effects.append(.resources(number))
             }
         case .suspend(let number, let holder):

@@ -43,8 +43,9 @@ public struct Configuration {
         case inactive
     }
 
-    /// `Adopt=`
-    public private(set) var adopt = Patterns()
+    /// `Adopt=`; without such a line, everything.
+    public var adopt: Patterns { named ?? .everything }
+    private var named: Patterns?
     /// `AdoptSuspension=`: for applications about which no rule says more.
     public private(set) var suspension = Suspension.manual
     /// `[Application PATTERN]`, in the order in which they were read.
@@ -75,12 +76,17 @@ public struct Configuration {
         defer { layer += 1 }
         takeBack(by: file)
         let layer = layer
-        let complaints = file.apply(to: &self, defaults: Configuration()) { section in
+        var defaults = Configuration()
+        // systemd.syntax(7): an empty value clears a list.
+        defaults.named = Patterns()
+        let complaints = file.apply(to: &self, defaults: defaults) { section in
             if let pattern = Rule.pattern(ofSection: section) { return Rule.rows(pattern, layer) }
             guard section == "Session" else { return nil }
             return [
-                ConfigurationRow("Adopt", list: \.adopt) { words, patterns in
-                    words.compactMap { patterns.add($0) }
+                ConfigurationRow("Adopt", list: \.named) { words, named in
+                    var patterns = named ?? Patterns()
+                    defer { named = patterns }
+                    return words.compactMap { patterns.add($0) }
                 },
                 ConfigurationRow("AdoptSuspension", .choice, \.suspension),
             ]

@@ -2,16 +2,21 @@ import Glibc
 import Linux
 
 /// Patterns of application ids, as in fnmatch(3). Patterns that begin with `!` exclude ids that others
-/// include, in any order.
-public struct Patterns: Equatable {
+/// include, in any order; exclusions alone exclude from everything.
+public struct Patterns: Equatable, Sendable {
     private var included: [String] = []
     private var excluded: [String] = []
 
     /// Creates an empty set.
     public init() {}
 
+    /// Every id matches.
+    static let everything = Patterns(included: ["*"])
+
+    private init(included: [String]) { self.included = included }
+
     /// Nothing matches.
-    public var isEmpty: Bool { included.isEmpty }
+    public var isEmpty: Bool { included.isEmpty && excluded.isEmpty }
 
     /// Adds a pattern; returns what is wrong with it.
     public mutating func add(_ word: String) -> String? {
@@ -67,6 +72,7 @@ public struct Patterns: Equatable {
     /// Whether one of an application's names is included, and none is excluded.
     public func matches(anyOf names: Set<String>) -> Bool {
         func matches(_ pattern: String) -> Bool { names.contains { fnmatch(pattern, $0, 0) == 0 } }
-        return included.contains(where: matches) && !excluded.contains(where: matches)
+        if excluded.contains(where: matches) { return false }
+        return included.isEmpty ? !excluded.isEmpty : included.contains(where: matches)
     }
 }

@@ -149,6 +149,9 @@ struct AdoptedTests {
         func score() throws -> Int32 { try OOMScoreAdjustment.read(app.pid, proc: Proc()) }
         let own = try score()
         let former = try client.register("org.example.Actor", app.pid, adopted)
+        try client.application(former, "Configure") {
+            try $0.appendDictionary([("rule", .string("org.example.*"))])
+        }
         try client.setMinimized(app.pid, true)
         try client.catchUp()
         try client.wait("the score") { try score() == own + 200 }

@@ -37,6 +37,9 @@ struct ResourceTests {
         try expect("inactive", 0)
         try client.setMinimized(child.pid, true)
         try expect("background", 200)
+        // Its own value is no other program's claim: a service manager gives it back when it reloads its units.
+        let process = try Proc().identity(of: child.pid)
+        try OOMScoreAdjustment.write(own, to: process, owner: getuid(), proc: Proc())
         try client.application(path, "Suspend")
         try expect("suspended", 900)
         try client.application(path, "Resume")
@@ -216,6 +219,22 @@ struct ResourceTests {
         try expect(["oom_score_adj=\(own + 200), was \(own) (1 process)"], would: [], 200)
         try daemon.reconfigure("[Daemon]\nMode=observe\n")
         try expect([], would: ["OOMScoreAdjust=200"], 0)
+    }
+
+    @Test("an adopted application yields by its weights alone, until a rule names it")
+    func mirrored() throws {
+        let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
+        let client = try daemon.subscriber()
+        let child = try Child("sleep", ["1000"])
+        let path = try client.register("org.example.Editor", child.pid, [("adopted", .bool(true))])
+        try wait(for: path, toBe: "background", client)
+        #expect(try client.explain(path)["would-set"] == .strings([]))
+        try client.call(path, BusNames.application, "Configure") {
+            try $0.appendDictionary([("rule", .string("org.example.*"))])
+        }
+        try client.wait("the OOM score") {
+            try client.explain(path)["would-set"] == .strings(["OOMScoreAdjust=200"])
+        }
     }
 
     @Test(

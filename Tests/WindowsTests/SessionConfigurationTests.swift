@@ -25,11 +25,10 @@ struct SessionConfigurationTests {
         configuration.complaints.map { "\($0)".split(separator: "/").last.map(String.init) ?? "" }
     }
 
-    @Test("by default nothing is adopted, and what is adopted is suspended on request only")
+    @Test("by default everything is adopted, and is suspended on request only")
     func defaults() throws {
         let configuration = try read("# nothing\n")
-        #expect(configuration.adopt.isEmpty)
-        #expect(!configuration.adopt.matches(anyOf: ["org.example.App"]))
+        #expect(configuration.adopt.matches(anyOf: ["org.example.App"]))
         #expect(configuration.suspension == .manual)
         #expect(complaints(configuration) == [])
     }
@@ -40,7 +39,8 @@ struct SessionConfigurationTests {
             ("*", "org.example.App", true), ("org.example.*", "org.example.App", true),
             ("org.example.*", "org.example", false), ("*", "", true), ("App", "app", false),
             ("App", "org.example.App", false), ("*.App firefox", "firefox", true),
-            ("* !firefox", "firefox", false), ("!firefox *", "firefox", false), ("!firefox", "gimp", false),
+            ("* !firefox", "firefox", false), ("!firefox *", "firefox", false), ("!firefox", "gimp", true),
+            ("!firefox", "firefox", false),
             ("* !org.kde.* !*shell", "gnome-shell", false), ("gimp-2.[0-9]*", "gimp-2.10", true),
             ("gimp-2.[!0-9]*", "gimp-2.10", false), ("????", "gimp", true),
             ("gimp-[[:digit:]]*", "gimp-2.10", true), ("gimp-[^[:alpha:].]*", "gimp-2", true),
@@ -98,13 +98,13 @@ struct SessionConfigurationTests {
     func sample() throws {
         let text = try String(contentsOfFile: Programs.root + "/systemd/session.conf", encoding: .utf8)
         let plain = try read(text)
-        #expect(plain.adopt.isEmpty && plain.suspension == .manual && plain.complaints.isEmpty)
+        #expect(plain.suspension == .manual && plain.complaints.isEmpty)
         let lines = text.split(separator: "\n").map { line in
             line.hasPrefix("#Adopt") ? String(line.dropFirst()) : String(line)
         }
         let taken = try read(lines.joined(separator: "\n"))
         #expect(complaints(taken) == [])
-        #expect(taken.suspension == .manual)
+        #expect(taken.adopt == plain.adopt && taken.suspension == .manual)
     }
 
     // MARK: Rules

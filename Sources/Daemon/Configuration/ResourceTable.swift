@@ -23,6 +23,15 @@ struct ResourceRow: Equatable {
         ioWeight = other.ioWeight
     }
 
+    /// What is left of it for an application that is only known with its state: it yields in the background, and
+    /// systemd-oomd spares it in front.
+    func mirrored(in state: LifeCycleState) -> ResourceRow {
+        switch state {
+        case .background, .suspended: ResourceRow(cpuWeight: cpuWeight, ioWeight: ioWeight)
+        default: ResourceRow(isAvoided: isAvoided)
+        }
+    }
+
     /// What a cgroup gets whose own value is `original`.
     func value(of knob: CgroupKnob, from original: String) -> String {
         switch knob {

@@ -100,14 +100,15 @@ final class Station {
         daemon = nil
     }
 
-    /// Starts an agent for a display.
+    /// Starts an agent for a display. Without a configuration it adopts nothing.
     func startAgent(
         _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
     ) throws {
         let deadline = ContinuousClock.now + .seconds(300)
+        let own = arguments.contains("--config") ? [] : ["--config", try configureAgent("")]
         while true {
             do {
-                agent = try start("appstate-session", arguments, in: "agent", environment, uid: uid)
+                agent = try start("appstate-session", arguments + own, in: "agent", environment, uid: uid)
                 return
             } catch let failure as TestFailure
                 where Self.endsWithoutAnswer(failure) && ContinuousClock.now < deadline
@@ -126,14 +127,16 @@ final class Station {
     func startAnotherAgent(
         _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
     ) throws -> Child {
-        try start("appstate-session", arguments, in: "another", environment, uid: uid)
+        let own = arguments.contains("--config") ? [] : ["--config", try configureAgent("")]
+        return try start("appstate-session", arguments + own, in: "another", environment, uid: uid)
     }
 
-    /// Writes the agent's configuration; returns its file.
+    /// Writes the agent's configuration; returns its file. Only what the text names is adopted.
     @discardableResult
     func configureAgent(_ text: String) throws -> String {
         let file = bus.directory + "/session.conf"
-        try text.write(toFile: file, atomically: true, encoding: .utf8)
+        let whole = text.contains("Adopt=") ? text : "[Session]\nAdopt=\n" + text
+        try whole.write(toFile: file, atomically: true, encoding: .utf8)
         return file
     }
 
