@@ -67,6 +67,9 @@ struct ApplicationCgroupTests {
             "beside a program of the same terminal", "fork('main')\nfork('a')", inUnit: .foreign,
             elsewhere: .foreign),
         Case(
+            "detached from a terminal", "orphan('a')\ntick()\norphan('main')", inUnit: .foreign,
+            elsewhere: .foreign),
+        Case(
             "with a child of another user", "fork('a', lambda: os.setuid(65534))", inUnit: .no,
             elsewhere: .foreign),
         Case(
@@ -75,6 +78,10 @@ struct ApplicationCgroupTests {
     ]
 
     private static let prelude = """
+        def tick():
+            now = lambda: int(time.clock_gettime(time.CLOCK_BOOTTIME) * 100)
+            former = now()
+            while now() == former: pass
         def run(name, also):
             if also: also()
             say(name, os.getpid())
@@ -101,7 +108,7 @@ struct ApplicationCgroupTests {
 
         init(_ script: String, in name: String) throws {
             let base = try #require(TestCgroup.base)
-            let suffix = "-\(UInt32.random(in: 1...(.max)))" + (name == "app" ? ".scope" : "")
+            let suffix = "-\(UInt32.random(in: 1...(.max)))" + (name.hasPrefix("app") ? ".scope" : "")
             home = try TestCgroup(name + suffix, below: base)
             child = try Child(python: ApplicationCgroupTests.prelude + script + "\nrun('first', None)")
             _ = try child.line()
@@ -139,6 +146,12 @@ struct ApplicationCgroupTests {
     func table(_ tree: Case) throws {
         #expect(try Scene(tree.script, in: "app").outcome == tree.inUnit)
         #expect(try Scene(tree.script, in: "other").outcome == tree.elsewhere)
+    }
+
+    @Test("a unit that Flatpak has made is the application's own, below its launcher, too")
+    func sandbox() throws {
+        let scene = try Scene("fork('main')\norphan('a', os.setsid)", in: "app-flatpak-org.example.App")
+        #expect(scene.judge() == .own(scene.home.cgroup))
     }
 
     @Test("the unit counts, and a cgroup below it only if the unit is not the application's own")

@@ -245,7 +245,7 @@ private final class ScopeRequest {
         }
         guard Self.mayLeave(cgroup, root) else {
             throw MethodError(
-                ErrorName.accessDenied.rawValue, "process \(pid) is in a unit of the system: \(cgroup)")
+                ErrorName.accessDenied.rawValue, "process \(pid) may not be taken out of \(cgroup)")
         }
         return cgroup
     }
@@ -254,11 +254,13 @@ private final class ScopeRequest {
         cgroup.split(separator: "/").contains { $0 == unit }
     }
 
-    /// Whether a process may be taken out of its cgroup: out of a unit of the user's, and out of a login session. The
-    /// system's service manager would also let the user take it out of a unit of the system.
+    /// Whether a process may be taken out of its cgroup: out of a unit of the user's, and out of a login session. Flatpak
+    /// and snapd find their processes by their units. The system's service manager would also let the user take it out of
+    /// a unit of the system.
     ///
     /// - Parameter root: the cgroup of the user's service manager.
     private static func mayLeave(_ cgroup: String, _ root: String) -> Bool {
+        if ApplicationUnit(inPath: cgroup)?.isSandbox == true { return false }
         if cgroup == root || cgroup.hasPrefix(root + "/") { return true }
         return cgroup.split(separator: "/").allSatisfy { name in
             !name.hasSuffix(".service") && !name.hasSuffix(".scope")

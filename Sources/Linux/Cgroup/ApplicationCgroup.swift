@@ -6,8 +6,9 @@
 /// 3. every process in it descends from the main process, or it is the application's own unit, and the process is an
 ///    orphan of the application.
 ///
-/// The unit is not the application's own if the main process descends from another process in it: a program that is
-/// started in a terminal is no reason to freeze the terminal. An orphan is a process whose parents have ended, so that
+/// The unit is not the application's own if the main process descends from another process in it, or an orphan in it is
+/// older: a program that is started in a terminal is no reason to freeze the terminal. A unit that Flatpak or snapd has
+/// made is the application's own, whatever is in it. An orphan is a process whose parents have ended, so that
 /// its parent is process 1 or a process above the application, a service manager for example. An orphan in a session of
 /// its own (setsid(2)) without a window is a server that the application happened to start, not a part of it.
 public struct ApplicationCgroup {
@@ -71,13 +72,15 @@ public struct ApplicationCgroup {
             return no("process \(main.pid) is not in it")
         }
         var tree = try Tree(found.processes, of: main, applications, proc)
-        let isOwnUnit = cgroup.applicationUnit != nil && !tree.isBelowMember
+        let isSandbox = cgroup.isSandbox
+        let isOwnUnit = isSandbox || cgroup.applicationUnit != nil && !tree.isBelowMember
         let refuse = isOwnUnit ? no : foreign
         if found.isPartial { return refuse("it has too many processes or cgroups") }
         if found.unseen > 0 { return refuse("it has processes of another PID namespace") }
         for pid in found.processes where try !isWholly(pid, uid) {
             return refuse("process \(pid) in it does not run with the rights of user \(uid) alone")
         }
+        if isSandbox { return .own(cgroup) }
         var others: [ProcessIdentity] = []
         var orphans: [Int32: [ProcessIdentity]] = [:]
         for pid in found.processes where !tree.isChild(pid) {
@@ -87,6 +90,10 @@ public struct ApplicationCgroup {
             case .orphan(let first) where isOwnUnit: orphans[first, default: []].append(process.identity)
             case .orphan, .elsewhere: others.append(process.identity)
             }
+        }
+        // It cannot be the application's.
+        if let older = orphans.keys.first(where: { tree.isOlder($0) }) {
+            return foreign("process \(older) in it is older than the application")
         }
         for (first, family) in orphans where tree.hasOwnSession(first) && !family.contains(where: hasWindow) {
             others += family
@@ -112,9 +119,7 @@ public struct ApplicationCgroup {
     /// Also true for a process that has ended.
     private func isWholly(_ pid: Int32, _ uid: UInt32) throws(KernelFailure) -> Bool {
         do throws(KernelFailure) {
-            // Where the kernel tells (Linux 6.13), this takes a tenth of the time of /proc/PID/status.
-            if let owner = try PidFD(pid: pid).owner { return owner.isWholly(uid) }
-            return try proc.status(pid).owner.isWholly(uid)
+            return try proc.isWholly(pid, uid)
         } catch {
             if error.isNoSuchProcess { return true }
             throw error
@@ -177,6 +182,8 @@ private struct Tree {
         guard let session = self[pid]?.session else { return false }
         return session != main.session && !above.contains(session)
     }
+
+    mutating func isOlder(_ pid: Int32) -> Bool { self[pid].map { $0.startTime < main.startTime } ?? false }
 
     mutating func origin(of process: Proc.Stat) -> Origin {
         var line: [Int32] = []

@@ -11,25 +11,37 @@ extension Cgroup {
             || length > 8 && unit.hasBytes(suffix: ".service") ? unit : nil
     }
 
-    /// Whether it is the unit of one application: `app-….scope` or `app-….service`.
-    public var isApplicationUnit: Bool { Self.isApplicationUnit(name) }
-
-    private static func isApplicationUnit(_ name: String) -> Bool {
-        unit(named: name)?.hasBytes(prefix: "app-") ?? false
-    }
-
-    /// The outermost application's unit that it is, or lies in: an application may make cgroups of its own below its
-    /// unit, and may name them as it likes.
+    /// The unit of one application that it is, or lies in: below a user's service manager any service or scope, elsewhere
+    /// one that is named so (`app-…`, `snap.…`). The outermost counts, because an application may make cgroups of its own
+    /// below its unit, and may name them as it likes.
     public var applicationUnit: Cgroup? {
-        // One pass over the path: a user may nest cgroups as deep as the length of a path allows.
-        for component in path.utf8.split(separator: Self.slash)
-        where Self.isApplicationUnit(String(Substring(component))) {
-            // The outermost comes first. A cgroup that the mount does not show is nil.
-            if let unit = Cgroup(path: String(Substring(path.utf8[..<component.endIndex])), in: hierarchy) {
-                return unit
+        var isManaged = false
+        var end: Substring.Index?
+        for component in path.utf8.split(separator: Self.slash) {
+            let name = Self.unitName(String(Substring(component)))
+            if Self.isManager(name) {
+                (isManaged, end) = (true, nil)
+            } else if end == nil, Self.unit(named: name) != nil, name != Self.managersOwn,
+                isManaged || name.hasBytes(prefix: "app-") || name.hasBytes(prefix: Self.snap)
+            {
+                end = component.endIndex
             }
         }
-        return nil
+        // A cgroup that the mount does not show is nil.
+        return end.flatMap { Cgroup(path: String(Substring(path.utf8[..<$0])), in: hierarchy) }
+    }
+
+    /// Whether Flatpak or snapd has made it, for one application: both find their processes by it.
+    var isSandbox: Bool {
+        let name = Self.unitName(name)
+        return name.hasBytes(prefix: Self.snap) || name.hasBytes(prefix: "app-flatpak-")
+    }
+
+    private static let snap = "snap."
+    private static let managersOwn = "init.scope"
+
+    private static func isManager(_ name: String) -> Bool {
+        name.hasBytes(prefix: "user@") && name.hasBytes(suffix: ".service")
     }
 
     /// The purpose of the cgroup: some units contain more than one application by design.
@@ -37,8 +49,9 @@ extension Cgroup {
         let unit = Self.unitName(name)
         if isRoot { return .root }
         if unit.hasBytes(prefix: "session-"), unit.hasBytes(suffix: ".scope") { return .session }
-        if unit.hasBytes(prefix: "user@"), unit.hasBytes(suffix: ".service") { return .manager }
-        if unit == "init.scope" || unit.hasBytes(suffix: ".slice") { return .manager }
+        if Self.isManager(unit) || unit == Self.managersOwn || unit.hasBytes(suffix: ".slice") {
+            return .manager
+        }
         return .any
     }
 

@@ -28,17 +28,23 @@ extension Proc {
 }
 
 extension Proc {
+    /// Whether all four user ids of a process are `uid`. Throws `ESRCH` if there is no such process.
+    func isWholly(_ pid: Int32, _ uid: UInt32) throws(KernelFailure) -> Bool {
+        // Where the kernel tells (Linux 6.13), this takes a third of the time of /proc/PID/status.
+        if let owner = try PidFD(pid: pid).owner { return owner.isWholly(uid) }
+        return try status(pid).owner.isWholly(uid)
+    }
+
     /// Throws `ESRCH` unless `process` lives under its id, `EPERM` unless all four of its user ids are `uid`.
     ///
     /// For calls that take a process by its id. The owner is read first: if the process is still the same after that,
     /// it is the one whose owner was read.
     func checkOwned(_ process: ProcessIdentity, by uid: UInt32) throws(KernelFailure) {
-        let owner = try status(process.pid).owner
-        let stat = try stat(process.pid)
-        guard stat.identity == process else {
+        let isOwned = try isWholly(process.pid, uid)
+        guard try identity(of: process.pid) == process else {
             throw KernelFailure(operation: "check", subject: "process \(process)", errno: ESRCH)
         }
-        guard owner.isWholly(uid) else {
+        guard isOwned else {
             throw KernelFailure(
                 operation: "check before a change that user \(uid) alone owns", subject: "process \(process)",
                 errno: EPERM)
