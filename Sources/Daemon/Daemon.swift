@@ -225,7 +225,7 @@ public final class Daemon {
         if let state {
             // Facts about one application wait until all applications are restored.
             isStepping = true
-            let restored = restore(from: state, stored)
+            let restored = try restore(from: state, stored)
             isStepping = false
             step()
             lookAgain(at: restored)

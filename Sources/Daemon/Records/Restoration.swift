@@ -11,11 +11,18 @@ extension Daemon {
     /// - Parameter stored: the pidfds that the service manager kept.
     func restore(
         from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
-    ) -> [ApplicationNumber] {
+    ) throws(BusFailure) -> [ApplicationNumber] {
         records.bus = (try? bus.id()) ?? ""
         var found: [RuntimeState.Found] = []
         var forgotten: [String] = []
-        for name in (try? state.found()) ?? [] {
+        let names: [String]
+        do throws(KernelFailure) {
+            names = try state.found()
+        } catch {
+            // The next daemon, or the unit, can do more than one that knows of nothing.
+            throw BusFailure(operation: error.operation, subject: error.subject, errno: error.errno)
+        }
+        for name in names {
             do { found.append(try state.read(name)) } catch { decline(name, error, &forgotten) }
         }
         var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
