@@ -152,20 +152,18 @@ final class Reclaimer {
         let cgroup = table.ownCgroup(of: application)
         measure(theEndOf: application, cgroup)
         try? cgroup?.liftCPULimit()
-        freezer.kill(application) { [weak self] pids in
-            guard let self else { return }
-            // For example because of a lack of descriptors.
-            if !pids.contains(application.process.pid), (try? proc.isDying(application.process)) == false {
-                report(.spared(number, "it could not be signalled"))
-                return
-            }
-            report(.releasing(number, isOver: false))
-            worker.run {
-                // A process that has taken such an id meanwhile is not dying, and keeps its memory.
-                for pid in pids { try? PidFD(pid: pid).releaseMemory() }
-            } then: { [report] in
-                report(.releasing(number, isOver: true))
-            }
+        let pids = freezer.kill(application)
+        // For example because of a lack of descriptors.
+        if !pids.contains(application.process.pid), (try? proc.isDying(application.process)) == false {
+            report(.spared(number, "it could not be signalled"))
+            return
+        }
+        report(.releasing(number, isOver: false))
+        worker.run {
+            // A process that has taken such an id meanwhile is not dying, and keeps its memory.
+            for pid in pids { try? PidFD(pid: pid).releaseMemory() }
+        } then: { [report] in
+            report(.releasing(number, isOver: true))
         }
     }
 

@@ -23,7 +23,6 @@ final class Freezer {
     /// For the standing of a main process that is about to run.
     private let reports: Retry<ApplicationNumber>
     private var work: [ApplicationNumber: Work] = [:]
-    private var kills: [ApplicationNumber: Kill] = [:]
     private var lastQuestion: UInt64 = 0
 
     /// The order in progress; a later one replaces it.
@@ -36,19 +35,11 @@ final class Freezer {
         case releasing
     }
 
-    /// An application without a cgroup of its own, all of whose processes are stopped before they are killed: one that
-    /// dies while it forks leaves a child without the parent by which it would be recognized.
-    private struct Kill {
-        let application: Registered
-        let signals: SignalStop
-        let completion: ([Int32]) -> Void
-    }
-
     /// A cgroup that is not frozen by then is thawed and tried again later (§ 5). It is a little less than the 500 ms
     /// that a call waits (`Daemon.longestWait`), because the failure must be the answer of that call.
     private static let longestFreeze: Microseconds = 450_000
-    /// An application that is not stopped by then is killed as far as it is known.
-    private static let longestStopToKill: Microseconds = 2_000_000
+    /// How often an application that is to be killed is searched for processes that are not stopped.
+    private static let mostRounds = 16
     /// For each stop: the application itself, what it forks meanwhile, another one in its unit, and servers there.
     private static let mostQuestions = 4
 
@@ -92,7 +83,6 @@ final class Freezer {
         objections.forget(number)
         standings.unwatch(number)
         cancel(number)
-        finishKill(number)
         release(application) { [records] in records.haveLetGo(number) }
     }
 
@@ -127,13 +117,8 @@ final class Freezer {
         standings.standing(of: number).map { $0.signal != .none } ?? true
     }
 
-    /// Completes everything that was begun, because the daemon ends.
+    /// Completes the releases that were begun, because the daemon ends.
     func finish() {
-        for (number, kill) in kills {
-            var rounds = 0
-            while kill.signals.stop(isForeign: table.isForeign) == .pending, rounds < 16 { rounds += 1 }
-            finishKill(number)
-        }
         for (number, order) in work where order == .releasing {
             if let application = table[number] { _ = endHold(application) }
         }
@@ -154,7 +139,7 @@ final class Freezer {
     }
 
     func stop(_ number: ApplicationNumber) {
-        guard let application = table[number], kills[number] == nil else { return }
+        guard let application = table[number] else { return }
         // The result of a check from before this stop no longer counts.
         objections.forget(number)
         begin(application, questions: Self.mostQuestions)
@@ -358,8 +343,6 @@ final class Freezer {
     func resume(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
         objections.forget(number)
-        // None of its processes may fork before it is killed.
-        guard kills[number] == nil else { return }
         cancel(number)
         release(application) { [weak self] in self?.haveReleased(application) }
     }
@@ -485,36 +468,39 @@ final class Freezer {
         if let application = table[number] { kill(application) }
     }
 
-    /// - Parameter completion: gets the processes that have SIGKILL.
-    func kill(_ application: Registered, completion: @escaping ([Int32]) -> Void = { _ in }) {
+    /// Returns the processes that have SIGKILL.
+    @discardableResult
+    func kill(_ application: Registered) -> [Int32] {
         let number = application.number
-        guard kills[number] == nil else { return }
         cancel(number)
         if case .own(let cgroup) = table.judge(application),
             let killed = killAll(in: cgroup, of: application)
         {
-            return completion(killed)
+            return killed
         }
         let held = application.hold == .signalled ? application.signals : nil
         let signals = held ?? signalStop(of: application)
-        kills[number] = Kill(application: application, signals: signals, completion: completion)
-        // What is frozen does not fork, and takes no SIGSTOP.
+        // One that dies while it forks leaves a child without the parent by which it would be recognized, so all are
+        // stopped first. What is frozen does not fork, and takes no SIGSTOP.
         let isFrozen =
             application.hold.map { $0 != .signalled } ?? (standings.standing(of: number)?.freeze != nil)
-        if isFrozen || record(.signalled, of: application) != nil { return finishKill(number) }
-        application.signals = signals
-        let isStopped: () -> Bool = { [weak self, table] in
-            if signals.stop(isForeign: table.isForeign) == .pending { return false }
-            self?.finishKill(number)
-            return true
+        if !isFrozen, record(.signalled, of: application) == nil {
+            var rounds = 1
+            while signals.stop(isForeign: table.isForeign) == .pending, rounds < Self.mostRounds {
+                rounds += 1
+            }
         }
-        if isStopped() { return }
-        retry.schedule(number, for: Self.longestStopToKill, isStopped) { [weak self] in
-            self?.finishKill(number)
-        }
+        let killed = signals.kill(isForeign: table.isForeign)
+        log(signals.failures, of: application)
+        application.signals = nil
+        if application.hold == .signalled { application.hold = nil }
+        records.rewrite(number)
+        // A process that the daemon may not signal keeps running.
+        if !killed.contains(application.process) { sensor.look(at: number) }
+        return killed.map(\.pid)
     }
 
-    /// Returns the processes that have SIGKILL; nil: it cannot be done this way.
+    /// The same for its own cgroup; nil: it cannot be done this way.
     private func killAll(in cgroup: Cgroup, of application: Registered) -> [Int32]? {
         do throws(KernelFailure) {
             let members = try cgroup.processes()
@@ -537,22 +523,6 @@ final class Freezer {
             log([error], of: application)
             return nil
         }
-    }
-
-    /// Kills it as far as it is known: all of it is stopped, patience is over, or its main process has ended.
-    private func finishKill(_ number: ApplicationNumber) {
-        guard let kill = kills.removeValue(forKey: number) else { return }
-        retry.cancel(number)
-        let application = kill.application
-        let killed = kill.signals.kill(isForeign: table.isForeign)
-        log(kill.signals.failures, of: application)
-        application.signals = nil
-        if application.hold == .signalled { application.hold = nil }
-        kill.completion(killed.map(\.pid))
-        guard table[number] != nil else { return }
-        records.rewrite(number)
-        // A process that the daemon may not signal keeps running.
-        if !killed.contains(application.process) { sensor.look(at: number) }
     }
 
     // MARK: Helpers
