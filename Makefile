@@ -194,6 +194,9 @@ install:
 	    >$(DESTDIR)$(userunitdir)/appstate-session.service
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-transfer.service \
 	    >$(DESTDIR)$(userunitdir)/appstate-transfer.service
+	for type in scope service; do \
+	    install -D -m 644 systemd/user/app-.$$type.conf $(DESTDIR)$(userunitdir)/app-.$$type.d/50-appstate.conf; \
+	done
 	install -d $(DESTDIR)$(datadir)/dbus-1/services
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' dbus/org.appstate1.Transfer.service \
 	    >$(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service
@@ -254,6 +257,8 @@ uninstall:
 	    $(DESTDIR)$(libexecdir)/appstate-session $(DESTDIR)$(libexecdir)/appstate-transfer \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(userunitdir)/appstate-transfer.service \
+	    $(DESTDIR)$(userunitdir)/app-.scope.d/50-appstate.conf \
+	    $(DESTDIR)$(userunitdir)/app-.service.d/50-appstate.conf \
 	    $(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/applications/appstate-session.desktop \

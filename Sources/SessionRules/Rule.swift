@@ -177,21 +177,12 @@ public struct Traits: Equatable, Sendable {
     ///   - id: the id that it is, or would be, registered with.
     public init(of pid: Int32, id: String, proc: Proc = Proc()) {
         self[.id] = [id]
-        if let unit = Self.unit(of: pid, proc), unit.isSandbox || !Self.isBelowMember(pid, of: unit, proc) {
+        let unit = (try? proc.unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }
+        if let unit, unit.isNamed(after: pid, proc: proc) {
             let name = unit.path.split(separator: "/").last.map(String.init)
             self[.unit] = Set([name, unit.application].compactMap(\.self))
         }
         if let program = try? proc.program(of: pid) { self[.program] = [program] }
-    }
-
-    private static func unit(of pid: Int32, _ proc: Proc) -> ApplicationUnit? {
-        (try? proc.unifiedCgroup(of: pid)).flatMap { ApplicationUnit(inPath: $0) }
-    }
-
-    /// Whether a process was started by another one in its unit, such as a terminal or a launcher: the unit is then named
-    /// after that one.
-    private static func isBelowMember(_ pid: Int32, of unit: ApplicationUnit, _ proc: Proc) -> Bool {
-        proc.lineage(of: pid, limit: 2).dropFirst().contains { Self.unit(of: $0.pid, proc) == unit }
     }
 
     /// The known values of this kind.

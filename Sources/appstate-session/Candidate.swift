@@ -62,7 +62,8 @@ struct Candidate: Equatable {
         for pid in [process, main.pid] {
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return nil }
         }
-        let name = same.count == family.count ? unit?.application : nil
+        let isNamed = same.count == family.count && unit?.isNamed(after: main.pid, proc: proc) == true
+        let name = isNamed ? unit?.application : nil
         guard let id = id(name, main.pid) else { return nil }
         self.process = main
         self.id = id

@@ -73,6 +73,20 @@ struct ApplicationUnitTests {
         #expect(ApplicationUnit(inPath: "/a/_app-x-1.scope")?.application == "x")
     }
 
+    @Test(
+        "a unit is named after its oldest process", .enabled(if: Machine.canMakeCgroups, "needs root and cgroup2"))
+    func oldest() throws {
+        let home = try TestCgroup("app-org.example.Terminal-1.scope", below: #require(TestCgroup.base))
+        let unit = try #require(ApplicationUnit(inPath: home.cgroup.path))
+        let terminal = try Child.idle()
+        let start = try Proc().stat(terminal.pid).startTime
+        var program = try Child.idle()
+        while try Proc().stat(program.pid).startTime == start { program = try Child.idle() }
+        try home.take(terminal.pid)
+        try home.take(program.pid)
+        #expect(unit.isNamed(after: terminal.pid) && !unit.isNamed(after: program.pid))
+    }
+
     // MARK: Flatpak
 
     /// A made-up proc with one process, 7.

@@ -40,8 +40,8 @@ final class Freezer {
     private static let longestFreeze: Microseconds = 450_000
     /// How often an application that is to be killed is searched for processes that are not stopped.
     private static let mostRounds = 16
-    /// For each stop: the application itself, what it forks meanwhile, another one in its unit, and servers there.
-    private static let mostQuestions = 4
+    /// For each stop: the application itself, what it forks meanwhile, and others and servers in its unit.
+    private static let mostQuestions = 16
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds, core: Core,
@@ -293,12 +293,11 @@ final class Freezer {
             if let other = strangers.lazy.compactMap({ [table] in table[$0] }).first {
                 return isMoving(other, for: application, questions)
             }
-            // The unit of a server must not say that it is the application.
-            let program = (try? proc.program(of: strangers[0].pid)).flatMap(ApplicationID.init)
-            return ask(
-                for: application, questions, program ?? application.id, strangers[0],
-                Array(strangers.dropFirst())
-            ) { [] }
+            // Each server has a unit of its own, whose name must not say that it is the application.
+            let server = strangers.min { $0.startTime < $1.startTime } ?? strangers[0]
+            let program = (try? proc.program(of: server.pid)).flatMap(ApplicationID.init)
+            let children = strangers.filter { $0 != server && proc.lineage(of: $0.pid).contains(server) }
+            return ask(for: application, questions, program ?? application.id, server, children) { [] }
         }
     }
 

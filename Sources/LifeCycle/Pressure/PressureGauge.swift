@@ -239,7 +239,9 @@ public struct PressureGauge: Equatable, Sendable {
                 return true
             }
         }
-        let isAmple = left >= Self.ample(critical, of: sample.total)
+        // Half as much above the critical amount is enough once memory was freed: more ends would take more from the user
+        // than the pages of files that they save.
+        let isAmple = left >= (hasEnded ? critical / 2 * 3 : Self.ample(critical, of: sample.total))
         var counted = sample
         counted.available = left
         if !hasCheaper, promised == 0, !isAmple {

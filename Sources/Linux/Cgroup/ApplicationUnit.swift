@@ -41,6 +41,16 @@ public struct ApplicationUnit: Hashable, Sendable {
         return name.hasBytes(prefix: Self.snap) || name.hasBytes(prefix: Self.flatpak)
     }
 
+    /// Whether it is named after the application that begins with this process: no process in it is older. A terminal, or
+    /// a launcher that has exited, may have started others in its unit.
+    public func isNamed(after main: Int32, proc: Proc = Proc()) -> Bool {
+        guard !isSandbox, let hierarchy = UnifiedHierarchy.find(),
+            let members = try? Cgroup(path: path, in: hierarchy)?.processes(),
+            let start = try? proc.stat(main).startTime
+        else { return true }
+        return members.allSatisfy { (try? proc.stat($0).startTime).map { $0 >= start } ?? true }
+    }
+
     private static let app = "app-"
     private static let flatpak = "app-flatpak-"
     private static let snap = "snap."
