@@ -279,10 +279,8 @@ def section(trials):
             lines.append(head + cell(x11, ["answered", "window"]) + " | " + cell(sway, ["answered", "window"]) + " |")
     notes = [
         "",
-        "- Bold: what has failed. Each application is active and has the focus, shows the file in its title, and is in its own",
-        "  unit. Chromium has moved itself to another one, and the session bus starts those with DBusActivatable.",
-        "- On X11 a client at the root window saw the startup notification of those with StartupNotify. On Wayland the",
-        "  program found a token of xdg_activation_v1 in its environment, or in the call.",
+        "- Bold: what has failed. Each application is active, shows the file in its title, and is in its own unit. Chromium has",
+        "  moved itself to another one, and the session bus starts those with DBusActivatable.",
         "- `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the lines that Kind names.",
         "",
     ]
