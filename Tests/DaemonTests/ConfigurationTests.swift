@@ -50,27 +50,6 @@ struct ConfigurationTests {
         #expect(settings.pressure.servesLowMemoryMonitor)
     }
 
-    @Test("what the documents show of it is accepted")
-    func documents() throws {
-        let directory = Programs.root + "/docs"
-        var blocks: [String] = []
-        for name in try FileManager.default.contentsOfDirectory(atPath: directory) where name.hasSuffix(".md")
-        {
-            let text = try String(contentsOfFile: "\(directory)/\(name)", encoding: .utf8)
-            blocks += text.components(separatedBy: "```").enumerated().filter { $0.offset % 2 == 1 }.map(
-                \.element)
-        }
-        // Not the configuration of others, and of the session agent.
-        let others = ["[Session]", "[Desktop Entry]", "[org/gnome/shell]", "[Service]"]
-        let shown = blocks.filter { block in
-            block.hasPrefix("ini\n") && !others.contains { block.contains($0) }
-        }
-        #expect(shown.count >= 3)
-        for block in shown {
-            #expect(take(String(block.dropFirst(4))).complaints == [], "\(block)")
-        }
-    }
-
     @Test("every key is accepted and changes only its own setting")
     func everyKey() {
         let keys: [(String, (inout Settings) -> Void)] = [
