@@ -8,7 +8,7 @@ installed are skipped by name. Exit status: 0 success, 1 a case failed or nothin
 
 Run it through scripts/test-apps --launches, which prepares the users, the bus and the environment variables.
 """
-import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, time
+import argparse, json, os, pathlib, re, shutil, signal, subprocess, sys, textwrap, time
 import desktop
 from desktop import BIN, UID, Desktop, OnSway, wait_for, stat, descendants, put
 
@@ -248,45 +248,31 @@ class Trial:
 HEADING = "## Launched"
 
 
-def cell(trial, keys):
-    """Returns these findings, and in bold what has failed."""
-    if not trial:
-        return "–"
-    text = ", ".join(trial.result.get(key, "–") for key in keys).replace("|", "\\|")
-    return text + (f" **{', '.join(trial.failures)}**" if trial.failures else "")
+def slowest(trials, key):
+    """Returns the longest of these times, and whose it is."""
+    times = [(float(trial.result[key]), trial) for trial in trials if re.fullmatch(r"[\d.]+", trial.result.get(key, ""))]
+    if not times:
+        return "no time"
+    time, trial = max(times, key=lambda one: one[0])
+    return f"{time:.2f} s ({trial.what['entry']} on {trial.desk.name})"
+
+
+def listed(trials):
+    return ", ".join(dict.fromkeys(f"{trial.what['entry']} ({trial.what['kind']})" for trial in trials)) or "none"
 
 
 def section(trials):
     """Returns the results as a section of the documentation's page."""
-    lines = [
-        HEADING, "",
-        "`appstatectl launch ID [FILE]` starts Debian's desktop entries with the real daemon, session agent, service",
-        "manager and desktops (xfwm4 on Xvfb, sway without a screen). `make test-launches` writes this section. Times",
-        "are in seconds from the start of the command until it has answered, and until the first window, measured once.",
-        "",
-        "| Entry | Kind | X11 | sway |", "| --- | --- | --- | --- |",
+    refused = [trial for trial in trials if "refusal" in trial.what]
+    begun = [trial for trial in trials if trial not in refused]
+    failed = [f"{trial.what['entry']} on {trial.desk.name}: {', '.join(trial.failures)}" for trial in trials if trial.failures]
+    sentences = [
+        "`appstatectl launch ID [FILE]` starts Debian's desktop entries on X11 (xfwm4) and on sway, each in a unit of its own, "
+        f"with the file in its title: {listed(begun)}. `make test-launches` writes this section.",
+        f"The slowest, measured once: the command has answered after {slowest(begun, 'answered')}, the first window is there "
+        f"after {slowest(begun, 'window')}. Refused by name: {listed(refused)}. Failed: {'; '.join(failed) or 'none'}.",
     ]
-    refused = ["", "Refused, by name:", "", "| Entry | Kind | Answer |", "| --- | --- | --- |"]
-    for name in dict.fromkeys(trial.name for trial in trials):
-        x11, sway = (next((one for one in trials if one.name == name and one.desk.name == where), None)
-                     for where in ("X11", "sway"))
-        what = CASES[name]
-        head = f"| {what['entry']} | {what['kind']} | "
-        if "refusal" in what:
-            answers = dict.fromkeys(cell(one, ["refused"]) for one in (x11, sway) if one)
-            refused.append(head + "; ".join(answers) + " |")
-        else:
-            lines.append(head + cell(x11, ["answered", "window"]) + " | " + cell(sway, ["answered", "window"]) + " |")
-    notes = [
-        "",
-        "- Bold: what has failed. Each application is active and has the focus, shows the file in its title, and is in its own",
-        "  unit. Chromium has moved itself to another one, and the session bus starts those with DBusActivatable.",
-        "- On X11 a client at the root window saw the startup notification of those with StartupNotify. On Wayland the",
-        "  program found a token of xdg_activation_v1 in its environment, or in the call.",
-        "- `org.example.*` and `org.xfce.mousepad-hidden` are copies of Debian's entries with the lines that Kind names.",
-        "",
-    ]
-    return "\n".join(lines + refused + notes)
+    return "\n".join([HEADING] + [line for one in sentences for line in ["", *textwrap.wrap(one, 116)]] + [""])
 
 
 def round_on(desk, names, trials):

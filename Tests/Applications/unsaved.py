@@ -228,11 +228,9 @@ class Trial:
         lines = [
             HEADING, "",
             f"Ten suspended applications share {LIMIT} MiB with a process that takes more and more memory. Three of",
-            "them have unsaved work. One reports it itself. In mousepad and featherpad, text was typed, and the",
-            "session agent reads the mark in the title. These three have been suspended longest and are no smaller",
-            "than the others. Without their marks they are ended first, as `scripts/test-apps --unsaved --unmarked`",
-            "shows. `make test-unsaved` writes this section.",
-            "", "They are ended in this order:", "",
+            "them have unsaved work, and have been suspended longest. Without their marks they are ended first",
+            "(`scripts/test-apps --unsaved --unmarked`). `make test-unsaved` writes this section. They are ended in this",
+            "order:", "",
         ]
         began = self.order[0]["time"]
         for number, one in enumerate(self.order, 1):

@@ -1,9 +1,11 @@
+import AppStateBus
+import AppStateContract
 import Foundation
 import Glibc
 import TestSupport
 import Testing
 
-/// The commands of docs/by-hand.md, as a user pastes them into a shell.
+/// The commands of docs/by-hand.md, as a user pastes them into a shell, and the daemon's configuration in docs/.
 @Suite(
     "By hand", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: Programs.inPath("busctl") != nil, "needs busctl"))
@@ -62,6 +64,28 @@ struct ByHandTests {
         #expect(shell.output.contains("\"signal\" \"pid "))
         #expect(shell.output.contains("\"has a visible window\""))
         #expect(shell.output.contains("\"suspend-holds\"") || shell.output.contains("\"holds\""))
+    }
+
+    @Test("the configuration that the documents show is accepted")
+    func configuration() throws {
+        let directory = Programs.root + "/docs"
+        var blocks: [String] = []
+        for name in try FileManager.default.contentsOfDirectory(atPath: directory).filter({
+            $0.hasSuffix(".md")
+        }) {
+            let text = try String(contentsOfFile: "\(directory)/\(name)", encoding: .utf8)
+            blocks += text.components(separatedBy: "```").enumerated().filter { $0.offset % 2 == 1 }.map(
+                \.element)
+        }
+        // Not what is for others, and for the session agent.
+        let others = ["[Session]", "[Desktop Entry]", "[org/gnome/shell]"]
+        let shown = blocks.filter { block in
+            block.hasPrefix("ini\n") && !others.contains { block.contains($0) }
+        }
+        #expect(shown.count >= 3)
+        let daemon = try TestDaemon(configuration: shown.map { $0.dropFirst("ini\n".count) }.joined())
+        let refused = try daemon.client().property(BusNames.root, BusNames.manager, "RefusedLines")
+        #expect(refused == .uint32(0))
     }
 
     @Test("the commands of appstatectl work")
