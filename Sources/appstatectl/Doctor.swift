@@ -238,17 +238,22 @@ extension Surroundings {
                     + "use a kernel with CONFIG_PSI.")
     }
 
+    private static let manager = "org.freedesktop.systemd1"
     private static let noHierarchy = "no cgroup v2 is mounted"
-    private static let unify = "Boot with systemd.unified_cgroup_hierarchy=1."
+    private var unify: String {
+        isBooted
+            ? "Boot with systemd.unified_cgroup_hierarchy=1." : "Boot with cgroup_no_v1=all, and mount it."
+    }
 
     private var memoryController: Finding {
         let (found, remedy) =
             switch place?.memory {
             case .here: ("memory.low in \(place?.path ?? "")", "")
             case .notHere: ("not enabled for \(place?.path ?? "")", "Set Delegate=memory for user@.service.")
-            case .versionOne: ("only in cgroup v1", Self.unify)
-            case .nowhere: ("not in cgroup v2", "Boot with cgroup_enable=memory; let containers have it.")
-            case nil: (Self.noHierarchy, Self.unify)
+            case .versionOne: ("only in cgroup v1", unify)
+            case .nowhere:
+                ("not in cgroup v2", "Boot with cgroup_enable=memory; a container must be given it.")
+            case nil: (Self.noHierarchy, unify)
             }
         return Finding(
             .memoryController, found,
@@ -261,7 +266,7 @@ extension Surroundings {
     private func cgroup(
         _ part: Finding.Part, _ isThere: Bool?, _ file: String, since version: String, _ meaning: String
     ) -> Finding {
-        guard let isThere else { return Finding(part, Self.noHierarchy, "\(meaning) \(Self.unify)") }
+        guard let isThere else { return Finding(part, Self.noHierarchy, "\(meaning) \(unify)") }
         if !isThere {
             return Finding(part, "no \(file)", "\(meaning) Linux \(version) and newer have it.")
         }
@@ -273,8 +278,8 @@ extension Surroundings {
     private var serviceManager: Finding {
         let found = "systemd --user of \(userName(uid))"
         // As root, its bus does not answer.
-        if names?.contains("org.freedesktop.systemd1") ?? hasManager {
-            return Finding(.serviceManager, "\(found): scopes can be made")
+        if names?.contains(Self.manager) ?? hasManager {
+            return Finding(.serviceManager, names == nil ? found : "\(found): scopes can be made")
         }
         let remedy =
             hasManager
@@ -318,6 +323,8 @@ extension Surroundings {
         }
         let own = all.filter { $0.uid == getuid() }
         agents = own.contains(where: \.isConnected) ? own : all
+        // One that watches comes first.
+        agents.sort { !$0.start.isLaunchOnly && $1.start.isLaunchOnly }
         let agent = agents.first(where: \.isConnected)
         uid = agent?.uid ?? getuid()
         let ours = Environment.variables(of: "self").filter { !$0.value.isEmpty }.map { ($0.name, $0.value) }
@@ -330,17 +337,22 @@ extension Surroundings {
         hasManager = runtime.map { access("\($0)/systemd/private", F_OK) == 0 } ?? false
         let addresses = [environment["DBUS_SESSION_BUS_ADDRESS"], runtime.map { "unix:path=\($0)/bus" }]
         let buses = Set(addresses.compactMap { $0 }).compactMap { try? Bus.open(address: $0) }
-        let owned = buses.compactMap { try? $0.names("ListNames") }
-        names = owned.isEmpty ? nil : Set(owned.joined())
+        names = nil
+        for _ in 0..<10 {
+            let owned = buses.compactMap { try? $0.names("ListNames") }
+            names = owned.isEmpty ? nil : Set(owned.joined())
+            // It comes to a bus that our connection has just started.
+            guard hasManager, names?.contains(Self.manager) == false else { break }
+            usleep(100_000)
+        }
         let startable = buses.compactMap { try? $0.names("ListActivatableNames") }
-        hasPortal = (owned + startable).joined().contains("org.freedesktop.portal.Desktop")
+        hasPortal = ([Array(names ?? [])] + startable).joined().contains("org.freedesktop.portal.Desktop")
     }
 }
 
 extension Bus {
     fileprivate func names(_ method: String) throws(BusFailure) -> [String] {
-        // A bus that is stopped would keep us waiting for longer.
-        try call(try newDriverCall(method), timeout: 5_000_000).readStrings()
+        try call(try newDriverCall(method)).readStrings()
     }
 
     /// The processes of all connections.

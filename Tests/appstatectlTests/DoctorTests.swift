@@ -7,12 +7,12 @@ import Testing
 @Suite("appstatectl doctor")
 struct DoctorTests {
     /// A GNOME desktop that has everything.
-    private static let whole = Surroundings(
+    private let whole = Surroundings(
         daemon: .success([
             "Version": .string("0.1.0"), "Mode": .string("enforce"), "RefusedLines": .uint32(0),
             "StopDetection": .string("events"), "MemoryPressure": .string("normal"),
         ]),
-        agents: [agent(1000)], uid: 1000,
+        agents: [Self.agent(1000)], uid: 1000,
         environment: ["WAYLAND_DISPLAY": "wayland-0", "XDG_CURRENT_DESKTOP": "GNOME"], isBooted: true,
         hasPSI: true,
         place: .init(path: "/user.slice/user-1000.slice/user@1000.service/app.slice", memory: .here),
@@ -29,7 +29,7 @@ struct DoctorTests {
 
     /// What is missing after a change of the whole desktop, and what is said of it.
     private func lacking(_ change: (inout Surroundings) -> Void) -> [Finding.Part: String] {
-        var surroundings = Self.whole
+        var surroundings = whole
         change(&surroundings)
         return surroundings.findings.reduce(into: [:]) { lacking, finding in
             if let advice = finding.advice { lacking[finding.part] = "\(finding.found). \(advice)" }
@@ -38,9 +38,9 @@ struct DoctorTests {
 
     @Test("each part has one line, and nothing is missing where all is there")
     func everything() {
-        #expect(Self.whole.findings.map(\.part) == Finding.Part.allCases)
+        #expect(whole.findings.map(\.part) == Finding.Part.allCases)
         #expect(lacking { _ in } == [:])
-        let lines = Self.whole.findings.flatMap { $0.lines(width: nil) }.map(\.text)
+        let lines = whole.findings.flatMap { $0.lines(width: nil) }.map(\.text)
         #expect(lines[0] == "ok       daemon             appstated 0.1.0, Mode=enforce")
         #expect(
             lines[2]
