@@ -157,7 +157,8 @@ extension Surroundings {
         var found = "appstated \(property(.version)?.words ?? ""), Mode=\(mode)"
         if mode == "observe" { found += " (policy says what it would do, and does nothing)" }
         if case .uint32(let count)? = property(.refusedLines), count > 0 {
-            found += "; invalid lines in its configuration: \(count) (journalctl -u appstated)"
+            found += "; invalid lines in its configuration: \(count)"
+            if isBooted { found += " (journalctl -u appstated)" }
         }
         return Finding(.daemon, found)
     }
