@@ -92,9 +92,9 @@ struct DoctorTests {
 
     @Test("on a terminal nothing is cut off, and lines that go on begin under what was found")
     func terminal() {
-        let lines = Finding(.psi, "one two three four five", "six seven").lines(width: 48).map(\.text)
+        let lines = Finding(.psi, "one two three four five", "six seven").lines(width: 52).map(\.text)
         #expect(lines.count == 2)
-        #expect(lines[0].hasPrefix("missing  psi ") && lines[0].hasSuffix("one two three four"))
-        #expect(lines[1] == String(repeating: " ", count: 28) + "five. six seven")
+        #expect(lines[0].hasPrefix("missing  psi ") && lines[0].hasSuffix("  one two three four five."))
+        #expect(lines[1] == String(repeating: " ", count: 28) + "six seven")
     }
 }
