@@ -155,7 +155,7 @@ let package = Package(
             swiftSettings: coreSettings),
         .testTarget(
             name: "appstatectlTests",
-            dependencies: ["AppStateBus", "TestSupport", "appstated", "appstatectl"],
+            dependencies: ["AppStateBus", "TestSupport", "appstated", "appstatectl", "appstate-session"],
             swiftSettings: settings),
         .testTarget(
             name: "DaemonTests",

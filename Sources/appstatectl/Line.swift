@@ -6,10 +6,17 @@ struct Line {
     enum Style {
         case bold
         case state(LifeCycleState)
+        case ok
+        /// What works without, but less well.
+        case lacking
+        case missing
 
         fileprivate var code: String {
             switch self {
             case .bold: "1"
+            case .ok: "32"
+            case .lacking: "33"
+            case .missing: "1;31"
             case .state(.active): "1;32"
             case .state(.inactive): "32"
             case .state(.background): "34"

@@ -24,7 +24,8 @@ struct AppStateCtl: ParsableCommand {
             to COLUMNS, and monitor shortens ids; in a file or a pipe nothing is cut. \
             Control characters in the texts of applications are shown as \\n, \\x1b or \\u{202e}.
 
-            Exit status: 0 done, or the reader of the output is gone; 1 the daemon refused or failed, a \
+            Exit status: 0 done, or the reader of the output is gone; 1 doctor has found that something essential \
+            is missing, the daemon refused or failed, a \
             file, a rule or an application for a file does not exist, a file cannot be read or written, or the \
             output cannot be written; 2 a name that may mean several applications: an id that they share, or \
             digits that are both a number and an id; 3 no such application or \
@@ -37,7 +38,7 @@ struct AppStateCtl: ParsableCommand {
         subcommands: [
             List.self, Show.self, Explain.self, Windows.self, History.self, Forget.self, Monitor.self,
             Wait.self,
-            Status.self, Tasks.self, Schedule.self,
+            Status.self, Doctor.self, Tasks.self, Schedule.self,
             Launch.self,
             Open.self,
             Activate.self,

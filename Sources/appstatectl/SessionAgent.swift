@@ -17,7 +17,7 @@ enum SessionAgent {
         ///   - file: the user's configuration; nil: the user has none.
         ///   - bus: the address of the bus; nil: the system bus.
         func applies(_ file: String?, onBus bus: String?) -> Bool {
-            if arguments.contains("--launch-only") { return false }
+            if isLaunchOnly { return false }
             if let own = ownConfiguration, own != file { return false }
             if environment.isEmpty { return true }
             let address = environment["DBUS_SYSTEM_BUS_ADDRESS"]
@@ -27,6 +27,9 @@ enum SessionAgent {
             return theirs == file
                 || SessionAgent.resolved(theirs).map { $0 == SessionAgent.resolved(file) } ?? false
         }
+
+        /// Whether the agent watches no windows.
+        var isLaunchOnly: Bool { arguments.contains("--launch-only") }
 
         /// The value of `--config`.
         private var ownConfiguration: String? {
@@ -47,7 +50,7 @@ enum SessionAgent {
     ///   - bus: the address of the bus that the user names; nil: that of the environment.
     static func absence(file: String?, bus: String?) throws -> String? {
         let bus = bus ?? Environment["DBUS_SYSTEM_BUS_ADDRESS"]
-        let running = try processes()
+        let running = try processes().map(\.pid)
         if running.contains(where: { start(of: $0).applies(file, onBus: bus) }) { return nil }
         guard let other = running.first else {
             return "the session agent is not running (systemctl --user start appstate-session)"
@@ -55,15 +58,20 @@ enum SessionAgent {
         return "the session agent that runs (pid \(other)) uses another bus or another configuration"
     }
 
-    private static func processes() throws -> [Int32] {
+    /// The agents that run, and their users.
+    ///
+    /// - Parameter ofEverybody: not only those of the caller; for root.
+    static func processes(ofEverybody: Bool = false) throws -> [(pid: Int32, uid: UInt32)] {
         let proc = Proc()
-        return try proc.processes().filter { pid in
-            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { return false }
-            return (try? proc.program(of: pid)) == program
+        return try proc.processes().compactMap { pid in
+            guard let owner = try? proc.status(pid).owner,
+                owner.isWholly(ofEverybody ? owner.real : getuid()), (try? proc.program(of: pid)) == program
+            else { return nil }
+            return (pid, owner.real)
         }
     }
 
-    private static func start(of pid: Int32) -> Start {
+    static func start(of pid: Int32) -> Start {
         let line = (try? WholeFile.read("/proc/\(pid)/cmdline")) ?? []
         let variables = Environment.variables(of: "\(pid)").filter { !$0.value.isEmpty }
         return Start(

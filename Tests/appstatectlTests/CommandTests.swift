@@ -234,6 +234,44 @@ struct CommandTests {
         documented(status)
     }
 
+    @Test("doctor finds the daemon and the session agent, and fails while something essential is missing")
+    func doctor() throws {
+        let stage = try Stage()
+        let environment =
+            [
+                "DISPLAY": nil, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil, "DBUS_SESSION_BUS_ADDRESS": nil,
+                "XDG_RUNTIME_DIR": nil, "COLUMNS": nil,
+            ] as [String: String?]
+        func look() throws -> [String: [String: Any]] {
+            let ended = try stage.run(["doctor", "--json"], environment: environment)
+            #expect(ended.status == .exited(1) && ended.errors == "")
+            let rows = try JSONSerialization.jsonObject(with: Data(ended.output.utf8)) as? [[String: Any]]
+            let manual = try Self.manual().components(separatedBy: .whitespacesAndNewlines)
+            for key in rows?.first?.keys.sorted() ?? [] { #expect(manual.contains(key), "\(key)") }
+            return Dictionary(uniqueKeysWithValues: (rows ?? []).map { ($0["name"] as? String ?? "", $0) })
+        }
+        func found(_ name: String) throws -> String { try look()[name]?["found"] as? String ?? "" }
+        func isThere(_ name: String) throws -> Bool { try look()[name]?["ok"] as? Bool ?? false }
+        #expect(try found("daemon").hasSuffix(", Mode=enforce"))
+        #expect(try isThere("daemon") && !isThere("agent") && !isThere("reporter"))
+        // The agents of other tests are on other buses.
+        let agent = try Child(
+            Programs.built("appstate-session") ?? "appstate-session", ["--launch-only"],
+            environment: stage.bus.environment.merging(environment) { $1 })
+        #expect(try eventually { try isThere("agent") })
+        #expect(try found("agent").contains("pid \(agent.pid)"))
+        #expect(try found("reporter") == "appstate-session runs with --launch-only")
+        let lines = try stage.run(["doctor"], environment: environment).output.split(separator: "\n")
+        #expect(lines.count == 11 && lines.last == "Essential, and missing: reporter.")
+        stage.daemon.kill(SIGTERM)
+        _ = try stage.daemon.waitForExit()
+        #expect(try found("daemon") == "appstated is not running")
+        #expect(try isThere("agent") && !isThere("stop-detection"))
+        stage.bus.stop()
+        #expect(try found("daemon").contains("cannot be reached"))
+        #expect(try !isThere("agent"))
+    }
+
     @Test("list shows the applications in one state only, and says so if there are none")
     func listState() throws {
         let stage = try Stage()
