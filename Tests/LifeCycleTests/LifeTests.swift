@@ -125,6 +125,24 @@ struct LifeTests {
             ])
     }
 
+    @Test("a DidEnterBackground that is sent late has nothing to acknowledge")
+    func lateBackground() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        // The stop is under way when it enters the background.
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        try stage.minimize()
+        stage.settle()
+        stage.forget()
+        try stage.perform(.resume(stage.number, holder: "uid:1000"))
+        stage.settle()
+        #expect(stage.state == .background)
+        #expect(
+            stage.heard(.delegate).filter { $0.signal == .didEnterBackground } == [
+                .didEnterBackground(serial: 0, deadline: .never)
+            ])
+    }
+
     @Test("a delegate that joins late does not receive what was missed before")
     func lateDelegate() throws {
         var stage = try Stage.launched()

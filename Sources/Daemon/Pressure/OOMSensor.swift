@@ -38,11 +38,13 @@ final class OOMSensor {
     func wasChosen(_ pid: Int32, _ answer: @escaping (Bool) -> Void) {
         if settle(pid, answer) { return }
         // Every question is answered, also if another sensor has taken this one's place.
-        retry.schedule(pid, for: Self.patience, { [self] in settle(pid, answer) }) { [self] in
-            // A process that is counted twice, as with memory.oom.group, appears in the trace once.
-            if let count { told = count }
-            answer(false)
-        }
+        retry.schedule(
+            pid, for: Self.patience, { [self] in settle(pid, answer) },
+            giveUp: { [self] in
+                // A process that is counted twice, as with memory.oom.group, appears in the trace once.
+                if let count { told = count }
+                answer(false)
+            })
     }
 
     private func settle(_ pid: Int32, _ answer: (Bool) -> Void) -> Bool {
