@@ -87,16 +87,6 @@ struct SessionTests {
         #expect(other.machine.nextDeadline != other.now)
     }
 
-    @Test("a stop cancels the acknowledgement that policy waits for")
-    func cancelled() throws {
-        var stage = try focused()
-        stage.take(Self.locked)
-        #expect(stage.machine.objections(to: stage.number) == ["protected data becomes unavailable"])
-        stage.stopBySomebody()
-        stage.take(.continued(stage.number))
-        #expect(stage.machine.objections(to: stage.number).isEmpty)
-    }
-
     @Test("an application that never acknowledges is suspended at the deadline")
     func unanswered() throws {
         var stage = try focused()
