@@ -7,10 +7,8 @@ final class Core {
     var machine: Machine
     /// Facts in the order in which they were reported.
     var facts: [Fact] = []
-    /// Applications to be launched once the step is over.
-    var relaunches: [Relaunch] = []
-    /// The same for scheduled launches.
-    var dueLaunches: [ScheduledLaunch] = []
+    /// `launch` and `relaunch`, to be carried out once the step is over.
+    var launches: [Effect] = []
     /// Called after a fact was reported.
     var wake: () -> Void = {}
 

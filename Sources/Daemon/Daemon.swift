@@ -140,30 +140,23 @@ public final class Daemon {
         resources = Resources(
             proc: proc, journal: journal, core: core, applications: table, records: records)
         resources.configure(configuration.resources, configuration.settings.mode)
-        let pressure = PressureSensor(
-            loop: loop, proc: proc, handed: handed, journal: journal,
-            front: { source in
-                guard let application = core.machine.front(of: source).flatMap({ table[$0] }) else {
-                    return nil
-                }
-                return FrontSensor.Front(number: application.number) { table.ownCgroup(of: application) }
-            }, hasEnded: { core.machine.hasEnded(for: $0) }, report: core.report)
-        self.pressure = pressure
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
         sessions = try SessionSensor(
             loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
             isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
+        let memory = MemoryReader(proc: proc, table: table)
         let reclaimer = Reclaimer(
             loop: loop, proc: proc, worker: worker, journal: journal, announcer: announcer,
             now: { Self.now }, table: table, standings: standings, freezer: freezer,
-            available: { [unowned pressure] in pressure.available }, report: core.report)
+            memory: memory, report: core.report)
+        pressure = try PressureSensor(
+            loop: loop, handed: handed, journal: journal, core: core, memory: memory, reclaimer: reclaimer)
         executor = Executor(
             table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
             freezer: freezer, inhibitors: openInhibitors,
             announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
             pressure: pressure, journal: journal,
-            relaunch: { [unowned core] in core.relaunches.append($0) },
-            launch: { [unowned core] in core.dueLaunches.append($0) },
+            launch: { [unowned core] in core.launches.append($0) },
             scheduleChanged: { [unowned core, keeper] owner in
                 keeper?.setLaunches(core.machine.scheduledLaunches(of: owner), of: KeptID(owner))
             }, report: core.report)
@@ -488,14 +481,12 @@ public final class Daemon {
         arm()
         endIfWorkerHangs()
         sensor.noteActivity()
-        let relaunches = core.relaunches
-        core.relaunches = []
-        for application in relaunches { relaunch(application) }
-        let due = core.dueLaunches
-        core.dueLaunches = []
-        for launch in due { launchDue(launch) }
+        let launches = core.launches
+        core.launches = []
+        for case .relaunch(let application) in launches { relaunch(application) }
+        for case .launch(let launch) in launches { launchDue(launch) }
         watchTriggers()
-        launches.stepHasEnded(
+        self.launches.stepHasEnded(
             isLaunching: { core.application($0)?.isBeingLaunched == true },
             isEnding: { core.application($0).map(isEnding) == true })
     }
@@ -521,6 +512,7 @@ public final class Daemon {
         } else {
             timer?.disarm()
         }
+        pressure.arm()
     }
 
     // MARK: Calls that wait

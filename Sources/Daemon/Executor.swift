@@ -21,8 +21,7 @@ final class Executor {
     private let table: ApplicationTable
     private let keeper: Keeper?
     private let report: (Fact) -> Void
-    private let relaunch: (Relaunch) -> Void
-    private let launch: (ScheduledLaunch) -> Void
+    private let launch: (Effect) -> Void
     private let scheduleChanged: (ScheduleOwner) -> Void
     /// The memory pressure that was announced last.
     private var level = MemoryPressure.normal
@@ -36,10 +35,9 @@ final class Executor {
         freezer: Freezer, inhibitors: OpenInhibitors, announcer: Announcer, resources: Resources,
         reclaimer: Reclaimer,
         lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
-        relaunch: @escaping (Relaunch) -> Void, launch: @escaping (ScheduledLaunch) -> Void,
+        launch: @escaping (Effect) -> Void,
         scheduleChanged: @escaping (ScheduleOwner) -> Void, report: @escaping (Fact) -> Void
     ) {
-        self.relaunch = relaunch
         self.launch = launch
         self.scheduleChanged = scheduleChanged
         self.report = report
@@ -145,8 +143,8 @@ final class Executor {
             killUnresponsive(number)
         case .confirmHang(let number):
             confirmHang(number)
-        case .launch(let launch):
-            self.launch(launch)
+        case .launch, .relaunch:
+            launch(effect)
         case .scheduleChanged(let owner):
             scheduleChanged(owner)
         case .reclaim(let number):
@@ -155,12 +153,6 @@ final class Executor {
             if let application = table[number] { reclaimer.willEnd(application) }
         case .pageOut(let number, let extent):
             reclaimer.pageOut(number, extent)
-        case .sampleMemory(let source):
-            pressure.sample(source)
-        case .alarmMemory(let source, let bytes):
-            pressure.alarm(source, after: bytes)
-        case .measureMemory(let numbers):
-            reclaimer.measure(numbers, pressure.parts)
         case .memoryPressureChanged(let level):
             // On a busy machine, warnings begin and end often.
             let isNotable = level == .critical || self.level == .critical
@@ -173,8 +165,6 @@ final class Executor {
             lowMemory.warn(level)
         case .forget(let process):
             processes.forget(process)
-        case .relaunch(let application):
-            relaunch(application)
         case .notice(let number, let notice):
             if let application = table[number] {
                 journal.log(notice, about: application)

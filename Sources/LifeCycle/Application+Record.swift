@@ -11,31 +11,27 @@ extension Application {
         record.add("id", id.rawValue)
         record.add("session", session.fields)
         record.add("registered", String(registeredAt))
-        record.add("adopted", ifPresent: isAdopted ? [isAdopted.digit] : nil)
-        record.add("by-itself", ifPresent: hasRegisteredItself ? [hasRegisteredItself.digit] : nil)
-        record.add("launched", ifPresent: awaitsOwnRegistration ? [awaitsOwnRegistration.digit] : nil)
-        record.add("restored", ifPresent: isRestored ? [isRestored.digit] : nil)
+        record.add("adopted", if: isAdopted)
+        record.add("by-itself", if: hasRegisteredItself)
+        record.add("launched", if: awaitsOwnRegistration)
+        record.add("restored", if: isRestored)
         record.add("state", state.rawValue)
         record.add("since", String(stateSince))
         record.add("delegate", ifPresent: delegate.map { [$0] })
-        record.add("answers-pings", ifPresent: answersPings ? [answersPings.digit] : nil)
+        record.add("answers-pings", if: answersPings)
         record.add("told", toldState.rawValue)
         record.add("suspension", requestedSuspension.rawValue)
         record.add("reclaimable", requestedReclaimable.digit)
-        record.add("unsaved", ifPresent: saysUnsaved ? [saysUnsaved.digit] : nil)
+        record.add("unsaved", if: saysUnsaved)
         record.add("unresponsive", ifPresent: unresponsive.map { [$0.rawValue] })
         for mode in requestedModes { record.add("background-mode", mode) }
         record.add("rule", ifPresent: rule?.fields)
-        record.add("rule-drain", ifPresent: rule?.drain)
-        record.add("rule-policy", ifPresent: rule?.policy)
-        record.add("rule-relaunch", ifPresent: rule?.relaunchReclaimed.map { [$0.digit] })
-        record.add("rule-unsaved-mark", ifPresent: rule?.unsavedMark.map { [$0.digit] })
         record.add("assumed-visible", isAssumedVisible.digit)
         stop.add(to: &record)
         for hold in holds { record.add("hold", hold.reason.rawValue, hold.holder) }
         record.add("launch", ifPresent: launch?.fields)
         record.add("grace", ifPresent: grace.fields)
-        record.add("would-suspend", ifPresent: wouldBeSuspended ? [wouldBeSuspended.digit] : nil)
+        record.add("would-suspend", if: wouldBeSuspended)
         record.add("termination", ifPresent: termination?.fields)
         record.add("protection", ifPresent: protection?.fields)
         record.add("serial", String(lastSerial))
@@ -44,9 +40,9 @@ extension Application {
         for transfer in transfers { record.add("transfer", transfer) }
         for missed in backlog.fields { record.add("missed", missed) }
         record.add("objection", ifPresent: objection.map { [$0] })
-        record.add("objected", ifPresent: isObjected ? [isObjected.digit] : nil)
+        record.add("objected", if: isObjected)
         let isInhibited = wasInhibited || !inhibitors.isEmpty
-        record.add("inhibited", ifPresent: isInhibited ? [isInhibited.digit] : nil)
+        record.add("inhibited", if: isInhibited)
         record.add("demand", ifPresent: demand.map { [$0] })
         record.add("answering", ifPresent: answering?.fields)
         return record
@@ -59,29 +55,21 @@ extension Application {
         user = try record.require("user") { $0.number() }
         session = try record.require("session") { SessionKey(&$0) }
         registeredAt = try record.require("registered") { $0.number() }
-        isAdopted = try record.optional("adopted") { $0.flag() } ?? false
-        hasRegisteredItself = try record.optional("by-itself") { $0.flag() } ?? false
-        awaitsOwnRegistration = try record.optional("launched") { $0.flag() } ?? false
-        isRestored = try record.optional("restored") { $0.flag() } ?? false
+        isAdopted = try record.flag("adopted")
+        hasRegisteredItself = try record.flag("by-itself")
+        awaitsOwnRegistration = try record.flag("launched")
+        isRestored = try record.flag("restored")
         state = try record.require("state") { $0.value() }
         stateSince = try record.require("since") { $0.number() }
         delegate = try record.optional("delegate") { $0.text() }
-        answersPings = try record.optional("answers-pings") { $0.flag() } ?? false
+        answersPings = try record.flag("answers-pings")
         toldState = try record.require("told") { $0.value() }
         requestedSuspension = try record.require("suspension") { $0.value() }
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
-        saysUnsaved = try record.optional("unsaved") { $0.flag() } ?? false
+        saysUnsaved = try record.flag("unsaved")
         unresponsive = try record.optional("unresponsive") { $0.value() }
         requestedModes = try record.all("background-mode") { $0.text() }
         rule = try record.optional("rule") { Rule(&$0) }
-        let drain = try record.optional("rule-drain") { Rule.drain(&$0) }
-        rule?.drainEvery = drain?.every
-        rule?.drainFor = drain?.span
-        let policy = try record.optional("rule-policy") { Rule.policy(&$0) }
-        rule?.suspendWhen = policy?.when
-        rule?.backgroundCPUQuota = policy?.quota
-        rule?.relaunchReclaimed = try record.optional("rule-relaunch") { $0.flag() }
-        rule?.unsavedMark = try record.optional("rule-unsaved-mark") { $0.flag() }
         suspension = requestedSuspension
         reclaimable = requestedReclaimable
         isAssumedVisible = try record.require("assumed-visible") { $0.flag() }
@@ -89,7 +77,7 @@ extension Application {
         holds = try record.all("hold") { Hold(&$0) }
         launch = try record.optional("launch") { Countdown(&$0) }
         grace = try record.optional("grace") { Grace(&$0) } ?? .none
-        wouldBeSuspended = try record.optional("would-suspend") { $0.flag() } ?? false
+        wouldBeSuspended = try record.flag("would-suspend")
         termination = try record.optional("termination") { Termination(&$0) }
         protection = try record.optional("protection") { Protection(&$0) }
         lastSerial = try record.require("serial") { $0.count() }
@@ -98,8 +86,8 @@ extension Application {
         transfers = try record.all("transfer") { $0.text() }
         backlog = try Backlog(record, "missed")
         objection = try record.optional("objection") { $0.text() }
-        isObjected = try record.optional("objected") { $0.flag() } ?? false
-        wasInhibited = try record.optional("inhibited") { $0.flag() } ?? false
+        isObjected = try record.flag("objected")
+        wasInhibited = try record.flag("inhibited")
         demand = try record.optional("demand") { $0.text() }
         answering = try record.optional("answering") { Answering(&$0) }
     }

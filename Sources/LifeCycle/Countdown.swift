@@ -34,16 +34,11 @@ enum Countdown: Equatable, Sendable {
 
     /// Resumes or pauses; otherwise nothing changes.
     mutating func setRunning(_ isRunning: Bool, at now: Microseconds) {
-        if isRunning { resume(at: now) } else { pause(at: now) }
-    }
-
-    mutating func pause(at now: Microseconds) {
-        if case .running(let until) = self { self = .paused(remaining: until > now ? until - now : 0) }
-    }
-
-    mutating func resume(at now: Microseconds) {
-        if case .paused(let remaining) = self {
+        switch self {
+        case .running(let until) where !isRunning: self = .paused(remaining: until > now ? until - now : 0)
+        case .paused(let remaining) where isRunning:
             self = .running(until: now.advanced(saturatingBy: remaining))
+        case .running, .paused, .endless: break
         }
     }
 }

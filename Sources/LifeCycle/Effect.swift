@@ -44,20 +44,14 @@ public enum Effect: Equatable, Sendable {
     case launch(ScheduledLaunch)
     /// The launches that this application of this user has scheduled have changed.
     case scheduleChanged(ScheduleOwner)
-    /// The same for a suspended application, if it is still stopped and still belongs to its user. The memory that comes
-    /// back is measured.
+    /// The same for a suspended application, if it is still stopped and still belongs to its user: `released`, or
+    /// `spared`. The memory that comes back is measured.
     case reclaim(ApplicationNumber)
     /// It was asked to end because memory is short. The freed memory is measured.
     case willReclaim(ApplicationNumber)
     /// Pages out the memory of a suspended application, to its files and, if there is swap, to swap:
     /// `pagedOut`.
     case pageOut(ApplicationNumber, PageOutExtent)
-    /// Samples the memory of this source; the sample is the next fact about it.
-    case sampleMemory(PressureSource)
-    /// Requests a fact once about this many bytes have been allocated; nil: no longer.
-    case alarmMemory(PressureSource, after: UInt64?)
-    /// Measures how much memory the end of these would free: `memoryMeasured`.
-    case measureMemory([ApplicationNumber])
     /// `MemoryPressure` has changed.
     case memoryPressureChanged(MemoryPressure)
     /// org.freedesktop.LowMemoryMonitor.

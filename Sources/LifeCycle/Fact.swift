@@ -26,22 +26,11 @@ public enum Fact: Equatable, Sendable {
     case stopFailed(ApplicationNumber, String)
     /// Another process continues it as fast as we stop it.
     case contested(ApplicationNumber)
-    /// These sources of memory pressure are watched, and no others.
-    case pressureSources([PressureSource])
-    /// A trigger of the source has fired: for `warning` or for `critical`.
-    case pressureTriggered(PressureSource, MemoryPressure)
-    /// The event that `alarmMemory` waited for: memory was allocated, so a check is useful.
-    case memoryTaken(PressureSource)
-    /// The result of `sampleMemory`.
-    case memorySampled(PressureSource, MemorySample)
-    /// The result of `measureMemory`: bytes, and for each source that covers a part of the machine, the
-    /// applications in its cgroup.
-    case memoryMeasured(
-        [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:])
-    /// The source could not be read, but may be there.
-    case memoryUnreadable(PressureSource)
-    /// The processes of an application that was killed for its memory are being released; `isOver`: no longer.
-    case releasing(ApplicationNumber, isOver: Bool)
+    /// Memory was read: a trigger has fired, `memoryAlarm` is used up, `nextReading` has come, or what is watched has
+    /// changed.
+    case memory(MemoryReadings)
+    /// `reclaim` has been carried out: the memory of all of its processes is released.
+    case released(ApplicationNumber)
     /// `pageOut` has finished, and has freed this many bytes.
     case pagedOut(ApplicationNumber, bytes: UInt64 = 0)
     /// `reclaim` found that it must not be ended, for example because it runs again.

@@ -49,7 +49,7 @@ extension Machine {
         if !exemptions.isEmpty { refreshExemptions() }
         if let former {
             tidy(former.session)
-            ended(former.number)
+            departed(former)
         }
         return number
     }
@@ -120,7 +120,7 @@ extension Machine {
         refresh(touched, .windows)
         tidy(application.session)
         if !exempted.isEmpty { refreshExemptions() }
-        ended(number)
+        departed(application)
     }
 
     /// Removes the record, and nothing else.
@@ -275,11 +275,9 @@ extension Machine {
         }
         // In the background, where the launch may have ended, their limits advance.
         for task in applications[number]?.tasks ?? [] {
-            guard let deadline = task.limit.deadline else { continue }
-            if !task.isWarned, deadline - min(deadline, task.warning) <= step.now {
-                updateAnnouncing(number, .policy) { $0.warn(task.id, &$1) }
-            }
-            if deadline <= step.now {
+            guard let due = task.nextDeadline, due <= step.now else { continue }
+            if !task.isWarned { updateAnnouncing(number, .policy) { $0.warn(task.id, &$1) } }
+            if task.deadline <= step.now {
                 update(number, .policy) { $0.tasks.removeAll { $0.id == task.id } }
             }
         }

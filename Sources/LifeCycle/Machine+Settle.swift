@@ -87,11 +87,14 @@ extension Machine {
     ) {
         next.paceLaunch(at: step.now)
         // A stop cancels a pending acknowledgement (§ 2), as does the end of the delegate or of the application.
-        if next.isStopped || next.delegate != before.delegate || next.isTerminating { next.protection = nil }
-        if next.delegate != before.delegate { (next.answersPings, next.ping) = (false, nil) }
-        if before.delegate != nil, next.delegate != before.delegate { next.termination?.passOn(at: step.now) }
-        if before.delegate != nil, next.delegate != before.delegate {
-            next.grace(.delegateLeft, settings, at: step.now)
+        if next.isStopped || next.isTerminating { next.protection = nil }
+        if next.delegate != before.delegate {
+            next.protection = nil
+            (next.answersPings, next.ping) = (false, nil)
+            if before.delegate != nil {
+                next.termination?.passOn(at: step.now)
+                next.grace(.delegateLeft, settings, at: step.now)
+            }
         }
         next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {

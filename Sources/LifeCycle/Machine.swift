@@ -103,20 +103,10 @@ public struct Machine: Equatable, Sendable {
             }
         case .contested(let number):
             update(number, .signal) { $0.stop.contend() }
-        case .pressureSources(let sources):
-            watch(sources)
-        case .pressureTriggered(let source, let level):
-            triggered(source, level)
-        case .memoryTaken(let source):
-            if pressure.gauges[source]?.isEpisodeOpen == false { step.effects.append(.sampleMemory(source)) }
-        case .memorySampled(let source, let sample):
-            sampled(source, sample)
-        case .memoryMeasured(let sizes, let members):
-            measured(sizes, members)
-        case .memoryUnreadable(let source):
-            failedToSample(source)
-        case .releasing(let number, let isOver):
-            releasing(number, isOver: isOver)
+        case .memory(let readings):
+            read(readings)
+        case .released(let number):
+            released(number)
         case .pagedOut(let number, let bytes):
             pagedOut(number, bytes)
         case .spared(let number, let why):
@@ -464,9 +454,6 @@ public struct Machine: Equatable, Sendable {
 
     private mutating func configured(_ settings: Settings) {
         self.settings = settings
-        for (source, gauge) in pressure.gauges where !gauge.isEpisodeOpen {
-            step.effects.append(.sampleMemory(source))
-        }
         for number in applications.keys.sorted() {
             update(number, .configuration) { $0.apply(settings) }
         }

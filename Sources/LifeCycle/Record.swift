@@ -43,6 +43,13 @@ public struct Record: Equatable, Sendable {
         if let fields { add(key, fields) }
     }
 
+    mutating func add(_ key: String, if flag: Bool) {
+        if flag { add(key) }
+    }
+
+    /// Whether there is such a line, which has no fields.
+    func flag(_ key: String) throws(Flaw) -> Bool { try optional(key) { _ in true } ?? false }
+
     /// The first line with this key.
     public subscript(key: String) -> Line? { lines.first { $0.key == key } }
 
@@ -110,6 +117,12 @@ public struct Fields {
     }
 
     public mutating func flag() -> Bool? { text().flatMap(Bool.init(digit:)) }
+
+    /// What `read` makes of a text, which may be empty: then nothing.
+    mutating func optional<Value>(_ read: (String) -> Value?) -> Value?? {
+        guard let text = text() else { return nil }
+        return text.isEmpty ? .some(nil) : read(text).map { .some($0) }
+    }
 
     public mutating func value<Value: RawRepresentable>() -> Value? where Value.RawValue == String {
         text().flatMap(Value.init(rawValue:))

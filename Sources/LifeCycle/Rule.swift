@@ -31,59 +31,35 @@ public struct Rule: Equatable, Sendable {
 }
 
 extension Rule {
-    /// How often and for how long it is drained while it is held; nil: like all others.
-    var drain: [String]? {
-        guard drainEvery != nil || drainFor != nil else { return nil }
-        return [drainEvery, drainFor].map { $0.map { String($0) } ?? "" }
-    }
-
-    static func drain(_ fields: inout Fields) -> (every: Microseconds?, span: Microseconds?)? {
-        guard let every = fields.span(), let span = fields.span() else { return nil }
-        return (every, span)
-    }
-
-    /// How policy treats it differently from other applications; nil: it does not.
-    var policy: [String]? {
-        guard suspendWhen != nil || backgroundCPUQuota != nil else { return nil }
-        return [suspendWhen?.rawValue ?? "", backgroundCPUQuota.map { String($0) } ?? ""]
-    }
-
-    static func policy(_ fields: inout Fields) -> (when: SuspendWhen?, quota: UInt32?)? {
-        guard let when = fields.text(), let quota = fields.text(),
-            when.isEmpty || SuspendWhen(rawValue: when) != nil,
-            quota.isEmpty || UInt32(quota) != nil
-        else { return nil }
-        return (SuspendWhen(rawValue: when), UInt32(quota))
-    }
-
     var fields: [String] {
-        [
-            name, suspension?.rawValue ?? "", reclaimable?.digit ?? "",
-            backgroundGrace.map { String($0) } ?? "",
-            (keepWhile != nil).digit,
+        func text(_ number: (some BinaryInteger)?) -> String { number.map { String($0) } ?? "" }
+        return [
+            name, suspension?.rawValue ?? "", reclaimable?.digit ?? "", text(backgroundGrace),
+            text(drainEvery), text(drainFor), suspendWhen?.rawValue ?? "", text(backgroundCPUQuota),
+            unsavedMark?.digit ?? "", relaunchReclaimed?.digit ?? "", (keepWhile != nil).digit,
         ] + (keepWhile ?? [])
     }
 
     init?(_ fields: inout Fields) {
-        guard let name = fields.text(), let suspension = fields.text(), let reclaimable = fields.text(),
-            let grace = fields.span(), let isList = fields.flag(), let words = fields.all({ $0.text() }),
-            isList || words.isEmpty,
-            suspension.isEmpty || SuspensionPolicy(rawValue: suspension) != nil,
-            reclaimable.isEmpty || Bool(digit: reclaimable) != nil
+        guard let name = fields.text(), let suspension = fields.optional(SuspensionPolicy.init(rawValue:)),
+            let reclaimable = fields.optional(Bool.init(digit:)),
+            let grace = fields.optional({ Microseconds($0) }),
+            let every = fields.optional({ Microseconds($0) }),
+            let span = fields.optional({ Microseconds($0) }),
+            let when = fields.optional(SuspendWhen.init(rawValue:)),
+            let quota = fields.optional({ UInt32($0) }),
+            let mark = fields.optional(Bool.init(digit:)), let relaunch = fields.optional(Bool.init(digit:)),
+            let isList = fields.flag(), let words = fields.all({ $0.text() }), isList || words.isEmpty
         else { return nil }
         self.name = name
-        self.suspension = SuspensionPolicy(rawValue: suspension)
-        self.reclaimable = Bool(digit: reclaimable)
+        self.suspension = suspension
+        self.reclaimable = reclaimable
         backgroundGrace = grace
+        (drainEvery, drainFor) = (every, span)
+        suspendWhen = when
+        backgroundCPUQuota = quota
+        unsavedMark = mark
+        relaunchReclaimed = relaunch
         keepWhile = isList ? words : nil
-    }
-}
-
-extension Fields {
-    /// A time span that may be missing; nil: the text is not a time span.
-    fileprivate mutating func span() -> Microseconds?? {
-        guard let text = text() else { return nil }
-        if text.isEmpty { return .some(nil) }
-        return Microseconds(text).map { .some($0) }
     }
 }

@@ -16,19 +16,6 @@ public struct StopStatus: Equatable, Sendable {
         case continuing
     }
 
-    /// How the process was observed, regardless of what we want.
-    enum Seen: Hashable, Sendable {
-        case running
-        case standing(by: Others)
-
-        var isStanding: Bool { self != .running }
-
-        var others: Others {
-            if case .standing(let by) = self { return by }
-            return .nobody
-        }
-    }
-
     /// The drains of an application that we hold for long. They do not change its state (§ 5).
     enum Drain: Hashable, Sendable {
         case none
@@ -81,33 +68,36 @@ public struct StopStatus: Equatable, Sendable {
         }
     }
 
-    enum Phase: Hashable, Sendable {
-        /// None of our orders is in progress, and we hold none of its processes.
-        case idle(Seen)
-        /// Our stop is in progress. `isLifting`: the end of another process's stop was ordered.
-        case stopping(Seen, isLifting: Bool, Course, StateChangeReason)
-        /// It is stopped, and we hold it. `others`: the other programs that want it stopped.
-        case held(others: Others, Drain, StateChangeReason)
-        /// Our continuation was ordered. `isLifting`: it also ends every stop by another process, because a
-        /// person has requested that.
-        case continuing(isStanding: Bool, isLifting: Bool, StateChangeReason)
+    /// The order of ours that is in force.
+    enum Own: Hashable, Sendable {
+        /// None is, and we hold none of its processes.
+        case none
+        /// Our stop is in progress. `lifts`: the end of another process's stop was ordered.
+        case stopping(Course, lifts: Bool, StateChangeReason)
+        /// It is stopped, and we hold it.
+        case held(Drain, StateChangeReason)
+        /// Our continuation was ordered. `lifts`: it also ends every stop by another process, because a person has
+        /// requested that.
+        case continuing(lifts: Bool, StateChangeReason)
+    }
 
-        var seen: Seen {
-            switch self {
-            case .idle(let seen), .stopping(let seen, _, _, _): seen
-            case .held(let others, _, _): .standing(by: others)
-            case .continuing(let isStanding, _, _): isStanding ? .standing(by: .nobody) : .running
-            }
-        }
-
-        var isStanding: Bool { seen.isStanding }
+    /// What we hold is stopped. What we continue, or what is lifted, no other program is known to want stopped.
+    struct Phase: Hashable, Sendable {
+        /// The others that want it stopped; nil: it was seen running.
+        var seen: Others?
+        var own = Own.none
 
         /// The course of a stop that is under way.
         var course: Course? {
-            switch self {
-            case .stopping(_, _, let course, _), .held(_, .closing(let course), _): course
-            case .idle, .held, .continuing: nil
+            switch own {
+            case .stopping(let course, _, _), .held(.closing(let course), _): course
+            case .none, .held, .continuing: nil
             }
+        }
+
+        /// It is being checked whether there is anything against a stop, and nothing else has been done.
+        var isOnlyAsked: Bool {
+            if case .stopping(.asking, lifts: false, _) = own { seen == nil } else { false }
         }
     }
 
@@ -149,7 +139,7 @@ public struct StopStatus: Equatable, Sendable {
     private(set) var phase: Phase
     private var contest = Contest()
 
-    init(phase: Phase = .idle(.running)) { self.phase = phase }
+    init(phase: Phase = Phase()) { self.phase = phase }
 
     /// How often another process has recently continued it despite our holds.
     private struct Contest: Equatable, Sendable {
@@ -166,60 +156,42 @@ public struct StopStatus: Equatable, Sendable {
     // MARK: What is known
 
     /// It executes nothing, except during a drain.
-    public var isStanding: Bool { phase.isStanding }
+    public var isStanding: Bool { phase.seen != nil }
 
     /// The other program that wants it stopped, as far as is known; nil: no other program does.
-    public var others: String? { wishes.holder }
+    public var others: String? { phase.seen?.holder }
 
     /// Another process has stopped it by signal, so we must not continue it.
-    public var isSignalledByOthers: Bool { wishes.sender != nil }
-
-    private var wishes: Others { phase.seen.others }
+    public var isSignalledByOthers: Bool { phase.seen?.sender != nil }
 
     /// While only a check for objections to a stop is in progress, there is no stop.
     public var enforcement: Enforcement {
-        switch phase {
-        case .idle, .stopping(.running, isLifting: false, .asking, _): .none
-        case .stopping: .stopping
+        switch phase.own {
+        case .none: .none
+        case .stopping: phase.isOnlyAsked ? .none : .stopping
         case .held: .stopped
         case .continuing: .continuing
         }
     }
 
     /// It is stopped, and no program is known to want that.
-    var isNobodys: Bool { phase == .idle(.standing(by: .nobody)) }
+    var isNobodys: Bool { phase == Phase(seen: .nobody) }
 
     /// A check for objections to our stop is in progress.
     var isBeingChecked: Bool { phase.course == .asking || phase.course == .checking }
 
     /// If it is found stopped, only we have stopped it.
-    var isOursAlone: Bool {
-        switch phase {
-        case .stopping, .held: enforcement != .none && others == nil
-        case .idle, .continuing: false
-        }
-    }
+    var isOursAlone: Bool { [.stopping, .stopped].contains(enforcement) && others == nil }
 
     /// The reason for our present or completed stop or continuation; nil: there is none.
-    var cause: StateChangeReason? {
-        switch phase {
-        case .idle, .stopping(.running, isLifting: false, .asking, _): nil
-        case .stopping(_, _, _, let cause), .held(_, _, let cause), .continuing(_, _, let cause): cause
-        }
-    }
+    var cause: StateChangeReason? { phase.isOnlyAsked ? nil : phase.cause }
 
     /// A caller with the necessary permission has requested that it run: every stop by another process is being
     /// ended, but that has not been observed yet.
-    public var isLifting: Bool {
-        switch phase {
-        case .stopping(_, let isLifting, _, _), .continuing(_, let isLifting, _): isLifting
-        case .idle, .held: false
-        }
-    }
+    public var isLifting: Bool { phase.lifts }
 
     var drain: Drain {
-        if case .held(_, let drain, _) = phase { return drain }
-        return .none
+        if case .held(let drain, _) = phase.own { drain } else { .none }
     }
 
     /// When a drain must begin or end.
@@ -247,7 +219,7 @@ public struct StopStatus: Equatable, Sendable {
         let (next, order) = Self.next(phase, event)
         phase = next
         // It runs although we hold it: it is stopped again, but not forever (§ 2).
-        if case .looked = event, case .held = before, next == .idle(.running) {
+        if case .looked = event, case .held = before.own, next == Phase() {
             if now - contest.since > Self.contestWindow { (contest.since, contest.count) = (now, 0) }
             contest.count += 1
         }
@@ -262,146 +234,160 @@ public struct StopStatus: Equatable, Sendable {
 
     mutating func giveUpContest() { contest = Contest() }
 
-    /// The table: the next phase, and what must be done.
+    /// The next phase, and what must be done.
     static func next(_ phase: Phase, _ event: Event) -> (Phase, Order?) {
-        switch (phase, event) {
-        case (_, .looked(let standing, _)) where standing.isOpen(of: phase.isStanding):
-            return (phase, nil)
-        case (.idle(let seen), .looked(let standing, let sender)):
-            guard standing.isStanding(before: seen.isStanding) else { return (.idle(.running), nil) }
-            return (.idle(.standing(by: standing.others(seen.others, sender).orSomebody)), nil)
-        case (.stopping(let seen, let isLifting, let course, let cause), .looked(let standing, let sender)):
-            guard standing.isStanding(before: seen.isStanding) else {
-                return (.stopping(.running, isLifting: false, course, cause), nil)
-            }
-            // The stop may be our own doing.
-            let others = standing.others(seen.others, sender)
-            guard others != .nobody else {
-                let stands: Seen = seen.isStanding ? .standing(by: .nobody) : .running
-                return (.stopping(stands, isLifting: isLifting, course, cause), nil)
-            }
-            return (.stopping(.standing(by: others), isLifting: false, course, cause), nil)
-        case (.held(let others, let drain, let cause), .looked(let standing, let sender)):
-            if standing.isStanding(before: true) {
-                return (.held(others: standing.others(others, sender), drain, cause), nil)
-            }
-            // It is being drained. This is not a change of its state, but shows that no other process holds
-            // it stopped.
-            return (drain.isUnderWay ? .held(others: .nobody, drain, cause) : .idle(.running), nil)
-        case (.continuing(let isStanding, _, _), .looked(let standing, let sender)):
-            if !standing.isStanding(before: isStanding) { return (.idle(.running), nil) }
-            // It may be stopped because we have not released it yet.
-            guard let sender, standing.signal != .none else { return (phase, nil) }
-            return (.idle(.standing(by: standing.others(.nobody, sender))), nil)
+        var next = phase
+        let order = next.take(event)
+        return (next, order)
+    }
+}
 
-        case (.stopping(let seen, let isLifting, let course, let cause), .stopCompleted),
-            (.stopping(let seen, let isLifting, let course, let cause), .unobjected),
-            (.stopping(let seen, let isLifting, let course, let cause), .wanted(.stop, _)),
-            (.stopping(let seen, let isLifting, let course, let cause), .wanted(.stopUnlessObjected, _)):
-            let (next, order) = course.next(event)
-            guard let next else { return (.held(others: seen.others, .none, cause), order) }
-            return (.stopping(seen, isLifting: isLifting, next, cause), order)
-        case (.held(let others, .closing(let course), let cause), .stopCompleted),
-            (.held(let others, .closing(let course), let cause), .unobjected),
-            (.held(let others, .closing(let course), let cause), .wanted(.stop, _)),
-            (.held(let others, .closing(let course), let cause), .wanted(.stopUnlessObjected, _)):
-            let (next, order) = course.next(event)
-            return (.held(others: others, next.map(Drain.closing) ?? .none, cause), order)
-        case (.held, .stopCompleted), (_, .unobjected):
-            return (phase, nil)
-        case (.idle(let seen), .stopCompleted):
-            return (.idle(.standing(by: seen.others.orSomebody)), nil)
-        case (.continuing, .stopCompleted):
-            return (phase, nil)
+/// The table.
+extension StopStatus.Phase {
+    fileprivate mutating func take(_ event: StopStatus.Event) -> StopStatus.Order? {
+        switch (event, own) {
+        case (.looked(let standing, let sender), _):
+            look(standing, sender)
+        case (.resumeCompleted(let standing), .continuing):
+            if standing.isOpen(of: seen != nil) { break }
+            // All our stops were released, so a stop that is left is another program's.
+            let others = standing.others(.nobody, nil).orSomebody
+            self = Self(seen: standing.isStanding(before: true) ? others : nil)
+        case (.resumeCompleted(let standing), _):
+            look(standing, nil)
 
-        case (.continuing(let isStanding, _, _), .resumeCompleted(let standing)):
-            if standing.isOpen(of: isStanding) { return (phase, nil) }
-            guard standing.isStanding(before: true) else { return (.idle(.running), nil) }
-            // All our stops were released, so this stop is another program's.
-            return (.idle(.standing(by: standing.others(.nobody, nil).orSomebody)), nil)
-        case (.idle, .resumeCompleted(let standing)), (.stopping, .resumeCompleted(let standing)),
-            (.held, .resumeCompleted(let standing)):
-            return next(phase, .looked(standing, sender: nil))
+        case (.stopCompleted, .none):
+            seen = (seen ?? .nobody).orSomebody
+        case (.stopCompleted, _), (.unobjected, _):
+            return advance(event)
 
-        // An earlier daemon may have stopped some of it.
-        case (.stopping(.running, isLifting: false, .asking, _), .wanted(.run, _)):
-            return (.idle(.running), .resume)
-        case (.stopping(.running, let isLifting, _, _), .wanted(.run, let cause)):
-            return (.continuing(isStanding: false, isLifting: isLifting, cause), .resume)
-        case (.stopping(.standing(by: .nobody), let isLifting, _, _), .wanted(.run, let cause)):
-            return (.continuing(isStanding: true, isLifting: isLifting, cause), .resume)
-        case (.held(others: .nobody, _, _), .wanted(.run, let cause)):
-            return (.continuing(isStanding: true, isLifting: false, cause), .resume)
-        case (.stopping(.standing(let others), _, _, _), .wanted(.run, _)),
-            (.held(let others, _, _), .wanted(.run, _)):
-            return (.idle(.standing(by: others)), .resume)
-        case (.idle, .wanted(.run, _)), (.continuing, .wanted(.run, _)), (.held, .wanted):
-            return (phase, nil)
-        case (.idle(let seen), .wanted(let wish, let cause)):
+        case (.wanted(.run, let cause), .stopping), (.wanted(.run, let cause), .held):
+            let leavesIt = isOnlyAsked || isWantedByOthers
+            own = leavesIt ? .none : .continuing(lifts: lifts, cause)
+            // An earlier daemon may have stopped some of it.
+            return .resume
+        case (.wanted(.run, _), .none), (.wanted(.run, _), .continuing):
+            break
+        case (.wanted(let wish, let cause), .none), (.wanted(let wish, let cause), .continuing):
             let (course, order) = begin(wish)
-            return (.stopping(seen, isLifting: false, course, cause), order)
-        case (.continuing(let isStanding, let isLifting, _), .wanted(let wish, let cause)):
-            let (course, order) = begin(wish)
-            let seen = isStanding ? Seen.standing(by: .nobody) : .running
-            return (.stopping(seen, isLifting: isLifting, course, cause), order)
+            own = .stopping(course, lifts: lifts, cause)
+            return order
+        case (.wanted, .stopping), (.wanted, .held):
+            return advance(event)
 
-        case (.idle(.standing), .resumed(lifts: true)):
-            return (.continuing(isStanding: true, isLifting: true, .request), nil)
-        case (.stopping(let seen, _, _, _), .resumed(lifts: true)):
-            return (.continuing(isStanding: seen.isStanding, isLifting: true, .request), .resume)
-        case (.held, .resumed(lifts: true)):
-            return (.continuing(isStanding: true, isLifting: true, .request), .resume)
-        case (.idle(.standing), .resumed(lifts: false)):
-            return (.idle(.standing(by: .nobody)), nil)
-        case (.stopping(.standing, let isLifting, let course, let cause), .resumed(lifts: false)):
-            return (.stopping(.standing(by: .nobody), isLifting: isLifting, course, cause), nil)
-        case (.held(_, let drain, let cause), .resumed(lifts: false)):
-            return (.held(others: .nobody, drain, cause), nil)
-        case (.continuing(let isStanding, _, _), .resumed(lifts: true)):
-            return (.continuing(isStanding: isStanding, isLifting: true, .request), nil)
-        case (.idle(.running), .resumed), (.stopping(.running, _, _, _), .resumed), (.continuing, .resumed):
-            return (phase, nil)
+        case (.resumed(lifts: true), .none) where seen == nil:
+            break
+        case (.resumed(lifts: true), _):
+            let isOurs = if case .continuing = own { false } else { own != .none }
+            own = .continuing(lifts: true, .request)
+            forgetOthers()
+            return isOurs ? .resume : nil
+        case (.resumed(lifts: false), _):
+            forgetOthers()
 
         // Some of its processes may be stopped: by the stop that had begun, or by an earlier daemon.
-        case (.idle(let seen), .gaveWay), (.stopping(let seen, _, _, _), .gaveWay):
-            return (.idle(seen), .resume)
-        case (.held, .gaveWay), (.continuing, .gaveWay):
-            return (phase, nil)
+        case (.gaveWay, .none), (.gaveWay, .stopping):
+            own = .none
+            return .resume
+        case (.gaveWay, .held), (.gaveWay, .continuing):
+            break
 
-        case (.held(_, let drain, _), .drainDue) where drain.isUnderWay:
-            return (phase, nil)
-        case (.held(.nobody, .due, _), .drainDue(.some)):
-            return (phase, nil)
-        case (.held(.nobody, _, let cause), .drainDue(let time)):
-            return (.held(others: .nobody, time.map(Drain.due) ?? .none, cause), nil)
-        case (.held(let others, _, let cause), .drainDue):
+        case (.drainDue(let time), .held(let drain, let cause)) where !drain.isUnderWay:
             // We must not lift another process's stop, not even for a moment.
-            return (.held(others: others, .none, cause), nil)
-        case (.held(let others, .due, let cause), .drainBegan(let end)):
-            return (.held(others: others, .open(until: end), cause), nil)
-        case (.held(let others, .open, let cause), .drainEnded(let wish)):
+            guard !isWantedByOthers, let time else {
+                own = .held(.none, cause)
+                break
+            }
+            if drain == .none { own = .held(.due(at: time), cause) }
+        case (.drainBegan(let end), .held(.due, let cause)):
+            own = .held(.open(until: end), cause)
+        case (.drainEnded(let wish), .held(.open, let cause)):
             let (course, order) = begin(wish)
-            return (.held(others: others, .closing(course), cause), order)
-        case (_, .drainDue), (_, .drainBegan), (_, .drainEnded):
-            return (phase, nil)
+            own = .held(.closing(course), cause)
+            return order
+        case (.drainDue, _), (.drainBegan, _), (.drainEnded, _):
+            break
 
         // The holds cause the stop to be ordered again, or to be undone as if it had been carried out.
-        case (_, .inherited(isHeld: true, let isSignalled)):
-            return (.idle(phase.seen.inherited(isSignalled)), nil)
-        case (.held(_, _, let cause), .inherited(isHeld: false, let isSignalled)):
-            let seen = phase.seen.inherited(isSignalled)
-            return (.stopping(seen, isLifting: false, .ordered(isChecked: false), cause), nil)
-        case (.stopping(_, let isLifting, _, let cause), .inherited(isHeld: false, let isSignalled)),
-            (.continuing(_, let isLifting, let cause), .inherited(isHeld: false, let isSignalled)):
-            let seen = phase.seen.inherited(isSignalled)
-            return (.stopping(seen, isLifting: isLifting, .ordered(isChecked: false), cause), nil)
-        case (.idle, .inherited(isHeld: false, _)):
-            return (phase, nil)
+        case (.inherited(isHeld: false, _), .none):
+            break
+        case (.inherited(let isHeld, let isSignalled), _):
+            own = isHeld ? .none : .stopping(.ordered(isChecked: false), lifts: lifts, cause ?? .signal)
+            // Once we order our own stop, we can no longer observe whether another program has lifted its stop.
+            if !isSignalled { seen?.sender = nil }
+        }
+        return nil
+    }
+
+    private mutating func look(_ standing: Standing, _ sender: String?) {
+        if standing.isOpen(of: seen != nil) { return }
+        guard standing.isStanding(before: seen != nil) else {
+            switch own {
+            // This is not a change of its state, but shows that no other process holds it stopped.
+            case .held(let drain, _) where drain.isUnderWay: seen = .nobody
+            case .stopping(let course, _, let cause):
+                self = Self(own: .stopping(course, lifts: false, cause))
+            case .none, .held, .continuing: self = Self()
+            }
+            return
+        }
+        let others = standing.others(seen ?? .nobody, sender)
+        switch own {
+        case .none:
+            seen = others.orSomebody
+        case .held:
+            seen = others
+        case .stopping(let course, _, let cause):
+            // The stop may be our own doing.
+            guard others != .nobody else {
+                forgetOthers()
+                break
+            }
+            self = Self(seen: others, own: .stopping(course, lifts: false, cause))
+        case .continuing:
+            // It may be stopped because we have not released it yet.
+            if sender != nil, standing.signal != .none { self = Self(seen: others) }
         }
     }
 
-    private static func begin(_ wish: Wish) -> (Course, Order) {
+    /// Takes the next step of a stop that is under way.
+    private mutating func advance(_ event: StopStatus.Event) -> StopStatus.Order? {
+        guard let (next, order) = course?.next(event) else { return nil }
+        switch own {
+        case .stopping(_, let lifts, let cause):
+            own = next.map { .stopping($0, lifts: lifts, cause) } ?? .held(.none, cause)
+            if next == nil { seen = seen ?? .nobody }
+        case .held(_, let cause):
+            own = .held(next.map { .closing($0) } ?? .none, cause)
+        case .none, .continuing:
+            break
+        }
+        return order
+    }
+
+    private var isWantedByOthers: Bool { seen.map { $0 != .nobody } ?? false }
+
+    /// No other program wants it stopped any more.
+    private mutating func forgetOthers() {
+        if seen != nil { seen = .nobody }
+    }
+
+    private func begin(_ wish: StopStatus.Wish) -> (StopStatus.Course, StopStatus.Order) {
         wish == .stopUnlessObjected ? (.asking, .check(stands: false)) : (.ordered(isChecked: false), .stop)
+    }
+
+    fileprivate var lifts: Bool {
+        switch own {
+        case .stopping(_, let lifts, _), .continuing(let lifts, _): lifts
+        case .none, .held: false
+        }
+    }
+
+    fileprivate var cause: StateChangeReason? {
+        switch own {
+        case .stopping(_, _, let cause), .held(_, let cause), .continuing(_, let cause): cause
+        case .none: nil
+        }
     }
 }
 
@@ -410,9 +396,9 @@ extension StopStatus {
     func add(to record: inout Record) {
         record.add("stopped", isStanding.digit)
         record.add("enforcement", enforcement.rawValue, (cause ?? .signal).rawValue)
-        record.add("foreign-stop", ifPresent: wishes.sender.map { [$0] })
-        record.add("foreign-freeze", ifPresent: wishes.cgroup.map { [$0] })
-        record.add("lifts-foreign-stop", ifPresent: isLifting ? [isLifting.digit] : nil)
+        record.add("foreign-stop", ifPresent: phase.seen?.sender.map { [$0] })
+        record.add("foreign-freeze", ifPresent: phase.seen?.cgroup.map { [$0] })
+        record.add("lifts-foreign-stop", if: isLifting)
     }
 
     init(_ record: Record) throws(Record.Flaw) {
@@ -420,35 +406,23 @@ extension StopStatus {
         let others = Others(
             sender: try record.optional("foreign-stop") { $0.text() },
             cgroup: try record.optional("foreign-freeze") { $0.text() })
-        let lifts = try record.optional("lifts-foreign-stop") { $0.flag() } ?? false
+        let lifts = try record.flag("lifts-foreign-stop")
         let isLifting = lifts && others == .nobody
-        let seen = isStanding ? Seen.standing(by: others) : .running
-        phase = try record.require("enforcement") { fields -> Phase? in
+        let own = try record.require("enforcement") { fields -> Own? in
             guard let enforcement: Enforcement = fields.value(), let cause: StateChangeReason = fields.value()
             else { return nil }
             return switch enforcement {
-            case .none: .idle(seen)
-            case .stopping: .stopping(seen, isLifting: isLifting, .ordered(isChecked: false), cause)
-            case .stopped: .held(others: others, .none, cause)
-            case .continuing: .continuing(isStanding: isStanding, isLifting: isLifting, cause)
+            case .none: Own.none
+            case .stopping: .stopping(.ordered(isChecked: false), lifts: isLifting, cause)
+            case .stopped: .held(.none, cause)
+            case .continuing: .continuing(lifts: isLifting, cause)
             }
         }
-    }
-}
-
-extension StopStatus.Seen {
-    fileprivate func inherited(_ isSignalled: Bool) -> Self {
-        guard case .standing(let others) = self else { return self }
-        return .standing(by: others.inherited(isSignalled))
+        phase = Phase(seen: isStanding ? others : nil, own: own)
     }
 }
 
 extension Others {
-    /// Once we order our own stop, we can no longer observe whether another program has lifted its stop.
-    fileprivate func inherited(_ isSignalled: Bool) -> Others {
-        Others(sender: isSignalled ? sender : nil, cgroup: cgroup)
-    }
-
     /// It is stopped by another program, no matter which.
     fileprivate var orSomebody: Others { self == .nobody ? .somebody : self }
 }

@@ -100,39 +100,35 @@ struct Termination: Equatable, Sendable {
 }
 
 extension Termination {
-    /// Written in place of a serial that a stop has cancelled.
-    private static let voided = UInt64.max
-
     /// If SIGKILL was due, the next daemon orders it again.
     var fields: [String] {
-        let (serial, exit, kill, isExitRequested): (UInt64, Microseconds?, Microseconds?, Bool) =
+        func text(_ number: UInt64?) -> String { number.map { String($0) } ?? "" }
+        let words =
             switch phase {
-            case .announced(let serial, let exit, let kill): (serial ?? Self.voided, exit, kill, false)
-            case .exitRequested(let kill): (Self.voided, nil, kill, true)
-            case .killed(let due): (Self.voided, nil, due, true)
-            case .killedAtOnce: (0, nil, nil, true)
+            case .announced(let serial, let exit, let kill):
+                ["announced", text(serial), text(exit), text(kill)]
+            case .exitRequested(let kill): ["exit-requested", text(kill)]
+            case .killed(let due): ["exit-requested", text(due)]
+            case .killedAtOnce: ["at-once"]
             }
-        return [
-            String(serial), String(exit ?? 0), String(kill ?? 0), verdict.rawValue, isExitRequested.digit,
-        ]
+        return [verdict.rawValue] + words
     }
 
     init?(_ fields: inout Fields) {
-        guard let serial: UInt64 = fields.number(), let exit: Microseconds = fields.number(),
-            let kill: Microseconds = fields.number(), let verdict: ExitReason = fields.value(),
-            let isExitRequested = fields.flag()
-        else { return nil }
-        let dueKill = kill == 0 ? nil : kill
-        if serial == 0 {
-            self = .atOnce(verdict)
-        } else if isExitRequested {
-            self.init(verdict: verdict, phase: .exitRequested(kill: dueKill))
-        } else {
-            self.init(
-                verdict: verdict,
-                phase: .announced(
-                    serial: serial == Self.voided ? nil : serial, exit: exit == 0 ? nil : exit, kill: dueKill)
-            )
+        guard let verdict: ExitReason = fields.value() else { return nil }
+        self.verdict = verdict
+        switch fields.text() {
+        case "announced":
+            guard let serial = fields.optional({ UInt64($0) }),
+                let exit = fields.optional({ Microseconds($0) }),
+                let kill = fields.optional({ Microseconds($0) })
+            else { return nil }
+            phase = .announced(serial: serial, exit: exit, kill: kill)
+        case "exit-requested":
+            guard let kill = fields.optional({ Microseconds($0) }) else { return nil }
+            phase = .exitRequested(kill: kill)
+        case "at-once": phase = .killedAtOnce
+        default: return nil
         }
     }
 }

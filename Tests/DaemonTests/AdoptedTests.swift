@@ -124,8 +124,8 @@ struct AdoptedTests {
         try daemon.end(SIGKILL)
         var hasLine = false
         try daemon.rewrite(old) { line in
-            if line == "adopted=1" { hasLine = true }
-            return line.hasPrefix("adopted=") ? nil : line
+            if line == "adopted=" { hasLine = true }
+            return line == "adopted=" ? nil : line
         }
         #expect(hasLine)
         try daemon.start()

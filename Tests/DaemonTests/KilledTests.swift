@@ -52,7 +52,7 @@ struct KilledTests {
         try scene.daemon.end(SIGKILL)
         try scene.daemon.rewrite(scene.path) { line in
             line.hasPrefix("enforcement=")
-                ? "enforcement=continuing request\nlifts-foreign-stop=1" : Self.asResumed(line)
+                ? "enforcement=continuing request\nlifts-foreign-stop=" : Self.asResumed(line)
         }
         try scene.daemon.start()
         try scene.app.settle()

@@ -246,7 +246,7 @@ struct RestorationTests {
         let path = try client.register("org.example.Stubborn", child.pid)
         try client.terminate(path)
         try daemon.end(SIGKILL)
-        // Serial, SIGTERM, SIGKILL, reason, whether SIGTERM was sent. SIGKILL is now due at the first microsecond.
+        // The reason, the phase, SIGKILL. This is now due at the first microsecond.
         var hasLine = false
         try daemon.rewrite(path) { line in
             guard line.hasPrefix("termination=") else { return line }

@@ -123,7 +123,7 @@ struct SavedStateTests {
         try daemon.end(SIGKILL)
         // As if it had been killed between the request and the end.
         try daemon.rewrite(gone.path) {
-            $0.hasPrefix("number=") ? $0 + "\ntermination=0 0 0 force-quit 1" : $0
+            $0.hasPrefix("number=") ? $0 + "\ntermination=force-quit at-once" : $0
         }
         gone.app.process.kill(SIGKILL)
         _ = try gone.app.process.waitForExit()

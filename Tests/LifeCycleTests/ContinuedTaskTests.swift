@@ -90,12 +90,12 @@ struct ContinuedTaskTests {
         for (number, progress) in [(1, 0.9), (2, 0.1), (3, 0.5)] {
             candidates.append(
                 ReclaimPolicy.Candidate(
-                    ApplicationNumber(UInt32(number)), user: 1000, rank: .continued, age: 1,
+                    number: ApplicationNumber(UInt32(number)), user: 1000, rank: .continued, age: 1,
                     bytes: UInt64(number) << 30, progress: progress))
         }
         var order: [UInt32] = []
         let idle = ReclaimPolicy.Candidate(
-            ApplicationNumber(4), user: 1000, rank: .background, age: 1, bytes: 1)
+            number: ApplicationNumber(4), user: 1000, rank: .background, age: 1, bytes: 1)
         candidates.append(idle)
         while let first = ReclaimPolicy.first(of: candidates, usage: [:]) {
             order.append(first.number.rawValue)

@@ -39,6 +39,35 @@ struct LifeTests {
         #expect(stage.state == .background)
     }
 
+    @Test("who registers a process decides whether it is automatic and counts as visible")
+    func defaults() throws {
+        var desk = Desk()
+        let (own, other) = (desk.process(), desk.process())
+        let byItself = try desk.register(own) { $0.byItself = true }
+        let byAnother = try desk.register(other)
+        #expect(desk.machine.applications[byItself]?.suspension == .automatic)
+        #expect(desk.machine.applications[byAnother]?.suspension == .manual)
+        #expect(desk.states(byItself, byAnother) == [.inactive, .background])
+    }
+
+    @Test("a launched program that does not register itself has launched with its first window")
+    func firstWindow() throws {
+        var desk = Desk()
+        let (shown, hidden) = (desk.process(), desk.process())
+        let number = try desk.register(shown) {
+            $0.launched = true
+            $0.launchMode = .foreground
+        }
+        #expect(desk.state(number) == .notRunning)
+        try desk.update(1, shown)
+        #expect(desk.state(number) == .inactive)
+        let other = try desk.register(hidden) {
+            $0.launched = true
+            $0.launchMode = .background
+        }
+        #expect(desk.state(other) == .background)
+    }
+
     @Test("an application that ends during its launch walks no edge")
     func endInLaunch() throws {
         var stage = Stage()
@@ -93,6 +122,24 @@ struct LifeTests {
             stage.words(.subscribers) == [
                 "suspended→background", "WillEnterForeground", "background→inactive", "inactive→active",
                 "DidBecomeActive",
+            ])
+    }
+
+    @Test("a DidEnterBackground that is sent late has nothing to acknowledge")
+    func lateBackground() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.focus()
+        // The stop is under way when it enters the background.
+        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
+        try stage.minimize()
+        stage.settle()
+        stage.forget()
+        try stage.perform(.resume(stage.number, holder: "uid:1000"))
+        stage.settle()
+        #expect(stage.state == .background)
+        #expect(
+            stage.heard(.delegate).filter { $0.signal == .didEnterBackground } == [
+                .didEnterBackground(serial: 0, deadline: .never)
             ])
     }
 

@@ -2,9 +2,10 @@ import AppStateContract
 
 @testable import LifeCycle
 
-/// A desk whose memory runs short. It answers the machine's requests for measurements, and kills nothing.
+/// A desk whose memory runs short. It reads memory when the machine wants that, and kills nothing.
 struct PressureDesk {
     var desk: Desk
+    private var watched: [PressureSource] = []
     /// The memory of each source.
     var memory: [PressureSource: MemorySample] = [:]
     var sizes: [ApplicationNumber: UInt64] = [:]
@@ -16,8 +17,12 @@ struct PressureDesk {
     var pageOutBytes: UInt64 = 0
     /// Page-outs do not finish by themselves.
     var isSlow = false
-    /// Requested samples are not delivered.
+    /// Nothing is read by itself.
     var isDeaf = false
+    /// The memory of what is ended is not released by itself.
+    var isReleasing = false
+    /// When sizes were measured, since `forget`.
+    private(set) var measuredAt: [Microseconds] = []
     /// Everything since `forget`, with its time.
     private(set) var log: [(time: Microseconds, effect: Effect)] = []
     private var settings: Settings
@@ -75,7 +80,12 @@ struct PressureDesk {
         self.settings = settings
         desk = Desk(settings)
         for source in sources { set(Self.ample, of: source) }
-        take(.pressureSources(sources))
+        watch(sources)
+    }
+
+    mutating func watch(_ sources: [PressureSource]) {
+        watched = sources
+        read()
     }
 
     var machine: Machine { desk.machine }
@@ -171,25 +181,54 @@ struct PressureDesk {
     mutating func trigger(
         _ level: MemoryPressure = .warning, of source: PressureSource = PressureDesk.everybody
     ) {
-        take(.pressureTriggered(source, level))
+        if watched.contains(source) { read(triggers: [source: level]) }
     }
 
-    /// Memory becomes short, and the trigger reports it.
+    /// Reads everything, and reports it.
+    mutating func read(triggers: [PressureSource: MemoryPressure] = [:]) {
+        let now = now
+        churn?.advance(to: now)
+        var readings = MemoryReadings([:])
+        for source in watched {
+            guard var sample = memory[source] else { continue }
+            if let churn {
+                sample.files = FileCache(
+                    cached: churn.cached, evicted: churn.evicted, reclaimed: churn.reclaimed,
+                    refaulted: churn.refaulted)
+                sample.waited = churn.waited
+                sample.searches = churn.searching.map { _ in churn.searches }
+            }
+            readings.sources[source] = MemoryReadings.Reading(sample, trigger: triggers[source])
+        }
+        if machine.needsSizes(at: now, hasTriggered: !triggers.isEmpty) {
+            readings.sizes = MemoryReadings.Sizes(
+                sizes.filter { machine.applications[$0.key] != nil }, members: members)
+            measuredAt.append(now)
+        }
+        take(.memory(readings))
+    }
+
+    /// Memory becomes short, and the triggers report it.
     mutating func runShort(to available: UInt64 = PressureDesk.short) {
         setAll(available)
-        for source in memory.keys.sorted(by: { $0.path < $1.path }) { trigger(of: source) }
+        for source in memory.keys.sorted() { trigger(of: source) }
     }
 
     /// Lets time pass; `change` may change the memory at each step.
     mutating func pass(_ span: Microseconds, _ change: (inout PressureDesk) -> Void = { _ in }) {
         let end = now + span
-        while let next = desk.machine.nextDeadline, next <= end {
+        while let next = [machine.nextDeadline, nextReading].compactMap(\.self).min(), next <= end {
             desk.now = max(now, next)
             change(&self)
-            take(.timePassed)
+            if let reading = nextReading, reading <= now { read() } else { take(.timePassed) }
         }
         desk.now = end
     }
+
+    private var nextReading: Microseconds? { isDeaf ? nil : machine.nextReading }
+
+    /// Nothing is to be done before something happens.
+    var isIdle: Bool { machine.nextDeadline == nil && machine.nextReading == nil }
 
     /// The level returns to normal.
     mutating func calmDown() {
@@ -197,7 +236,7 @@ struct PressureDesk {
         pass(20 * Desk.second)
     }
 
-    /// Logs the effects, and answers requests for measurements.
+    /// Logs the effects, carries them out as far as they concern memory, and reads what is due at once.
     private mutating func absorb() {
         while !desk.effects.isEmpty {
             let effects = desk.effects
@@ -205,33 +244,20 @@ struct PressureDesk {
             for effect in effects {
                 log.append((now, effect))
                 switch effect {
-                case .sampleMemory(let source):
-                    guard !isDeaf, var sample = memory[source] else { continue }
-                    let now = now
-                    churn?.advance(to: now)
-                    if let churn {
-                        sample.files = FileCache(
-                            cached: churn.cached, evicted: churn.evicted, reclaimed: churn.reclaimed,
-                            refaulted: churn.refaulted)
-                        sample.waited = churn.waited
-                        sample.searches = churn.searching.map { _ in churn.searches }
-                    }
-                    desk.take(.memorySampled(source, sample))
-                case .measureMemory(let numbers):
-                    if isDeaf { continue }
-                    desk.take(
-                        .memoryMeasured(sizes.filter { numbers.contains($0.key) }, members: members))
                 case .pageOut(let number, _):
                     if !isSlow { desk.take(.pagedOut(number, bytes: pageOutBytes)) }
+                case .reclaim(let number):
+                    if !isReleasing { desk.take(.released(number)) }
                 default: continue
                 }
             }
         }
+        if let reading = nextReading, reading <= now { read() }
     }
 
     // MARK: What came of it
 
-    mutating func forget() { log = [] }
+    mutating func forget() { (log, measuredAt) = ([], []) }
 
     var effects: [Effect] { log.map(\.effect) }
 

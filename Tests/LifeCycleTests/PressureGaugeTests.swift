@@ -22,8 +22,7 @@ struct GaugeDesk {
 
     mutating func sample() {
         let before = gauge.level
-        gauge.willSample()
-        gauge.sampled(
+        gauge.take(
             MemorySample(
                 available: available, total: total, swapTotal: swapTotal, swapFree: swapFree, perCPU: perCPU,
                 isLimited: isLimited), at: now, settings)
@@ -34,7 +33,7 @@ struct GaugeDesk {
     /// Takes a sample whenever the gauge wants one; `change` sets the memory before each.
     mutating func pass(_ span: Microseconds, _ change: (inout GaugeDesk) -> Void = { _ in }) {
         let end = now + span
-        while let next = gauge.nextSample, next <= end {
+        while let next = gauge.nextReading, next <= end {
             now = max(now, next)
             change(&self)
             sample()
@@ -57,23 +56,20 @@ struct PressureGaugeTests {
     private static let second: Microseconds = 1_000_000
     private static let line = PressureDesk.line
 
-    @Test("the gauge wants no sample before a trigger, and ignores an unrequested sample")
+    @Test("as long as enough memory is left, only an alarm is set, and no time to read again")
     func quiet() {
         var desk = GaugeDesk()
-        #expect(desk.gauge.nextSample == nil && !desk.gauge.isEpisodeOpen)
-        desk.available = 0
+        #expect(desk.gauge.nextReading == nil && !desk.gauge.isEpisodeOpen)
         desk.sample()
-        #expect(desk.gauge == PressureGauge())
+        #expect(desk.gauge.nextReading == nil && !desk.gauge.isEpisodeOpen && desk.gauge.alarm != nil)
     }
 
-    @Test("a trigger opens an episode and requests a sample at once, but not while one is under way")
+    @Test("a trigger opens an episode; the reading that comes with it decides the level")
     func opens() {
         var desk = GaugeDesk()
+        desk.sample()
         desk.trigger()
-        #expect(desk.gauge.isEpisodeOpen && desk.gauge.nextSample == desk.now)
-        #expect(desk.gauge.level == .normal)
-        desk.gauge.willSample()
-        #expect(desk.gauge.nextSample == nil)
+        #expect(desk.gauge.isEpisodeOpen && desk.gauge.level == .normal && desk.gauge.alarm == nil)
         desk.sample()
         #expect(desk.gauge.level == .warning)
     }
@@ -151,7 +147,7 @@ struct PressureGaugeTests {
         let begin = desk.now
         while desk.available > Self.line {
             desk.sample()
-            guard let next = desk.gauge.nextSample else { break }
+            guard let next = desk.gauge.nextReading else { break }
             pauses.append(next - desk.now)
             desk.now = next
             // 80 MiB a second, as in facts.md.
@@ -188,7 +184,7 @@ struct PressureGaugeTests {
         desk.trigger()
         desk.pass(10 * Self.second)
         let fell = try #require(desk.changes.last)
-        #expect(fell.to == .normal && desk.gauge.nextSample == nil)
+        #expect(fell.to == .normal && desk.gauge.nextReading == nil)
         desk.now = fell.time + 500_000
         desk.trigger()
         desk.pass(1_499_999)
@@ -251,7 +247,7 @@ struct PressureGaugeTests {
         desk.available = Self.line * 2
         desk.pass(10 * Self.second)
         #expect(desk.gauge.level == .normal && !desk.gauge.isEpisodeOpen)
-        #expect(desk.gauge.nextSample == nil && desk.gauge.sample == nil)
+        #expect(desk.gauge.nextReading == nil && desk.gauge.sample == nil)
         #expect(desk.changes.map(\.to) == [.warning, .normal])
     }
 
@@ -296,11 +292,11 @@ struct PressureGaugeTests {
             desk.now += 250_000
             desk.available -= fallen
             desk.sample()
-            #expect(desk.gauge.nextSample == desk.now + pause)
+            #expect(desk.gauge.nextReading == desk.now + pause)
         }
         // An earlier fall does not count forever.
         desk.pass(20 * Self.second)
-        #expect(desk.gauge.nextSample.map { $0 - desk.now <= 250_000 } == true)
+        #expect(desk.gauge.nextReading.map { $0 - desk.now <= 250_000 } == true)
         desk.samples = 0
         desk.pass(60 * Self.second)
         #expect(desk.samples == 240)
@@ -319,10 +315,8 @@ struct PressureGaugeTests {
                 desk.trigger()
                 desk.pass(30 * Self.second)
                 guard !desk.gauge.isEpisodeOpen else { continue }
-                let sample = MemorySample(available: desk.available, total: total, swapTotal: 0)
-                #expect(
-                    desk.gauge.looked(at: sample, at: desk.now, desk.settings) != nil,
-                    "\(share) % of \(total)")
+                desk.sample()
+                #expect(!desk.gauge.isEpisodeOpen && desk.gauge.alarm != nil, "\(share) % of \(total)")
             }
         }
     }
@@ -372,9 +366,12 @@ struct PressureAlarmTests {
         let settings = PressureSettings()
         var available = PressureDesk.ample
         var looks = 0
-        while let bytes = gauge.looked(
-            at: MemorySample(available: available, total: PressureDesk.total, swapTotal: 0), at: 1, settings)
-        {
+        func read() -> UInt64? {
+            gauge.take(
+                MemorySample(available: available, total: PressureDesk.total, swapTotal: 0), at: 1, settings)
+            return gauge.alarm
+        }
+        while let bytes = read() {
             #expect(bytes <= max((available - PressureDesk.line) / 2, 8 << 20))
             #expect(available - min(available, bytes) >= PressureDesk.line)
             available -= bytes
@@ -382,28 +379,20 @@ struct PressureAlarmTests {
         }
         // Each look halves what is left: few looks are needed, however much there was.
         #expect((3...10).contains(looks))
-        #expect(gauge.isEpisodeOpen && gauge.nextSample == 1)
+        #expect(gauge.isEpisodeOpen && gauge.level == .warning)
     }
 
-    @Test("a new source is sampled, and again when memory was taken; in an episode it needs no alarm")
+    @Test("an alarm is set until an event begins, and again after it")
     func armed() {
         var desk = PressureDesk()
-        #expect(desk.effects.contains { if case .alarmMemory(_, after: .some) = $0 { true } else { false } })
-        desk.forget()
-        desk.take(.memoryTaken(PressureDesk.everybody))
-        #expect(desk.effects.first == .sampleMemory(PressureDesk.everybody))
-        #expect(desk.desk.machine.nextDeadline == nil)
+        #expect(desk.machine.memoryAlarm != nil && desk.isIdle)
+        desk.read()
+        #expect(desk.machine.memoryAlarm != nil && desk.isIdle)
         desk.set(PressureDesk.line)
-        desk.forget()
-        desk.take(.memoryTaken(PressureDesk.everybody))
-        #expect(desk.effects.contains(.alarmMemory(PressureDesk.everybody, after: nil)))
-        #expect(desk.machine.memoryPressure == .warning && desk.desk.machine.nextDeadline != nil)
+        desk.read()
+        #expect(desk.machine.memoryAlarm == nil && desk.machine.memoryPressure == .warning && !desk.isIdle)
         desk.calmDown()
-        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
-        guard case .alarmMemory(_, after: .some)? = desk.effects.last else {
-            Issue.record("no alarm after the episode: \(desk.effects.suffix(3))")
-            return
-        }
+        #expect(desk.machine.memoryPressure == .normal && desk.machine.memoryAlarm != nil && desk.isIdle)
     }
 
     @Test("pages that were evicted once do not make the alarm ring more often for ever")
@@ -413,9 +402,10 @@ struct PressureAlarmTests {
         let available = 3 * PressureDesk.line
         func look(_ evicted: UInt64, at now: Microseconds) -> UInt64? {
             let files = FileCache(cached: 60 << 20, evicted: evicted, reclaimed: evicted, refaulted: 0)
-            return gauge.looked(
-                at: MemorySample(available: available, total: PressureDesk.total, swapTotal: 0, files: files),
+            gauge.take(
+                MemorySample(available: available, total: PressureDesk.total, swapTotal: 0, files: files),
                 at: now, settings)
+            return gauge.alarm
         }
         let looks = [look(0, at: 1), look(2 << 20, at: 60_000_000), look(2 << 20, at: 60_100_000)]
         #expect(looks == [PressureDesk.line, 16 << 20, PressureDesk.line])
@@ -424,25 +414,13 @@ struct PressureAlarmTests {
     @Test("memory that cannot be read is read again, in an episode soon and otherwise when some was taken")
     func unreadable() {
         var desk = PressureDesk()
-        desk.isDeaf = true
-        desk.take(.memoryTaken(PressureDesk.everybody))
-        desk.forget()
-        desk.take(.memoryUnreadable(PressureDesk.everybody))
-        #expect(desk.effects == [.alarmMemory(PressureDesk.everybody, after: 16 << 20)])
+        let unread = Fact.memory(MemoryReadings([PressureDesk.everybody: MemoryReadings.Reading(nil)]))
+        desk.take(unread)
+        #expect(desk.machine.memoryAlarm == 16 << 20 && desk.isIdle)
         desk.trigger()
-        desk.forget()
-        desk.take(.memoryUnreadable(PressureDesk.everybody))
-        #expect(desk.effects.isEmpty)
-        desk.pass(100_000)
-        #expect(desk.effects == [.sampleMemory(PressureDesk.everybody)])
-    }
-
-    @Test("sources that are announced again are sampled again, since the new watch has lost its alarm")
-    func armedAgain() {
-        var desk = PressureDesk()
-        desk.forget()
-        desk.take(.pressureSources([PressureDesk.everybody]))
-        #expect(desk.effects.contains { if case .alarmMemory(_, after: .some) = $0 { true } else { false } })
+        desk.isDeaf = true
+        desk.take(unread)
+        #expect(desk.machine.nextReading == desk.now + 100_000)
     }
 
     @Test("low memory alone ends no application; stalls, exhaustion and the loss of most of it do")
@@ -484,11 +462,11 @@ struct PressureAlarmTests {
                     FrontMemory(ApplicationNumber(1), cached: 0, refaulted: 0, waited: 0)
                 })
             gauge.triggered(.warning, at: 1_000_000)
-            gauge.sampled(sample, at: 1_000_000, settings)
+            gauge.take(sample, at: 1_000_000, settings)
             sample.searches? += searches ?? 0
             for step in 1...5 as ClosedRange<UInt64> {
                 sample.front?.waited += front ?? 0
-                gauge.sampled(sample, at: 1_000_000 + step * 20_000, settings)
+                gauge.take(sample, at: 1_000_000 + step * 20_000, settings)
             }
             #expect(gauge.level == .critical)
             return gauge.wantsRelief(at: 1_100_000, promised: 0, hasEnded: false, settings)

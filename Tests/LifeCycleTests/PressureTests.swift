@@ -14,24 +14,21 @@ struct PressureTests {
     func noTimer() throws {
         var desk = PressureDesk()
         _ = try desk.held()
-        #expect(desk.desk.machine.nextDeadline == nil)
+        #expect(desk.isIdle)
         desk.runShort(to: 200 << 20)
-        #expect(desk.desk.machine.nextDeadline != nil && desk.machine.memoryPressure == .warning)
+        #expect(!desk.isIdle && desk.machine.memoryPressure == .warning)
         desk.calmDown()
-        #expect(desk.desk.machine.nextDeadline == nil && desk.machine.memoryPressure == .normal)
+        #expect(desk.isIdle && desk.machine.memoryPressure == .normal)
         #expect(desk.machine.pressure.sizes.isEmpty)
     }
 
     @Test("sizes are measured when an event begins, every 5 s while it is critical, otherwise every minute")
     func measurements() {
         var desk = PressureDesk()
-        func times(_ desk: PressureDesk) -> [Microseconds] {
-            desk.log.compactMap { if case .measureMemory = $0.effect { $0.time } else { nil } }
-        }
         let begin = desk.now
         desk.runShort(to: PressureDesk.line * 3 / 2)
         desk.pass(121 * Self.second)
-        #expect(times(desk) == [0, 60, 120].map { begin + $0 * Self.second })
+        #expect(desk.measuredAt == [0, 60, 120].map { begin + $0 * Self.second })
         desk.forget()
         // The last measurement is more than 5 s old: the next one comes at once.
         desk.pass(30 * Self.second)
@@ -39,26 +36,17 @@ struct PressureTests {
         desk.runShort()
         #expect(desk.machine.memoryPressure == .critical)
         desk.pass(12 * Self.second)
-        #expect(times(desk) == [0, 5, 10].map { critical + $0 * Self.second })
+        #expect(desk.measuredAt == [0, 5, 10].map { critical + $0 * Self.second })
     }
 
-    @Test("a trigger or a sample of an unwatched source has no effect")
-    func unknownSource() {
-        var desk = PressureDesk()
-        desk.forget()
-        let before = desk.machine
-        desk.trigger(.critical, of: Self.slice)
-        desk.take(.memorySampled(Self.slice, MemorySample(available: 0, total: 1, swapTotal: 0)))
-        desk.take(.memoryMeasured([ApplicationNumber(1): 1]))
-        #expect(desk.machine == before && desk.log.isEmpty)
-    }
-
-    @Test("a source that is named twice is watched once")
-    func twice() {
-        var desk = PressureDesk()
-        desk.take(.pressureSources([PressureDesk.everybody, PressureDesk.everybody]))
-        desk.runShort(to: 200 << 20)
-        #expect(desk.machine.memoryPressure == .warning)
+    @Test("a source that is not read any more does not count any more")
+    func lostSource() {
+        var desk = PressureDesk(sources: Self.both)
+        desk.runShort()
+        #expect(desk.machine.memoryPressure == .critical)
+        desk.watch([])
+        desk.pass(2 * Self.second)
+        #expect(desk.machine.memoryPressure == .normal && desk.isIdle)
     }
 
     @Test("running applications are warned at each rise; suspended and launching ones never are")
@@ -141,11 +129,8 @@ struct PressureTests {
         #expect(desk.warned == [theirs, mine] && desk.lowMemoryWarnings == [.low])
         desk.forget()
         desk.setAll(PressureDesk.short)
-        desk.isDeaf = true
         desk.desk.now += 500_000
-        let sample = MemorySample(available: PressureDesk.short, total: PressureDesk.total, swapTotal: 0)
-        desk.take(.memorySampled(PressureDesk.everybody, sample))
-        desk.take(.memorySampled(Self.slice, sample))
+        desk.read()
         #expect(desk.warned == [mine, theirs] && desk.lowMemoryWarnings.filter { $0 == .medium }.count == 1)
     }
 
@@ -165,7 +150,7 @@ struct PressureTests {
         }
         desk.calmDown()
         #expect(hasty(desk).isEmpty)
-        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
+        #expect(desk.machine.memoryPressure == .normal && desk.isIdle)
 
         desk.forget()
         desk.set(PressureDesk.ample, of: Self.slice)
@@ -174,12 +159,12 @@ struct PressureTests {
         #expect(desk.machine.memoryPressure == .warning)
         desk.desk.now = began + 500_000
         // The source vanishes before its level has fallen.
-        desk.take(.pressureSources([PressureDesk.everybody]))
+        desk.watch([PressureDesk.everybody])
         #expect(desk.machine.memoryPressure == .warning)
         desk.pass(5 * Self.second)
         #expect(desk.levels.map(\.level) == [.warning, .normal] && hasty(desk).isEmpty)
         #expect(desk.levels.last?.time == began + 2 * Self.second)
-        #expect(desk.desk.machine.nextDeadline == nil)
+        #expect(desk.isIdle)
     }
 
     /// Changes less than 2 s after the previous one, except rises to critical.

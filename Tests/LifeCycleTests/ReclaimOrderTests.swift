@@ -218,10 +218,10 @@ struct ReclaimOrderTests {
     func vanished() throws {
         for dies in [true, false] {
             var (desk, victim, _) = try chosen { $0.pressure.killsPerEvent = 1 }
-            desk.take(.pressureSources([]))
+            desk.watch([])
             if dies { try desk.exit(victim) }
             desk.pass(10 * Self.second)
-            #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
+            #expect(desk.machine.memoryPressure == .normal && desk.isIdle)
             #expect(desk.machine.pressure.victim == nil)
             if !dies { try desk.exit(victim) }
             #expect(desk.exitReason(victim) == .reclaimed)
@@ -232,7 +232,7 @@ struct ReclaimOrderTests {
             #expect(desk.machine.pressure == fresh)
             // The ends of the previous event do not count.
             desk.forget()
-            desk.take(.pressureSources([PressureDesk.everybody]))
+            desk.watch([PressureDesk.everybody])
             desk.runShort()
             #expect(desk.reclaimed.count == 1)
         }
@@ -246,7 +246,7 @@ struct ReclaimOrderTests {
         let other = try desk.held(50 << 20)
         desk.runShort()
         #expect(desk.reclaimed == [victim])
-        desk.take(.pressureSources([slice]))
+        desk.watch([slice])
         desk.pass(100_000)
         #expect(desk.reclaimed == [victim] && desk.machine.memoryPressure == .critical)
         try desk.exit(victim)

@@ -45,9 +45,9 @@ struct ReclaimPermutationTests {
         case .stuck: desk.pass(1_300_000)
         case .observe: desk.configure { $0.mode = .observe }
         case .enforce: desk.configure { $0.mode = .enforce }
-        case .vanish: desk.take(.pressureSources([]))
+        case .vanish: desk.watch([])
         case .appear:
-            desk.take(.pressureSources([PressureDesk.everybody]))
+            desk.watch([PressureDesk.everybody])
             desk.trigger(.critical)
         case .ample: desk.set(PressureDesk.ample)
         case .short: desk.runShort()
@@ -82,7 +82,7 @@ struct ReclaimPermutationTests {
             #expect(pressure.victim == nil && pressure.level == .normal && !pressure.isEventOpen, "\(events)")
             #expect(
                 pressure.excluded.isEmpty && pressure.sizes.isEmpty && pressure.kills.isEmpty, "\(events)")
-            #expect(pressure.promised.isEmpty && desk.desk.machine.nextDeadline == nil, "\(events)")
+            #expect(pressure.promised.isEmpty && desk.isIdle, "\(events)")
         }
     }
 

@@ -14,7 +14,8 @@ struct ReclaimPolicyTests {
         age: Microseconds = 10, mebibytes: UInt64 = 10
     ) -> Candidate {
         Candidate(
-            ApplicationNumber(number), user: user, rank: rank, isUnsaved: isUnsaved, age: age * Self.second,
+            number: ApplicationNumber(number), user: user, rank: rank, isUnsaved: isUnsaved,
+            age: age * Self.second,
             bytes: mebibytes << 20)
     }
 

@@ -98,10 +98,9 @@ struct ReclaimTests {
         desk.isDeaf = true
         try desk.exit(first)
         #expect(desk.reclaimed == [first] && desk.exitReason(first) == .reclaimed)
-        #expect(desk.effects.last == .sampleMemory(PressureDesk.everybody))
+        #expect(desk.machine.nextReading == desk.now)
         desk.isDeaf = false
-        let sample = MemorySample(available: PressureDesk.short, total: PressureDesk.total, swapTotal: 0)
-        desk.take(.memorySampled(PressureDesk.everybody, sample))
+        desk.read()
         #expect(desk.reclaimed == [first, second])
         desk.set(PressureDesk.line)
         desk.pass(2 * Self.second) { try? $0.exit(second) }
@@ -133,12 +132,7 @@ struct ReclaimTests {
         let first = try desk.held(60 << 20)
         _ = try desk.held(50 << 20)
         desk.setAll(PressureDesk.line * 3 / 2)
-        desk.isDeaf = true
-        desk.trigger(.critical)
-        desk.trigger(.critical, of: slice)
-        desk.isDeaf = false
-        desk.take(.memoryMeasured(desk.sizes))
-        for (source, sample) in desk.memory { desk.take(.memorySampled(source, sample)) }
+        desk.read(triggers: [PressureDesk.everybody: .critical, slice: .critical])
         #expect(desk.reclaimed == [first])
         try desk.exit(first)
         desk.pass(Self.second)
@@ -168,43 +162,37 @@ struct ReclaimTests {
     func released() throws {
         var desk = PressureDesk()
         let held = try [60, 50, 40, 30].map { try desk.held($0 << 20) }
+        desk.isReleasing = true
         desk.runShort()
-        desk.take(.releasing(held[0], isOver: false))
         // Its main process is gone, and the others are not.
         try desk.exit(held[0])
         desk.pass(100_000)
         #expect(desk.reclaimed == [held[0]])
-        desk.take(.releasing(held[0], isOver: true))
+        desk.take(.released(held[0]))
         #expect(desk.reclaimed == Array(held.prefix(2)))
-        desk.take(.releasing(held[1], isOver: false))
         try desk.exit(held[1])
         desk.pass(250_000)
         #expect(desk.reclaimed == Array(held.prefix(3)) && desk.notices.isEmpty)
-        desk.take(.releasing(held[2], isOver: false))
-        desk.take(.releasing(held[2], isOver: true))
+        desk.take(.released(held[2]))
         #expect(desk.reclaimed == Array(held.prefix(3)))
         try desk.exit(held[2])
         #expect(desk.reclaimed == held)
     }
 
-    @Test("a reclaim waits for the sizes, but not for long")
+    @Test(
+        "nothing is ended before sizes are known, and these are read at once when memory is found to be short"
+    )
     func sizes() throws {
         var desk = PressureDesk()
         _ = try desk.held(10 << 20)
         let large = try desk.held(90 << 20)
         desk.isDeaf = true
-        desk.isSlow = true
-        desk.setAll(PressureDesk.short)
-        desk.trigger()
-        let sample = MemorySample(available: PressureDesk.short, total: PressureDesk.total, swapTotal: 0)
-        desk.take(.memorySampled(PressureDesk.everybody, sample))
+        desk.setAll(0)
+        desk.read()
         #expect(desk.machine.memoryPressure == .critical && desk.reclaimed.isEmpty)
-        var late = desk
-        desk.take(.memoryMeasured(desk.sizes))
+        #expect(desk.machine.nextReading.map { $0 <= desk.now } == true)
+        desk.read()
         #expect(desk.reclaimed == [large])
-        late.isDeaf = false
-        late.pass(200_000)
-        #expect(late.reclaimed.count == 1)
     }
 
     @Test("exempt applications are never ended, however long memory is critical")

@@ -44,7 +44,7 @@ struct Simulation {
 
     init(seed: UInt64) throws {
         generator = Generator(seed: seed)
-        try world.take(.pressureSources(World.sources))
+        try world.readMemory()
     }
 
     var history: String { log.suffix(30).joined(separator: "\n") }
@@ -57,6 +57,12 @@ struct Simulation {
             try world.take(.timePassed)
             try world.require(
                 world.machine.nextDeadline.map { $0 > world.now } ?? true, "a deadline in the past")
+        }
+        if let reading = world.machine.nextReading, reading <= world.now {
+            note("memory is read")
+            try world.readMemory()
+            try world.require(
+                world.machine.nextReading.map { $0 > world.now } ?? true, "a reading in the past")
         }
         world.completeStops(&generator)
         if !world.pending.isEmpty, generator.chance(70) {
@@ -101,9 +107,11 @@ struct Simulation {
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
         world.memory.available = 900 << 20
         for _ in 0..<10_000 {
-            guard let deadline = world.machine.nextDeadline else { break }
-            world.now = max(world.now, deadline)
+            let next = [world.machine.nextDeadline, world.machine.nextReading].compactMap(\.self).min()
+            guard let next else { break }
+            world.now = max(world.now, next)
             try world.take(.timePassed)
+            if let reading = world.machine.nextReading, reading <= world.now { try world.readMemory() }
             while !world.pending.isEmpty { try takePending() }
         }
         let pressure = world.machine.pressure
@@ -532,10 +540,10 @@ struct Simulation {
         if let source = generator.pick(World.sources), generator.chance(70) {
             let level: MemoryPressure = generator.chance(70) ? .warning : .critical
             note("\(level) of \(source), \(megabytes) MiB")
-            try world.take(.pressureTriggered(source, level))
-        } else if let source = generator.pick(World.sources) {
-            note("memory was taken, \(source), \(megabytes) MiB")
-            try world.take(.memoryTaken(source))
+            try world.readMemory(trigger: (source, level))
+        } else {
+            note("memory was taken, \(megabytes) MiB")
+            try world.readMemory()
         }
     }
 

@@ -13,7 +13,8 @@ struct StopStatusTests {
     private static let others: [Others] = [
         .nobody, .somebody, Others(sender: "x"), Others(cgroup: "c"), Others(sender: "x", cgroup: "c"),
     ]
-    private static let seen: [StopStatus.Seen] = [.running] + others.map { .standing(by: $0) }
+    private static let seen: [Others?] = [nil] + others
+    private static let quiet: [Others?] = [nil, .nobody]
     private static let courses: [StopStatus.Course] = [
         .asking, .ordered(isChecked: false), .ordered(isChecked: true), .checking,
     ]
@@ -21,19 +22,21 @@ struct StopStatusTests {
         [.none, .due(at: 10), .open(until: 20)] + courses.map { .closing($0) }
     private static let wishes: [StopStatus.Wish] = [.run, .stopUnlessObjected, .stop]
 
-    static let phases: [Phase] = seen.map(Phase.idle) + reasons.flatMap(ordered)
+    static let phases: [Phase] = seen.map { Phase(seen: $0) } + reasons.flatMap(ordered)
 
     private static func ordered(_ cause: StateChangeReason) -> [Phase] {
         var phases: [Phase] = []
         for course in courses {
-            phases += seen.map { .stopping($0, isLifting: false, course, cause) }
+            phases += seen.map { Phase(seen: $0, own: .stopping(course, lifts: false, cause)) }
             // While a foreign stop is being lifted, no other process is known to want it.
-            phases += [.running, .standing(by: .nobody)].map { .stopping($0, isLifting: true, course, cause) }
+            phases += quiet.map { Phase(seen: $0, own: .stopping(course, lifts: true, cause)) }
         }
         for flag in [true, false] {
-            phases += [true, false].map { .continuing(isStanding: $0, isLifting: flag, cause) }
+            phases += quiet.map { Phase(seen: $0, own: .continuing(lifts: flag, cause)) }
         }
-        for others in others { phases += drains.map { .held(others: others, $0, cause) } }
+        for others in others {
+            phases += drains.map { Phase(seen: others, own: .held($0, cause)) }
+        }
         return phases
     }
 
@@ -118,7 +121,7 @@ struct StopStatusTests {
             #expect(staysOurs == (wish != .run) && after == after.taking(event), comment)
             #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
             if wish == .run, before.course == .asking, before.enforcement == .none {
-                #expect(order == .resume && after.phase == .idle(.running), comment)
+                #expect(order == .resume && after.phase == Phase(), comment)
             } else if wish == .run {
                 #expect(order == (isOurs ? .resume : nil), comment)
             } else if !isOurs {
@@ -214,7 +217,7 @@ struct StopStatusTests {
 
     @Test("every phase is reachable")
     func everyPhase() {
-        var reached: Set<Phase> = [.idle(.running)]
+        var reached: Set<Phase> = [Phase()]
         var new = Array(reached)
         while let phase = new.popLast() {
             for event in Self.reaching + Self.events {
@@ -257,7 +260,7 @@ struct StopStatusTests {
     /// orders that are not carried out yet.
     private struct World: Hashable {
         let isByFreezer: Bool
-        var phase = Phase.idle(.running)
+        var phase = Phase()
         var wish = StopStatus.Wish.run
         /// The process is in state T, or SIGSTOP is pending beneath a freeze. Stops are not counted: one SIGCONT ends
         /// them all.

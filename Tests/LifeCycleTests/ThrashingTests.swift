@@ -171,7 +171,7 @@ struct ThrashingTests {
         desk.churn?.evicting = 0
         desk.setAll(PressureDesk.ample)
         desk.pass(20 * Self.second)
-        #expect(desk.machine.memoryPressure == .normal && desk.desk.machine.nextDeadline == nil)
+        #expect(desk.machine.memoryPressure == .normal && desk.isIdle)
     }
 
     @Test(
@@ -294,13 +294,13 @@ struct ThrashingTests {
     func alarm() throws {
         var (desk, _, held) = try thrashing()
         desk.setAll(150 << 20)
-        desk.take(.memoryTaken(PressureDesk.everybody))
+        desk.read()
         #expect(!desk.machine.pressure.isEventOpen)
         desk.pass(Self.second)
-        #expect(desk.desk.machine.nextDeadline == nil, "nobody looks without an alarm")
-        desk.take(.memoryTaken(PressureDesk.everybody))
+        #expect(desk.isIdle, "nobody looks without an alarm")
+        desk.read()
         #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .critical)
-        #expect(desk.effects.contains { if case .measureMemory = $0 { true } else { false } })
+        #expect(desk.measuredAt == [desk.now])
         desk.pass(Self.second)
         #expect(desk.reclaimed.isEmpty, "150 MiB are ample")
         desk.setAll(100 << 20)
@@ -312,10 +312,10 @@ struct ThrashingTests {
     func evicting() throws {
         var (desk, _, held) = try thrashing { $0.churn?.refaulting = 0 }
         desk.setAll(100 << 20)
-        desk.take(.memoryTaken(PressureDesk.everybody))
+        desk.read()
         desk.pass(Self.second)
         #expect(!desk.machine.pressure.isEventOpen)
-        desk.take(.memoryTaken(PressureDesk.everybody))
+        desk.read()
         #expect(desk.machine.pressure.isEventOpen && desk.machine.memoryPressure == .warning)
         for number in held { #expect(desk.effects.contains(.pageOut(number, .files))) }
         desk.pass(Self.second)
@@ -355,22 +355,22 @@ struct ThrashingTests {
                 files: FileCache(cached: cached, evicted: evicted, reclaimed: evicted, refaulted: evicted))
         }
         var now: Microseconds = 1
-        _ = gauge.looked(at: sample(300 << 20, cached: 100 << 20, evicted: 0), at: now, settings)
+        gauge.take(sample(300 << 20, cached: 100 << 20, evicted: 0), at: now, settings)
         now += 20 * Self.second
         var evicted: UInt64 = 50 << 20
-        let bytes = gauge.looked(at: sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
-        #expect(bytes == nil)
+        gauge.take(sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
+        #expect(gauge.isEpisodeOpen)
         for _ in 0..<50 {
             now += 20_000
             evicted += 1 << 20
-            gauge.sampled(sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
+            gauge.take(sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
         }
         #expect(gauge.level == .critical)
         gauge.relieved()
-        gauge.sampleNow(now)
+        gauge.freed(now)
         for available: UInt64 in [100 << 20, (100 << 20) - (40 << 10)] {
             now += 20_000
-            gauge.sampled(sample(available, cached: 60 << 20, evicted: evicted), at: now, settings)
+            gauge.take(sample(available, cached: 60 << 20, evicted: evicted), at: now, settings)
         }
         let wantsMore = gauge.wantsRelief(at: now, promised: 0, hasEnded: true, settings)
         #expect(!wantsMore)

@@ -184,6 +184,20 @@ struct World {
 
     // MARK: The shell's side
 
+    /// Reads the memory of all sources.
+    mutating func readMemory(trigger: (PressureSource, MemoryPressure)? = nil) throws {
+        var readings = MemoryReadings([:])
+        for source in Self.sources {
+            readings.sources[source] = MemoryReadings.Reading(
+                memory, trigger: trigger?.0 == source ? trigger?.1 : nil)
+        }
+        if machine.needsSizes(at: now, hasTriggered: trigger != nil) {
+            let sizes = machine.applications.keys.map { ($0, UInt64($0.rawValue % 7) << 24) }
+            readings.sizes = MemoryReadings.Sizes(Dictionary(uniqueKeysWithValues: sizes))
+        }
+        try take(.memory(readings))
+    }
+
     mutating func perform(_ request: Request) throws -> Bool {
         let effects: [Effect]
         do {
@@ -218,10 +232,8 @@ struct World {
             guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
             if standing.isStanding(before: true) || standing.signal == .pending { return fact }
             // Another process continued it before the stop was seen: the shell sends its signal again.
-            switch machine.applications[number]?.stop.phase {
-            case .stopping(_, _, .ordered, _), .held(_, .closing(.ordered), _):
+            if case .ordered? = machine.applications[number]?.stop.phase.course {
                 processes[process]?.stopOrdered = true
-            default: break
             }
             return nil
         case .checked(let number, .clear):
@@ -268,9 +280,7 @@ struct World {
             // It is sent even to a delegate that is stopped.
             try hearAsDelegate(number, announcement)
             try require(announcement.edge?.to == .notRunning, "\(number) ends with \(announcement)")
-        case .changed, .focusChanged, .notice, .ended, .memoryPressureChanged, .lowMemoryWarning,
-            .alarmMemory,
-            .resources:
+        case .changed, .focusChanged, .notice, .ended, .memoryPressureChanged, .lowMemoryWarning, .resources:
             break
         case .confirmHang(let number):
             let state = told[number]?.state
@@ -288,11 +298,6 @@ struct World {
         case .relaunch(let relaunch):
             try require(
                 machine.memoryPressure == .normal, "\(relaunch.id) is started again while memory is short")
-        case .sampleMemory(let source):
-            pending.append(.memorySampled(source, memory))
-        case .measureMemory(let numbers):
-            let sizes = numbers.map { ($0, UInt64($0.rawValue % 7) << 24) }
-            pending.append(.memoryMeasured(Dictionary(uniqueKeysWithValues: sizes)))
         case .pageOut(let number, _):
             try require(told[number]?.state == .suspended, "\(number) is paged out but not suspended")
             try require(machine.settings.mode == .enforce, "\(number) is paged out in observe mode")
@@ -306,6 +311,7 @@ struct World {
             if processes[process]?.stands == true {
                 // Some processes cannot die for a while.
                 if process.pid % 5 != 0 { exit(process) }
+                pending.append(.released(number))
             } else {
                 pending.insert(.spared(number, "it runs"), at: 0)
             }
@@ -395,7 +401,7 @@ struct World {
         }
         next.continueNumbers(after: machine.lastNumber)
         machine = next
-        try take(.pressureSources(Self.sources))
+        try readMemory()
         let unseen = Set(
             pending.compactMap { fact -> ProcessID? in
                 if case .looked(let number, _, _) = fact { told[number]?.process } else { nil }

@@ -308,14 +308,6 @@ struct MemoryTests {
         let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmLck:") })
         #expect(try #require(Int(line.filter(\.isNumber))) > 0)
     }
-
-    @Test("the reason why memory is not locked is reported")
-    func lockFailures() {
-        #expect(MemoryLock.Failure(errno: EPERM, limit: 0) == .notPermitted)
-        #expect(MemoryLock.Failure(errno: ENOMEM, limit: 65_536) == .overLimit(65_536))
-        let other = KernelFailure(operation: "mlockall", subject: "own memory", errno: ENOMEM)
-        #expect(MemoryLock.Failure(errno: ENOMEM, limit: nil) == .failed(other))
-    }
 }
 
 /// A cgroup of a made-up tree.

@@ -5,21 +5,19 @@ import LifeCycle
 import Linux
 import Systemd
 
-/// Makes the kernel report when memory is short, and reads how much is left on request (§ 6).
+/// Makes the kernel report when memory is short, and then reads how much is left: each report is one fact with
+/// everything that was read (§ 6).
 ///
-/// In normal operation there are only the triggers and the alarm. There is no timer, and no file is read
-/// before one of them fires.
+/// In normal operation there are only the triggers and the alarm. There is no timer, and no file is read before one of
+/// them fires.
 final class PressureSensor {
     private let loop: EventLoop
-    private let proc: Proc
     private let journal: Journal
     private let handed: HandedOver
     private let hierarchy: UnifiedHierarchy?
-    private let report: (Fact) -> Void
-    private lazy var machine = MachineMemory(proc: proc) { [loop] in loop.now }
-    private let hasEnded: (PressureSource) -> Bool
-    private let front: (PressureSource) -> FrontSensor.Front?
-    private let fronts = FrontSensor()
+    private let core: Core
+    private let memory: MemoryReader
+    private let reclaimer: Reclaimer
     private var watched: [PressureSource: Watched] = [:]
     private var settings: PressureSettings?
     private var users: Set<UInt32> = []
@@ -27,14 +25,19 @@ final class PressureSensor {
     private var unreadable: Set<PressureSource> = []
     /// Sources that could not be watched the last time.
     private var failed: Set<PressureSource> = []
+    private var timer: Timer?
+    /// What the timer and the alarm are set to.
+    private var plan: Plan?
     private var alarm: FaultAlarm?
     private var alarmSources: [Source] = []
-    /// The bytes that may be allocated before each of these sources is reported.
-    private var alarms: [PressureSource: UInt64] = [:]
-    /// The values with which the alarm was armed: the faults of one CPU, and the bytes that were left at that
-    /// time.
+    /// The faults of one CPU after which the alarm fires, and the bytes that were left when it was armed.
     private var armed: (faults: UInt64, available: UInt64)?
     private var bytesPerFault = PressureSensor.usualBytesPerFault
+
+    private struct Plan: Equatable {
+        let reading: Microseconds?
+        let alarm: UInt64?
+    }
 
     /// A fault allocates a page of 4 KiB, and sometimes more at once.
     private static let usualBytesPerFault: UInt64 = 16 << 10
@@ -47,7 +50,6 @@ final class PressureSensor {
         /// Whether its PSI file is a cgroup's, and not the machine's.
         let isOfCgroup: Bool
         let limits: CgroupLimits?
-        var triggers: [Armed] = []
         let stalls: PressureFile
         var sources: [Source] = []
 
@@ -83,30 +85,25 @@ final class PressureSensor {
 
     private static let machineFile = "/proc/pressure/memory"
 
-    /// - Parameters:
-    ///   - front: the active application that a source concerns, if it is the only one.
-    ///   - hasEnded: whether an application was ended for a source in the present event.
     init(
-        loop: EventLoop, proc: Proc, handed: HandedOver, journal: Journal,
-        front: @escaping (PressureSource) -> FrontSensor.Front?,
-        hasEnded: @escaping (PressureSource) -> Bool, report: @escaping (Fact) -> Void
-    ) {
-        self.front = front
-        self.hasEnded = hasEnded
+        loop: EventLoop, handed: HandedOver, journal: Journal, core: Core, memory: MemoryReader,
+        reclaimer: Reclaimer
+    ) throws {
         self.handed = handed
         self.loop = loop
-        self.proc = proc
         self.journal = journal
-        self.report = report
+        self.core = core
+        self.memory = memory
+        self.reclaimer = reclaimer
         hierarchy = UnifiedHierarchy.find()
+        timer = try loop.timer { [weak self] in self?.read() }
     }
 
-    // MARK: The alarm
+    // MARK: When memory is read
 
     /// Memory that is being taken rings from now on.
     func start() {
         openAlarm()
-        arm()
     }
 
     private func openAlarm() {
@@ -117,6 +114,7 @@ final class PressureSensor {
             }
             self.alarm = alarm
         }
+        plan = nil
     }
 
     /// The alarm does not cover a CPU that has come online since, so it is opened again.
@@ -128,32 +126,34 @@ final class PressureSensor {
         arm()
     }
 
-    /// Carries out `alarmMemory`.
-    func alarm(_ source: PressureSource, after bytes: UInt64?) {
-        // A pressure event is over, or begins.
-        fronts.forget(source)
-        guard alarms[source] != bytes else { return }
-        // The count begins again for all sources: what was taken since the last time is already used up.
-        if let armed, let left = available, left < armed.available {
-            let taken = armed.available - left
-            alarms = alarms.mapValues { $0 - min($0, taken) }
+    /// A step is over: sets the timer and the alarm for the next reading.
+    func arm() {
+        let next = Plan(reading: core.machine.nextReading, alarm: core.machine.memoryAlarm)
+        guard next != plan else { return }
+        plan = next
+        if let reading = next.reading {
+            timer?.arm(at: reading)
+        } else {
+            timer?.disarm()
+            // Another application may be in front in the next event.
+            memory.forgetFronts()
         }
-        alarms[source] = bytes
-        arm()
+        arm(after: next.alarm)
     }
 
-    private func arm() {
+    private func arm(after bytes: UInt64?) {
         guard let alarm else { return }
         do {
-            guard let bytes = alarms.values.min() else {
+            guard let bytes else {
+                if armed != nil { try alarm.disarm() }
                 armed = nil
-                return try alarm.disarm()
+                return
             }
             // Each CPU counts separately: together they may have allocated this much before the first one
             // fires.
             let share = bytes / bytesPerFault / UInt64(alarm.descriptors.count)
             let faults = max(share, Self.leastFaults)
-            armed = (faults, available ?? 0)
+            armed = (faults, memory.available ?? 0)
             try alarm.arm(after: faults)
         } catch {
             journal.log(.notice, "\(error)")
@@ -163,81 +163,51 @@ final class PressureSensor {
     private func rang() {
         guard let alarm, alarm.take(), let armed else { return }
         // At least this much was allocated with that many faults, and the same is expected of the next ones.
-        let taken = armed.available - min(armed.available, available ?? 0)
+        let taken = armed.available - min(armed.available, memory.available ?? 0)
         let seen = min(
             max(taken / armed.faults, Self.bytesPerFaults.lowerBound), Self.bytesPerFaults.upperBound)
         bytesPerFault = max(seen, (bytesPerFault + Self.bytesPerFaults.lowerBound) / 2)
-        let sources = alarms.keys
-        alarms = [:]
-        for source in sources { report(.memoryTaken(source)) }
-        if alarms.isEmpty { arm() }
+        read()
     }
 
-    /// Watches what the configuration names. By default that is the machine, and each user slice with applications.
-    func configure(_ settings: PressureSettings) {
-        if let old = self.settings, old.sources == settings.sources, old.warning == settings.warning,
-            old.critical == settings.critical
-        {
-            if watchMissing(settings) { report(.pressureSources(Array(watched.keys))) }
-            return
-        }
-        self.settings = settings
-        watched = [:]
-        alarms = [:]
-        fronts.forgetAll()
-        arm()
-        failed = []
-        watchMissing(settings)
-        for user in users { watchSlice(of: user, settings) }
-        report(.pressureSources(Array(watched.keys)))
-    }
+    // MARK: Reading
 
-    /// An application of this user was registered: from now on the user's slice is watched, if it has PSI of its own. A
-    /// configured source may be such a slice, which exists only while the user is logged in.
-    func noteUser(_ user: UInt32) {
-        users.insert(user)
-        guard let settings else { return }
-        let hasFound = watchMissing(settings)
-        let isWatched = watched.keys.contains { $0.user == user }
-        if !isWatched && watchSlice(of: user, settings) || hasFound {
-            report(.pressureSources(Array(watched.keys)))
-        }
-    }
-
-    /// Carries out `sampleMemory`.
-    func sample(_ source: PressureSource) {
-        guard let entry = watched[source] else { return }
-        do throws(KernelFailure) {
-            let sample = try read(entry, source)
-            unreadable.remove(source)
-            report(.memorySampled(source, sample))
-        } catch {
-            // If the cgroup is gone, so are the processes that used its memory.
-            if error.isNoSuchCgroup { return lose(source, "\(error)") }
-            if unreadable.insert(source).inserted {
-                journal.log(.notice, "the memory of \(source) cannot be read at present: \(error)")
+    /// Reads all sources, and reports it.
+    private func read(_ fired: (source: PressureSource, level: MemoryPressure)? = nil) {
+        plan = nil
+        let machine = memory.read(withLists: core.machine.needsCPULists)
+        var readings = MemoryReadings([:])
+        for (source, entry) in watched {
+            let trigger = source == fired?.source ? fired?.level : nil
+            do throws(KernelFailure) {
+                let sample = try sample(entry, source, machine)
+                unreadable.remove(source)
+                readings.sources[source] = MemoryReadings.Reading(sample, trigger: trigger)
+            } catch {
+                // If the cgroup is gone, so are the processes that used its memory.
+                if error.isNoSuchCgroup {
+                    forget(source, "\(error)")
+                    continue
+                }
+                if unreadable.insert(source).inserted {
+                    journal.log(.notice, "the memory of \(source) cannot be read at present: \(error)")
+                }
+                readings.sources[source] = MemoryReadings.Reading(nil, trigger: trigger)
             }
-            report(.memoryUnreadable(source))
         }
+        if core.machine.needsSizes(at: Daemon.now, hasTriggered: fired != nil) {
+            readings.sizes = reclaimer.sizes(parts)
+        }
+        core.report(.memory(readings))
     }
 
-    /// The cgroups of the sources that cover a part of the machine.
-    var parts: [PressureSource: Cgroup] {
-        guard let hierarchy else { return [:] }
-        var parts: [PressureSource: Cgroup] = [:]
-        for source in watched.keys where source.isPart { parts[source] = source.cgroup(in: hierarchy) }
-        return parts
-    }
-
-    /// What is left of the machine's memory, in bytes.
-    var available: UInt64? { machine.figures?.available }
-
-    private func read(
-        _ entry: Watched, _ source: PressureSource
+    private func sample(
+        _ entry: Watched, _ source: PressureSource, _ machine: MemoryReader.Machine?
     ) throws(KernelFailure) -> MemorySample {
-        guard let figures = machine.figures else {
-            throw KernelFailure(operation: "read", subject: "\(proc.root)/meminfo", errno: EIO)
+        guard let machine else {
+            throw KernelFailure(operation: "read", subject: "/proc/meminfo", errno: EIO)
         }
+        let figures = machine.figures
         if let least = try entry.limits?.read(below: figures.total) {
             return MemorySample(
                 available: min(least.memory.headroom, figures.available), total: least.memory.limit,
@@ -245,41 +215,68 @@ final class PressureSensor {
                 // Stalls inside the cgroup do not show that the limit of one above it is reached.
                 isLimited: least.isOwn && entry.isOfCgroup)
         }
-        let counters = machine.files
         return MemorySample(
             available: figures.available, total: figures.total, swapTotal: figures.swapTotal,
-            swapFree: figures.swapFree, perCPU: hasEnded(source) ? machine.perCPU : 0,
+            swapFree: figures.swapFree, perCPU: machine.perCPU,
             waited: (try? entry.stalls.read())?.some ?? 0,
-            searches: entry.isOfCgroup ? nil : counters?.searches, files: counters.map(FileCache.init),
-            front: fronts.read(front(source), of: source, at: loop.now))
+            searches: entry.isOfCgroup ? nil : machine.counters?.searches,
+            files: machine.counters.map(FileCache.init),
+            front: core.machine.front(of: source).flatMap { memory.front($0, at: loop.now) })
+    }
+
+    /// The cgroups of the sources that cover a part of the machine.
+    private var parts: [PressureSource: Cgroup] {
+        guard let hierarchy else { return [:] }
+        var parts: [PressureSource: Cgroup] = [:]
+        for source in watched.keys where source.isPart { parts[source] = source.cgroup(in: hierarchy) }
+        return parts
     }
 
     // MARK: What is watched
 
-    /// Watches the configured sources that are not watched yet. Returns whether there are any now.
-    @discardableResult
-    private func watchMissing(_ settings: PressureSettings) -> Bool {
-        var hasFound = false
-        for path in settings.sources.isEmpty ? [Self.machineFile] : settings.sources {
-            let source = PressureSource(configured: path, in: hierarchy)
-            guard watched[source] == nil else { continue }
-            watch(source, settings)
-            hasFound = hasFound || watched[source] != nil
+    /// Watches what the configuration names. By default that is the machine, and each user slice with applications.
+    func configure(_ settings: PressureSettings) {
+        let old = self.settings
+        self.settings = settings
+        if old?.sources != settings.sources || old?.warning != settings.warning
+            || old?.critical != settings.critical
+        {
+            watched = [:]
+            failed = []
+            for user in users { watchSlice(of: user, settings) }
         }
-        return hasFound
+        watchMissing(settings)
+        read()
     }
 
-    @discardableResult
-    private func watchSlice(of user: UInt32, _ settings: PressureSettings) -> Bool {
+    /// An application of this user was registered: from now on the user's slice is watched, if it has PSI of its own. A
+    /// configured source may be such a slice, which exists only while the user is logged in.
+    func noteUser(_ user: UInt32) {
+        users.insert(user)
+        guard let settings else { return }
+        let before = watched.count
+        watchMissing(settings)
+        if !watched.keys.contains(where: { $0.user == user }) { watchSlice(of: user, settings) }
+        if watched.count > before { read() }
+    }
+
+    /// Watches the configured sources that are not watched yet.
+    private func watchMissing(_ settings: PressureSettings) {
+        for path in settings.sources.isEmpty ? [Self.machineFile] : settings.sources {
+            let source = PressureSource(configured: path, in: hierarchy)
+            if watched[source] == nil { watch(source, settings) }
+        }
+    }
+
+    private func watchSlice(of user: UInt32, _ settings: PressureSettings) {
         // systemd.slice(5), systemd.special(7): user.slice holds one slice for each user.
         let path = "/user.slice/user-\(user).slice"
         guard settings.sources.isEmpty, let hierarchy, let cgroup = Cgroup(path: path, in: hierarchy) else {
-            return false
+            return
         }
         let source = PressureSource(path: cgroup.directory + "/memory.pressure", user: user)
         // It is tried again at this user's next registration, which may come from a process in the slice.
         if cgroup.has("memory.pressure") { watch(source, settings) }
-        return watched[source] != nil
     }
 
     private func watch(_ source: PressureSource, _ settings: PressureSettings) {
@@ -307,10 +304,9 @@ final class PressureSensor {
                 }
                 let armed = Armed(trigger, try entry.stalls.read())
                 entry.sources.append(
-                    try loop.watch(trigger.descriptor, for: .priority) { [weak self, weak armed] events in
-                        if let armed { self?.fired(source, level, armed, events) }
+                    try loop.watch(trigger.descriptor, for: .priority) { [weak self] events in
+                        self?.fired(source, level, armed, events)
                     })
-                entry.triggers.append(armed)
             }
         } catch {
             // A missing source is tried again at each registration.
@@ -328,26 +324,17 @@ final class PressureSensor {
     ) {
         // POLLERR: the cgroup is gone, and the descriptor stays ready (psi.rst).
         if events.contains(.error) {
-            lose(source, "it is gone")
+            forget(source, "it is gone")
+            read()
         } else if let figures = try? watched[source]?.stalls.read(), armed.isTrue(figures) {
-            report(.pressureTriggered(source, level))
+            read((source, level))
         }
     }
 
-    private func lose(_ source: PressureSource, _ why: String) {
+    private func forget(_ source: PressureSource, _ why: String) {
         watched[source] = nil
         unreadable.remove(source)
-        alarm(source, after: nil)
         journal.log(.notice, "\(source) is no longer watched for memory pressure: \(why)")
-        report(.pressureSources(Array(watched.keys)))
-    }
-}
-
-extension FileCache {
-    fileprivate init(_ figures: FileCacheCounters.Figures) {
-        self.init(
-            cached: figures.cached, evicted: figures.evicted, reclaimed: figures.reclaimed,
-            refaulted: figures.refaulted)
     }
 }
 

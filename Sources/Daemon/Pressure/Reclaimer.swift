@@ -13,7 +13,7 @@ final class Reclaimer {
     private let announcer: Announcer
     private let now: () -> Microseconds
     private let report: (Fact) -> Void
-    private let available: () -> UInt64?
+    private let memory: MemoryReader
     private let worker: Worker
     private var ends: [ApplicationNumber: End] = [:]
     private let table: ApplicationTable
@@ -31,7 +31,7 @@ final class Reclaimer {
     init(
         loop: EventLoop, proc: Proc, worker: Worker, journal: Journal, announcer: Announcer,
         now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, freezer: Freezer,
-        available: @escaping () -> UInt64?, report: @escaping (Fact) -> Void
+        memory: MemoryReader, report: @escaping (Fact) -> Void
     ) {
         self.table = table
         self.standings = standings
@@ -40,25 +40,26 @@ final class Reclaimer {
         self.journal = journal
         self.announcer = announcer
         self.now = now
-        self.available = available
+        self.memory = memory
         self.report = report
         self.worker = worker
     }
 
     // MARK: Measuring
 
-    /// - Parameter parts: cgroups for which the applications in them are reported as well.
-    func measure(_ numbers: [ApplicationNumber], _ parts: [PressureSource: Cgroup]) {
-        var sizes: [ApplicationNumber: UInt64] = [:]
-        var members = parts.mapValues { _ in Set<ApplicationNumber>() }
-        for application in numbers.compactMap({ table[$0] }) {
-            sizes[application.number] = releasable(application, table.frozenCgroup(of: application))
+    /// How much memory the end of each application would free.
+    ///
+    /// - Parameter parts: cgroups for which the applications in them are named.
+    func sizes(_ parts: [PressureSource: Cgroup]) -> MemoryReadings.Sizes {
+        var sizes = MemoryReadings.Sizes([:], members: parts.mapValues { _ in [] })
+        for application in table.all {
+            sizes.bytes[application.number] = releasable(application, table.frozenCgroup(of: application))
             for (source, part) in parts {
                 let own = try? Cgroup.of(application.process.pid, in: part.hierarchy, proc: proc)
-                if own?.isWithin(part) == true { members[source]?.insert(application.number) }
+                if own?.isWithin(part) == true { sizes.members[source]?.insert(application.number) }
             }
         }
-        report(.memoryMeasured(sizes, members: members))
+        return sizes
     }
 
     /// The memory that its end would free.
@@ -133,7 +134,7 @@ final class Reclaimer {
 
     private func measure(theEndOf application: Registered, _ cgroup: Cgroup?) {
         ends[application.number] = End(
-            begin: now(), bytes: releasable(application, cgroup), available: available())
+            begin: now(), bytes: releasable(application, cgroup), available: memory.available)
     }
 
     /// Sends SIGKILL to all of a suspended application, if it is still suspended and still belongs to its user.
@@ -158,12 +159,11 @@ final class Reclaimer {
             report(.spared(number, "it could not be signalled"))
             return
         }
-        report(.releasing(number, isOver: false))
         worker.run {
             // A process that has taken such an id meanwhile is not dying, and keeps its memory.
             for pid in pids { try? PidFD(pid: pid).releaseMemory() }
         } then: { [report] in
-            report(.releasing(number, isOver: true))
+            report(.released(number))
         }
     }
 
@@ -172,7 +172,7 @@ final class Reclaimer {
         guard let end = ends.removeValue(forKey: application.number), reason == .reclaimed else { return }
         let span = now() - end.begin
         var text = "ended for its memory: \(end.bytes >> 10) KiB in \(span / 1_000) ms"
-        if let before = end.available, let after = available() {
+        if let before = end.available, let after = memory.available {
             text += "; MemAvailable from \(before >> 20) to \(after >> 20) MiB"
         }
         journal.log(

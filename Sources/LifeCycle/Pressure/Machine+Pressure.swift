@@ -8,9 +8,30 @@ extension Machine {
     /// The memory that the end of an application would free, if it was measured in an event.
     public func measuredMemory(of number: ApplicationNumber) -> UInt64? { pressure.sizes[number] }
 
-    /// Whether an application was ended for the memory of a source in the present event. From then on, the pages on
-    /// the per-CPU lists count as left.
-    public func hasEnded(for source: PressureSource) -> Bool { pressure.hasEnded(for: source) }
+    // MARK: What is read
+
+    /// When memory must be read at the latest, in an event; nil: not before a trigger fires or `memoryAlarm` is used up.
+    public var nextReading: Microseconds? {
+        let reading = pressure.gauges.values.lazy.compactMap(\.nextReading).min()
+        guard let due = pressure.measureAt else { return reading }
+        return min(reading ?? due, due)
+    }
+
+    /// How many bytes may be allocated before memory must be read; nil: it is read anyway, or nothing is watched.
+    public var memoryAlarm: UInt64? {
+        pressure.isEventOpen ? nil : pressure.gauges.values.lazy.compactMap(\.alarm).min()
+    }
+
+    /// Whether a reading must contain the sizes of applications: this is slow.
+    ///
+    /// - Parameter hasTriggered: a trigger has fired, which begins an event.
+    public func needsSizes(at now: Microseconds, hasTriggered: Bool) -> Bool {
+        pressure.measureAt.map { $0 <= now } ?? hasTriggered
+    }
+
+    /// Whether a reading must contain the pages on the per-CPU lists: they count once an application was ended in the
+    /// present event.
+    public var needsCPULists: Bool { pressure.kills.contains { $0.value > 0 } }
 
     /// The active application that a source concerns; nil: there is none, or there are several, each in its
     /// own session.
@@ -62,82 +83,32 @@ extension Machine {
         }
     }
 
-    mutating func watch(_ sources: [PressureSource]) {
-        let kept = pressure.gauges
+    // MARK: What happens
+
+    /// Sources that are not among the readings are no longer watched.
+    mutating func read(_ readings: MemoryReadings) {
+        let before = pressure.gauges
+        let wasOpen = pressure.isEventOpen
         pressure.gauges = [:]
-        for source in sources {
-            let gauge = kept[source] ?? PressureGauge()
+        for (source, reading) in readings.sources {
+            var gauge = before[source] ?? PressureGauge()
+            if let trigger = reading.trigger { gauge.triggered(trigger, at: step.now) }
+            gauge.take(reading.sample, at: step.now, settings.pressure)
             pressure.gauges[source] = gauge
-            // A watcher that has been restarted has lost its alarm.
-            if !gauge.isEpisodeOpen { step.effects.append(.sampleMemory(source)) }
         }
-        for (source, gauge) in kept where pressure.gauges[source] == nil && gauge.level == .critical {
-            relax(source)
+        if pressure.isEventOpen, !wasOpen { endDrains() }
+        if pressure.isEventOpen, let sizes = readings.sizes {
+            pressure.measuredAt = step.now
+            pressure.sizes = sizes.bytes.filter { applications[$0.key] != nil }
+            pressure.members = sizes.members
         }
+        for (source, gauge) in before
+        where gauge.level == .critical && pressure.gauges[source]?.level != .critical { relax(source) }
         concludeLevel()
-        if !pressure.isEventOpen { pressure.close() }
-    }
-
-    mutating func triggered(_ source: PressureSource, _ level: MemoryPressure) {
-        guard let gauge = pressure.gauges[source] else { return }
-        if !gauge.isEpisodeOpen { step.effects.append(.alarmMemory(source, after: nil)) }
-        willOpen()
-        pressure.gauges[source]?.triggered(level, at: step.now)
-        lookAtMachine(with: source)
-        expirePressure()
-    }
-
-    /// The machine may be short of memory, too, although its own trigger has not fired yet.
-    private mutating func lookAtMachine(with source: PressureSource) {
-        guard isOfMachine(source) else { return }
-        for (other, gauge) in pressure.gauges where other.isMachine && !gauge.isEpisodeOpen {
-            step.effects.append(.sampleMemory(other))
-        }
-    }
-
-    /// Whether a source has no limit of its own, as far as is known, and so shares the machine's memory.
-    func isOfMachine(_ source: PressureSource) -> Bool {
-        pressure.gauges[source]?.sample?.isLimited != true
-    }
-
-    private mutating func willOpen() {
-        guard !pressure.isEventOpen else { return }
-        pressure.measuredAt = nil
-        pressure.measuringSince = step.now
-        endDrains()
-    }
-
-    mutating func sampled(_ source: PressureSource, _ sample: MemorySample) {
-        guard var gauge = pressure.gauges[source] else { return }
-        if !gauge.isEpisodeOpen {
-            let bytes = gauge.looked(at: sample, at: step.now, settings.pressure)
-            if bytes == nil { willOpen() }
-            pressure.gauges[source] = gauge
-            step.effects.append(.alarmMemory(source, after: bytes))
-            if bytes == nil { expirePressure() }
-            return
-        }
-        let before = gauge.level
-        gauge.sampled(sample, at: step.now, settings.pressure)
-        pressure.gauges[source] = gauge
-        if before == .critical, gauge.level < .critical { relax(source) }
-        concludeLevel()
-        if gauge.level > before { warn(source, gauge.level) }
+        warn(before)
         pageOut()
         relieve()
-        if !gauge.isEpisodeOpen { step.effects.append(.sampleMemory(source)) }
         if !pressure.isEventOpen { pressure.close() }
-    }
-
-    mutating func measured(
-        _ sizes: [ApplicationNumber: UInt64], _ members: [PressureSource: Set<ApplicationNumber>]
-    ) {
-        guard pressure.isEventOpen else { return }
-        pressure.measuringSince = nil
-        pressure.sizes = sizes.filter { applications[$0.key] != nil }
-        pressure.members = members
-        pageOut()
-        relieve()
     }
 
     mutating func pagedOut(_ number: ApplicationNumber, _ bytes: UInt64) {
@@ -150,9 +121,8 @@ extension Machine {
         }
         pressure.broughtByPageOut = 0
         pressure.pageOutsWaitedUntil = nil
-        // Sources that waited for this are sampled without delay.
+        // Sources that waited for this are read without delay.
         for source in pressure.gauges.keys { pressure.gauges[source]?.hasten(step.now) }
-        expirePressure()
     }
 
     mutating func spared(_ number: ApplicationNumber, _ why: String) {
@@ -161,38 +131,26 @@ extension Machine {
         update(number, .policy) { $0.termination = nil }
     }
 
-    /// Memory could not be read at present.
-    mutating func failedToSample(_ source: PressureSource) {
-        guard var gauge = pressure.gauges[source] else { return }
-        let bytes = gauge.failedToSample(at: step.now)
-        pressure.gauges[source] = gauge
-        if let bytes { step.effects.append(.alarmMemory(source, after: bytes)) }
-    }
-
-    /// The memory of a killed application's processes begins, or has ceased, to be released. The main process may be
-    /// gone long before the others.
-    mutating func releasing(_ number: ApplicationNumber, isOver: Bool) {
+    /// The memory of all processes of a killed application is released. The main process may be gone long before.
+    mutating func released(_ number: ApplicationNumber) {
         guard pressure.victim?.number == number else { return }
-        pressure.victim?.isBeingReleased = !isOver
-        if isOver, pressure.victim?.isGone == true { concludeEnd() }
+        pressure.victim?.awaitsRelease = false
+        if pressure.victim?.isGone == true { concludeEnd() }
     }
 
     /// An application that was being ended keeps running.
     mutating func calledOff(_ number: ApplicationNumber) {
-        pressure.dying.remove(number)
+        let victim = pressure.victim?.number == number ? pressure.victim : nil
         if pressure.isEventOpen {
             pressure.excluded.insert(number)
-            if let victim = pressure.victim, victim.number == number {
-                for source in victim.counting { pressure.kills[source, default: 1] -= 1 }
-            }
+            for source in victim?.counting ?? [] { pressure.kills[source, default: 1] -= 1 }
         }
-        ended(number)
+        if victim != nil { concludeEnd() }
     }
 
     /// An earlier daemon has begun to end the application for its memory: no other is ended meanwhile.
     mutating func awaitReclaim(of number: ApplicationNumber, _ termination: Termination) {
         guard termination.verdict == .reclaimed else { return }
-        pressure.dying.insert(number)
         step.effects.append(.willReclaim(number))
         guard pressure.victim == nil else { return }
         let due = termination.dueKill ?? step.now
@@ -200,28 +158,22 @@ extension Machine {
             number: number, counting: [], deadline: due.advanced(saturatingBy: settings.pressure.killWait))
     }
 
-    /// An application is no longer being ended: it is gone, was unregistered, or was spared.
-    mutating func ended(_ number: ApplicationNumber) {
-        if applications[number] == nil {
-            pressure.sizes[number] = nil
-            pressure.pagedOut[number] = nil
-            pressure.promised[number] = nil
-            pressure.excluded.remove(number)
-            // This also applies to a victim that was no longer awaited: its memory has become free only now.
-            if pressure.dying.remove(number) != nil { forgetChurn() }
-        }
+    /// An application has ended, or was unregistered.
+    mutating func departed(_ application: Application) {
+        let number = application.number
+        pressure.sizes[number] = nil
+        pressure.pagedOut[number] = nil
+        pressure.promised[number] = nil
+        pressure.excluded.remove(number)
+        // This also applies to a victim that was no longer awaited: its memory has become free only now.
+        if application.isBeingReclaimed { forgetChurn() }
         guard let victim = pressure.victim, victim.number == number else { return }
-        if applications[number] == nil, victim.isBeingReleased {
-            pressure.victim?.isGone = true
-        } else {
-            concludeEnd()
-        }
+        if victim.awaitsRelease { pressure.victim?.isGone = true } else { concludeEnd() }
     }
 
     private mutating func concludeEnd() {
         pressure.victim = nil
-        forgetChurn()
-        lookAgain()
+        for source in pressure.gauges.keys { pressure.gauges[source]?.freed(step.now) }
     }
 
     mutating func expirePressure() {
@@ -233,24 +185,6 @@ extension Machine {
                     .notice(victim.number, .reclaimStuck(after: settings.pressure.killWait)))
             }
             concludeEnd()
-        }
-        if let due = pressure.measureAt, due <= step.now {
-            pressure.measuredAt = step.now
-            step.effects.append(.measureMemory(applications.keys.sorted()))
-        }
-        // Sources without a limit of their own share the machine's memory. They are sampled together, the machine
-        // first: otherwise the source that is due first would decide whose application is ended.
-        let shared = Set(pressure.gauges.keys.filter(isOfMachine))
-        func isDue(_ source: PressureSource) -> Bool {
-            pressure.gauges[source]?.nextSample.map { $0 <= step.now } ?? false
-        }
-        let isSharedDue = shared.contains(where: isDue)
-        for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
-            guard pressure.gauges[source]?.nextSample != nil,
-                isDue(source) || isSharedDue && shared.contains(source)
-            else { continue }
-            pressure.gauges[source]?.willSample()
-            step.effects.append(.sampleMemory(source))
         }
     }
 
@@ -298,17 +232,28 @@ extension Machine {
         step.effects.append(.memoryPressureChanged(level))
     }
 
-    private mutating func warn(_ source: PressureSource, _ level: MemoryPressure) {
-        // What another source has already announced is not announced again.
-        let others = pressure.gauges.filter { $0.key != source && $0.value.level >= level }.keys
+    /// Warns of each rise of the level that concerns an application, no matter which source it comes from.
+    private mutating func warn(_ before: [PressureSource: PressureGauge]) {
+        /// - Parameter user: nil: of every user.
+        func rise(for user: UInt32?) -> MemoryPressure? {
+            func level(_ gauges: [PressureSource: PressureGauge]) -> MemoryPressure {
+                gauges.filter { $0.key.user == nil || $0.key.user == user }.map(\.value.level).max()
+                    ?? .normal
+            }
+            let now = level(pressure.gauges)
+            return now > level(before) ? now : nil
+        }
+        guard pressure.gauges.contains(where: { $0.value.level > before[$0.key]?.level ?? .normal }) else {
+            return
+        }
         // The pressure in one user's slice does not concern every user.
-        if source.user == nil, !others.contains(where: { $0.user == nil }) {
+        if let level = rise(for: nil) {
             step.effects.append(.lowMemoryWarning(level == .critical ? .medium : .low))
         }
-        let concerned = applications.values.filter { application in
-            source.concerns(application) && !others.contains { $0.concerns(application) }
-        }.map(\.number).sorted()
-        for number in concerned { warn(number, level) }
+        let concerned = applications.values.compactMap { application in
+            rise(for: application.user).map { (application.number, $0) }
+        }
+        for (number, level) in concerned.sorted(by: { $0.0 < $1.0 }) { warn(number, level) }
     }
 
     /// Applications that could not react are not warned.
@@ -323,10 +268,5 @@ extension Machine {
 
     private mutating func forgetChurn() {
         for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
-    }
-
-    private mutating func lookAgain() {
-        for source in pressure.gauges.keys { pressure.gauges[source]?.sampleNow(step.now) }
-        expirePressure()
     }
 }

@@ -39,15 +39,11 @@ extension Machine {
     }
 
     mutating func relieve() {
-        guard pressure.victim == nil,
-            pressure.measuringSince.map({ step.now - $0 > Pressure.measureWait }) ?? true
-        else { return }
+        guard pressure.victim == nil, pressure.measuredAt != nil else { return }
         // The expected memory has not been freed.
         if settings.mode == .enforce { pressure.promised = [:] }
         // Where the machine is short, too, a user's slice does not decide whose application is ended.
-        let isMachineNext = pressure.gauges.contains { $0.key.isMachine && $0.value.isOpening }
-        for source in pressure.gauges.keys.sorted(by: { $0.path < $1.path }) {
-            if isMachineNext, isOfMachine(source) { continue }
+        for source in pressure.gauges.keys.sorted() {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
                 at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
                 hasCheaper: pressure.awaitsPageOuts(step.now), settings.pressure)
@@ -87,7 +83,7 @@ extension Machine {
             else { continue }
             candidates.append(
                 ReclaimPolicy.Candidate(
-                    application.number, user: application.user, rank: rank,
+                    number: application.number, user: application.user, rank: rank,
                     isUnsaved: application.hasUnsavedChanges,
                     age: step.now - min(step.now, application.stateSince), bytes: bytes,
                     progress: application.progress))
@@ -107,7 +103,7 @@ extension Machine {
             return [source]
         }
         return pressure.gauges.filter { isShortOfMachineMemory($0.value) && isPayer(victim, of: $0.key) }
-            .keys.sorted { $0.path < $1.path }
+            .keys.sorted()
     }
 
     /// Whether it is ended or, in `observe`, would be. False if the source has reached its limit of ended
@@ -130,12 +126,12 @@ extension Machine {
         }
         for source in counting { pressure.kills[source, default: 0] += 1 }
         if victim.isUnsaved { step.effects.append(.notice(number, .losesUnsaved)) }
-        pressure.dying.insert(number)
         let wait = settings.pressure.killWait
         switch victim.rank {
         case .held, .stopped:
             pressure.victim = Pressure.Victim(
-                number: number, counting: counting, deadline: step.now.advanced(saturatingBy: wait))
+                number: number, counting: counting, deadline: step.now.advanced(saturatingBy: wait),
+                awaitsRelease: true)
             update(number, .policy) { $0.termination = .atOnce(.reclaimed) }
             step.effects.append(.reclaim(number))
         case .background, .continued:

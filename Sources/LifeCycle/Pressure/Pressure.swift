@@ -9,10 +9,11 @@ struct Pressure: Equatable, Sendable {
         let counting: [PressureSource]
         /// If it is not gone by then, the next application is considered.
         let deadline: Microseconds
+        /// The memory of its processes is released from the kill on, which may take longer than the end of the main
+        /// process.
+        var awaitsRelease = false
         /// Its main process is gone.
         var isGone = false
-        /// The memory of its processes is being released.
-        var isBeingReleased = false
     }
 
     var gauges: [PressureSource: PressureGauge] = [:]
@@ -25,8 +26,6 @@ struct Pressure: Equatable, Sendable {
     var members: [PressureSource: Set<ApplicationNumber>] = [:]
     /// No candidates for the rest of the event: they were spared, or killed without success.
     var excluded: Set<ApplicationNumber> = []
-    /// The applications that were ended for their memory and are not gone yet.
-    var dying: Set<ApplicationNumber> = []
     /// Applications whose memory was paged out, and the time since which they were suspended then.
     var pagedOut: [ApplicationNumber: Microseconds] = [:]
     /// Applications whose memory is being paged out.
@@ -42,17 +41,13 @@ struct Pressure: Equatable, Sendable {
     var promised: [ApplicationNumber: UInt64] = [:]
     /// Sources, of more than one user, for which no suspended application is left.
     var exhausted: Set<PressureSource> = []
-    /// When sizes were measured last in this event.
+    /// When sizes were measured last in this event. Without them no application is chosen.
     var measuredAt: Microseconds?
-    /// Since when the first sizes of the event are being measured. Without them no application is chosen.
-    var measuringSince: Microseconds?
 
     /// While an event is critical, sizes are measured this often,
     static let measureEvery: Microseconds = 5_000_000
     /// and otherwise this often. An event may stay open for days.
     static let measureSeldom: Microseconds = 60_000_000
-    /// Sizes are awaited no longer than this.
-    static let measureWait: Microseconds = 100_000
     /// Smaller applications are not worth a page-out: Android compacts above 12 MB resident.
     static let leastPageOut: UInt64 = 12 << 20
 
@@ -79,17 +74,14 @@ struct Pressure: Equatable, Sendable {
 
     var isEventOpen: Bool { gauges.values.contains(where: \.isEpisodeOpen) }
 
-    /// When sizes must be measured again; nil: no event is open.
+    /// When sizes must be measured again; 0: at once; nil: no event is open.
     var measureAt: Microseconds? {
         guard isEventOpen else { return nil }
-        guard let measuredAt else { return measuringSince }
+        guard let measuredAt else { return 0 }
         return measuredAt + (highest == .critical ? Self.measureEvery : Self.measureSeldom)
     }
 
-    var nextDeadline: Microseconds? {
-        let others = [victim?.deadline, measureAt, levelDue]
-        return (gauges.values.map(\.nextSample) + others).lazy.compactMap(\.self).min()
-    }
+    var nextDeadline: Microseconds? { [victim?.deadline, levelDue].compactMap(\.self).min() }
 
     /// The highest level of all sources.
     var highest: MemoryPressure { gauges.values.map(\.level).max() ?? .normal }
@@ -109,7 +101,6 @@ struct Pressure: Equatable, Sendable {
         exhausted = []
         members = [:]
         measuredAt = nil
-        measuringSince = nil
         sizes = [:]
     }
 }

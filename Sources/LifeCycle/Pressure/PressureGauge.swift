@@ -1,27 +1,28 @@
-public import AppStateContract
+import AppStateContract
 
 /// The level of one source.
 ///
-/// A PSI trigger opens an *episode*. Only while an episode is open is memory sampled, more often as it falls.
-/// PSI alone is too late: after the first trigger a growing application uses up the page cache without
-/// stalls, and everything stalls at once when the cache is gone (§ 6). If there is little page cache, nothing
-/// stalls before all of it is gone. An episode therefore also opens when the kernel reports that memory was
-/// allocated and a check finds little memory left. The episode ends when neither has indicated a shortage for
-/// a while.
+/// A PSI trigger opens an *episode*. Only while an episode is open is memory read again and again, more often as it
+/// falls. PSI alone is too late: after the first trigger a growing application uses up the page cache without stalls,
+/// and everything stalls at once when the cache is gone (§ 6). If there is little page cache, nothing stalls before all
+/// of it is gone. An episode therefore also opens when a reading finds little memory left. It ends when neither has
+/// indicated a shortage for a while.
 ///
 /// The level rises to `critical` at once. Every other change comes at least `rest` after the previous one, and the
 /// level falls only after `rest` without a reason to stay, so that it does not flap.
-public struct PressureGauge: Equatable, Sendable {
+struct PressureGauge: Equatable, Sendable {
     /// The level in force.
-    public private(set) var level = MemoryPressure.normal
-    /// When `sampled` is due next; nil: no episode is open, or a sample is on its way.
-    public private(set) var nextSample: Microseconds?
+    private(set) var level = MemoryPressure.normal
+    /// When memory must be read again; nil: no episode is open.
+    private(set) var nextReading: Microseconds?
+    /// How many bytes may be allocated before memory must be read again; nil: an episode is open.
+    private(set) var alarm: UInt64?
     fileprivate var episode: Episode?
     private var changedAt: Microseconds?
-    /// The result of the last check of memory, while no episode is open.
-    private var lastLook: Look?
+    /// The last reading, while no episode is open.
+    private var last: Quiet?
 
-    private struct Look: Equatable, Sendable {
+    private struct Quiet: Equatable, Sendable {
         var sample: MemorySample
         var time: Microseconds
         var churn: FileChurn
@@ -64,7 +65,7 @@ public struct PressureGauge: Equatable, Sendable {
         /// When a process was last seen to have freed memory itself.
         var searchedAt: Microseconds?
         var sample: MemorySample?
-        /// Memory was freed since the sample, so the sample no longer shows what is needed.
+        /// Memory was freed since the sample, or could not be read again: the sample no longer shows what is needed.
         var isOutOfDate = false
         var sampledAt: Microseconds = 0
         /// Bytes a second; negative: available memory rises.
@@ -83,105 +84,98 @@ public struct PressureGauge: Equatable, Sendable {
         var lowLevel = MemoryPressure.normal
     }
 
-    public init() {}
-
-    public var isEpisodeOpen: Bool { episode != nil }
-
-    /// An episode has just been opened, and its first sample is on its way.
-    var isOpening: Bool { episode != nil && level == .normal && nextSample == nil }
+    var isEpisodeOpen: Bool { episode != nil }
 
     /// The last sample of the open episode.
-    public var sample: MemorySample? { episode?.sample }
+    var sample: MemorySample? { episode?.sample }
 
-    /// A trigger has fired.
+    /// A trigger has fired. The reading that comes with it follows.
     mutating func triggered(_ trigger: MemoryPressure, at now: Microseconds) {
-        var open = episode ?? opened(at: now)
-        lastLook = nil
+        var open = episode ?? Episode(triggeredAt: now)
+        // An episode continues what the last reading has just shown.
+        if let last, now - last.time < Self.rest {
+            (open.churn, open.evictionBegins) = (last.churn, last.evictionBegins)
+        }
         open.triggeredAt = now
         open.owesAnswer = true
         if trigger == .critical {
             open.stalledAt = now
             open.owesRelief = true
         }
-        episode = open
-        nextSample = now
+        begin(open)
+        nextReading = now
     }
 
-    /// Checks memory while no episode is open. Returns how many bytes may be allocated before the next check;
-    /// nil: an episode is open from now on.
-    mutating func looked(at sample: MemorySample, at now: Microseconds, _ settings: PressureSettings)
-        -> UInt64?
-    {
+    private mutating func begin(_ open: Episode) {
+        episode = open
+        last = nil
+        alarm = nil
+    }
+
+    /// Processes a reading: decides the level, and when memory is read next.
+    ///
+    /// - Parameter sample: nil: memory could not be read.
+    mutating func take(_ sample: MemorySample?, at now: Microseconds, _ settings: PressureSettings) {
+        guard let sample else {
+            episode?.isOutOfDate = true
+            if episode == nil { alarm = Self.leastMargin } else { nextReading = now + Self.longestPause }
+            return
+        }
+        if episode == nil { watch(sample, at: now, settings) }
+        guard let open = episode else { return }
+        follow(open, sample, at: now, settings)
+        if episode == nil { watch(sample, at: now, settings) }
+    }
+
+    /// No episode is open: opens one, or sets the alarm.
+    private mutating func watch(_ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) {
         let critical = settings.criticalAvailable.bytes(of: sample.total)
         var open = Episode(triggeredAt: now)
         var mayThrash = false
         var hasEvicted = false
-        if let lastLook {
-            (open.churn, open.evictionBegins) = (lastLook.churn, lastLook.evictionBegins)
-            open.takeChurn(lastLook.sample, sample, span: Double(now - lastLook.time) / 1_000_000)
-            hasEvicted = sample.hasEvicted(since: lastLook.sample)
+        if let last {
+            (open.churn, open.evictionBegins) = (last.churn, last.evictionBegins)
+            open.takeChurn(last.sample, sample, span: Double(now - last.time) / 1_000_000)
+            hasEvicted = sample.hasEvicted(since: last.sample)
             mayThrash =
                 settings.thrashingLimit != nil && ThrashingPolicy.leavesNoRoom(sample, critical)
                 && hasEvicted
         }
-        lastLook = Look(sample: sample, time: now, churn: open.churn, evictionBegins: open.evictionBegins)
         if sample.available < Self.near(critical, of: sample.total) || mayThrash
             || open.isThrashing(sample, settings)
         {
-            open.sample = sample
-            open.sampledAt = now
-            episode = open
-            lastLook = nil
-            nextSample = now
-            return nil
+            return begin(open)
         }
-        // Half of the distance each time: a few checks while memory falls, none while it does not.
+        last = Quiet(sample: sample, time: now, churn: open.churn, evictionBegins: open.evictionBegins)
+        // Half of the distance each time: a few readings while memory falls, none while it does not.
         let half = (sample.available - critical) / 2
         // File pages are being evicted, and it soon shows which of them are read back.
         let isEvicting =
             (hasEvicted || open.churn.evicting >= ThrashingPolicy.leastChurn)
             && ThrashingPolicy.isShort(sample, critical)
-        return max(isEvicting ? min(half, Self.leastMargin) : half, Self.leastMargin / 2)
+        alarm = max(isEvicting ? min(half, Self.leastMargin) : half, Self.leastMargin / 2)
     }
 
-    /// An episode that a trigger opens. It continues what a check has just shown.
-    private func opened(at now: Microseconds) -> Episode {
-        var open = Episode(triggeredAt: now)
-        if let lastLook, now - lastLook.time < Self.rest {
-            (open.churn, open.evictionBegins) = (lastLook.churn, lastLook.evictionBegins)
-        }
-        return open
-    }
-
-    /// A sample is on its way.
-    mutating func willSample() { nextSample = nil }
-
-    /// Memory could not be read. Returns how many bytes may be allocated before the next attempt; nil: an episode
-    /// is open, and the attempt has a time.
-    mutating func failedToSample(at now: Microseconds) -> UInt64? {
-        guard episode != nil else { return Self.leastMargin }
-        nextSample = now + Self.longestPause
-        return nil
-    }
-
-    /// The next sample need not wait.
+    /// The next reading need not wait.
     mutating func hasten(_ now: Microseconds) {
-        if nextSample != nil { nextSample = now }
+        if episode != nil { nextReading = now }
     }
 
-    /// Something has changed that makes a check worthwhile: an application has ended.
-    mutating func sampleNow(_ now: Microseconds) {
-        if episode != nil { nextSample = now }
+    /// Memory has become free: an application has ended.
+    mutating func freed(_ now: Microseconds) {
+        hasten(now)
         episode?.isOutOfDate = true
+        forgetChurn()
     }
 
-    /// Processes a sample: decides the level, and when to check again.
-    mutating func sampled(_ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings) {
-        guard var open = episode else { return }
+    private mutating func follow(
+        _ episode: Episode, _ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings
+    ) {
+        var open = episode
         open.take(sample, at: now)
         let critical = settings.criticalAvailable.bytes(of: sample.total)
         if open.isThrashing(sample, settings) { open.hasThrashed = true }
-        let wanted = wanted(open, critical, at: now, settings)
+        let wanted = wanted(open, sample, critical, at: now, settings)
         if wanted > level {
             open.lowSince = nil
             if wanted == .critical || hasRested(now) { change(to: wanted, at: now) }
@@ -198,11 +192,11 @@ public struct PressureGauge: Equatable, Sendable {
         }
         if level < .critical { open.hasThrashed = false }
         if level == .normal, wanted == .normal {
-            episode = nil
-            nextSample = nil
+            self.episode = nil
+            nextReading = nil
         } else {
-            nextSample = now + pause(open, critical, at: now)
-            episode = open
+            nextReading = now + pause(open, sample, critical, at: now)
+            self.episode = open
         }
     }
 
@@ -275,9 +269,9 @@ public struct PressureGauge: Equatable, Sendable {
     }
 
     private func wanted(
-        _ episode: Episode, _ critical: UInt64, at now: Microseconds, _ settings: PressureSettings
+        _ episode: Episode, _ sample: MemorySample, _ critical: UInt64, at now: Microseconds,
+        _ settings: PressureSettings
     ) -> MemoryPressure {
-        guard let sample = episode.sample else { return level }
         let isStalled = episode.stalledAt.map { now - $0 <= settings.critical.window } ?? false
         let margin = level == .critical ? critical / 4 * UInt64(Self.relieved) : critical
         if isStalled || sample.available < margin || episode.isThrashing(sample, settings) {
@@ -308,8 +302,9 @@ public struct PressureGauge: Equatable, Sendable {
         total - (total - min(critical, total)) / 2
     }
 
-    private func pause(_ episode: Episode, _ critical: UInt64, at now: Microseconds) -> Microseconds {
-        guard let sample = episode.sample else { return 0 }
+    private func pause(
+        _ episode: Episode, _ sample: MemorySample, _ critical: UInt64, at now: Microseconds
+    ) -> Microseconds {
         // Pages in use may be evicted next; this shows within some tenths of a second.
         if episode.churn.evicting >= ThrashingPolicy.leastChurn, ThrashingPolicy.isShort(sample, critical) {
             return Self.pauseInNeed

@@ -26,31 +26,18 @@ public enum ReclaimPolicy {
     }
 
     /// The data about an application that the policy uses.
-    public struct Candidate: Equatable, Sendable {
-        public var number: ApplicationNumber
-        public var user: UInt32
-        public var rank: Rank
+    struct Candidate: Equatable, Sendable {
+        var number: ApplicationNumber
+        var user: UInt32
+        var rank: Rank
         /// Its end would lose unsaved data.
-        public var isUnsaved: Bool
+        var isUnsaved = false
         /// How long it has been suspended, or in the background.
-        public var age: Microseconds
+        var age: Microseconds
         /// The memory that its end would free; 0: not known.
-        public var bytes: UInt64
+        var bytes: UInt64
         /// How far its tasks have come that progress, 0 to 1.
-        public var progress: Double
-
-        public init(
-            _ number: ApplicationNumber, user: UInt32, rank: Rank, isUnsaved: Bool = false, age: Microseconds,
-            bytes: UInt64, progress: Double = 0
-        ) {
-            self.isUnsaved = isUnsaved
-            self.progress = progress
-            self.number = number
-            self.user = user
-            self.rank = rank
-            self.age = age
-            self.bytes = bytes
-        }
+        var progress = 0.0
 
         /// Short times and small sizes count as a second and a mebibyte at least.
         var weight: Double { Double(max(age, 1_000_000)) * Double(max(bytes, 1 << 20)) }
@@ -59,7 +46,7 @@ public enum ReclaimPolicy {
     /// The application to end first; nil: none.
     ///
     /// - Parameter usage: the memory of each user's applications, in bytes, regardless of their state.
-    public static func first(of candidates: [Candidate], usage: [UInt32: UInt64]) -> Candidate? {
+    static func first(of candidates: [Candidate], usage: [UInt32: UInt64]) -> Candidate? {
         // An equal share is the same for all users, so the user furthest above it is the one who holds most.
         candidates.min { left, right in
             if left.isUnsaved != right.isUnsaved { return right.isUnsaved }

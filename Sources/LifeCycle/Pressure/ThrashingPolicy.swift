@@ -19,7 +19,7 @@
 /// Copying a large file evicts pages and reads none back. Reading lost pages back when memory is free
 /// again evicts none. A program that uses more than the machine has thrashes even with much memory left, and
 /// ending another application does not help it.
-public enum ThrashingPolicy {
+enum ThrashingPolicy {
     /// Multiples of `CriticalAvailable`.
     static let roomToReadBack: UInt64 = 4
     static let roomToSearch: UInt64 = 2
@@ -33,7 +33,7 @@ public enum ThrashingPolicy {
     /// - Parameters:
     ///   - critical: bytes of `CriticalAvailable`.
     ///   - limit: hundredths of a per cent of the file cache, a second; nil: nothing counts as thrashing.
-    public static func isThrashing(
+    static func isThrashing(
         _ churn: FileChurn, _ sample: MemorySample, critical: UInt64, limit: UInt32?
     ) -> Bool {
         guard let limit, let files = sample.files else { return false }
@@ -68,5 +68,49 @@ public enum ThrashingPolicy {
     private static func isLess(_ sample: MemorySample, than times: UInt64, _ critical: UInt64) -> Bool {
         let (room, overflow) = critical.multipliedReportingOverflow(by: times)
         return overflow || sample.available < room
+    }
+}
+
+/// How fast file pages leave memory and are read back, and how much processes wait meanwhile. These are averages over
+/// seconds: half of the past is forgotten in 500 ms.
+struct FileChurn: Equatable, Sendable {
+    /// Bytes a second, for lack of the machine's memory.
+    private(set) var evicting = 0.0
+    /// Bytes a second.
+    private(set) var refaulting = 0.0
+    /// The share of the time in which some process waits for memory, 0 to 1.
+    private(set) var waiting = 0.0
+    /// The same for the active application alone, if it is known.
+    private(set) var front: Front?
+
+    /// The figures about the active application's own pages, if known.
+    struct Front: Equatable, Sendable {
+        var refaulting = 0.0
+        var waiting = 0.0
+    }
+
+    /// Adds the changes between two samples, `span` seconds apart.
+    mutating func take(_ before: MemorySample, _ after: MemorySample, span: Double) {
+        guard span > 0, let old = before.files, let new = after.files else { return }
+        let share = span / (span + 0.5)
+        func pace(_ from: UInt64, _ to: UInt64) -> Double { to > from ? Double(to - from) / span : 0 }
+        // A user can have as many pages evicted as they like, in a cgroup with a limit of their own.
+        let evicted = min(pace(old.evicted, new.evicted), pace(old.reclaimed, new.reclaimed))
+        evicting += (evicted - evicting) * share
+        refaulting += (pace(old.refaulted, new.refaulted) - refaulting) * share
+        waiting += (pace(before.waited, after.waited) / 1_000_000 - waiting) * share
+        guard let now = after.front else {
+            front = nil
+            return
+        }
+        // Another application is active now: its counts begin with this sample.
+        guard let then = before.front, then.number == now.number else {
+            front = Front()
+            return
+        }
+        var own = front ?? Front()
+        own.refaulting += (pace(then.refaulted, now.refaulted) - own.refaulting) * share
+        own.waiting += (pace(then.waited, now.waited) / 1_000_000 - own.waiting) * share
+        front = own
     }
 }

@@ -4,9 +4,7 @@ import Glibc
 /// `memory.stat` (Documentation/admin-guide/cgroup-v2.rst, "Memory Interface Files"), kept open. On a hybrid machine,
 /// where the controller is one of version 1: `memory.limit_in_bytes`, `memory.usage_in_bytes` and `memory.stat`
 /// (Documentation/admin-guide/cgroup-v1/memory.rst).
-///
-/// For one thread at a time. Reading allocates nothing: it is done when memory has run out. The limits of the
-/// cgroups above are not included: see `CgroupLimits`.
+/// The limits of the cgroups above are not included: see `CgroupLimits`.
 public final class CgroupMemory {
     /// The values of the files, in bytes.
     public struct Figures: Equatable, Sendable {
@@ -133,5 +131,146 @@ extension Cgroup {
         }
         let swapped = try? readOnce("memory.swap.current") { $0.unsigned() }
         return anonymous &+ (swapped ?? 0)
+    }
+}
+
+/// How much memory a cgroup has left below its own limit and those of all cgroups above it.
+/// In a container, the topmost may have a limit, too.
+public final class CgroupLimits {
+    /// The limit that leaves least.
+    public struct Figures: Equatable, Sendable {
+        /// The values of the cgroup that has the limit.
+        public var memory: CgroupMemory.Figures
+        /// Whether that is the cgroup itself, and not one above it.
+        public var isOwn: Bool
+    }
+
+    /// The cgroup itself, if it has a memory controller, and those above it.
+    private let levels: [(memory: CgroupMemory, isOwn: Bool)]
+
+    /// Opens the files. nil: neither the cgroup nor one above it has a memory controller, of version 2 or 1.
+    public init?(_ cgroup: Cgroup) {
+        var levels: [(memory: CgroupMemory, isOwn: Bool)] = []
+        for level in [cgroup] + cgroup.ancestors {
+            let memory =
+                (try? CgroupMemory(level)) ?? (try? CgroupMemory(versionOneCounterpartOf: level))
+            if let memory { levels.append((memory, level == cgroup)) }
+        }
+        if levels.isEmpty { return nil }
+        self.levels = levels
+    }
+
+    /// The values now; nil if there is no limit below `total`, the machine's memory. Throws `ENODEV` once the cgroup is
+    /// removed.
+    public func read(below total: UInt64) throws(KernelFailure) -> Figures? {
+        var least: Figures?
+        // An iterator would allocate.
+        for index in levels.indices {
+            let level = levels[index]
+            guard let memory = try level.memory.read(), memory.limit < total else { continue }
+            if let known = least, known.memory.headroom <= memory.headroom { continue }
+            least = Figures(memory: memory, isOwn: level.isOwn)
+        }
+        return least
+    }
+}
+
+/// Shows whether the processes of a cgroup wait for pages of their own to be read back: its `memory.stat` and
+/// `memory.pressure`, kept open (Documentation/admin-guide/cgroup-v2.rst).
+public final class CgroupWorkingSet {
+    /// The values of the files.
+    public struct Figures: Equatable, Sendable {
+        /// `active_file` and `inactive_file`: bytes in memory now.
+        public var cached: UInt64
+        /// `workingset_refault_file`, or `workingset_refault` before Linux 5.9: bytes read again since the cgroup
+        /// began.
+        public var refaulted: UInt64
+        /// `some` of `memory.pressure`: microseconds in which some of its tasks waited for memory.
+        public var waited: UInt64
+    }
+
+    private let statistics: KeptFile
+    private let stalls: PressureFile
+
+    /// Opens the files. Throws `ENOENT` if the cgroup is gone, or has no memory controller, or there is no PSI.
+    public init(_ cgroup: Cgroup) throws(KernelFailure) {
+        // Some seventy lines of at most 60 bytes.
+        statistics = try KeptFile("\(cgroup.directory)/memory.stat", capacity: 8192)
+        stalls = try PressureFile(path: "\(cgroup.directory)/memory.pressure")
+    }
+
+    /// The values now. Throws `ENODEV` once the cgroup is removed.
+    public func read() throws(KernelFailure) -> Figures {
+        var cached: UInt64 = 0
+        var refaulted: UInt64 = 0
+        var missing = 3
+        try statistics.readWhole().forEachLine { line in
+            if line.take("active_file ") || line.take("inactive_file ") {
+                cached &+= line.unsigned() ?? 0
+            } else if line.take("workingset_refault_file ") || line.take("workingset_refault ") {
+                refaulted = line.unsigned() ?? 0
+            } else {
+                return true
+            }
+            missing -= 1
+            return missing > 0
+        }
+        guard missing == 0 else { throw statistics.failure("parse", EBADMSG) }
+        return Figures(
+            cached: cached, refaulted: refaulted &* UInt64(getpagesize()), waited: try stalls.read().some)
+    }
+}
+
+extension Cgroup {
+    /// Makes the kernel take page cache that no process has mapped from the cgroup and from all below it
+    /// (`memory.reclaim`, since Linux 5.19; Documentation/admin-guide/cgroup-v2.rst).
+    ///
+    /// The kernel cannot be told to spare mapped pages. Then it ignores that processes in other cgroups use a page
+    /// (mm/rmap.c, `folio_referenced`), and a page that many map belongs to the cgroup that read it first. Therefore
+    /// nothing is taken if more than a quarter of the cache is mapped, and never more bytes than are not mapped.
+    ///
+    /// This may take long, so the deciding thread must not call it. Throws `ENOENT` if the cgroup is gone,
+    /// the kernel is older, or there is no memory controller.
+    ///
+    /// - Returns: by how many bytes `memory.current` fell. Other changes in the cgroup meanwhile count, too.
+    public func reclaimUnmappedFiles() throws(KernelFailure) -> UInt64 {
+        let (cached, mapped) = try cachedFiles()
+        if cached == 0 || mapped > cached / 4 { return 0 }
+        let before = try memoryCurrent()
+        do throws(KernelFailure) {
+            try demand("\(cached - mapped) swappiness=0")
+        } catch {
+            // Linux 6.8 and older do not accept a swappiness here.
+            guard error.errno == EINVAL else { throw error }
+            try demand("\(cached - mapped)")
+        }
+        let after = try memoryCurrent()
+        return before > after ? before - after : 0
+    }
+
+    /// Bytes of files that the cgroup and all below it have in memory, and how many of them some process has mapped:
+    /// `active_file` and `inactive_file`, and `file_mapped`, of `memory.stat`. The latter includes shared memory.
+    private func cachedFiles() throws(KernelFailure) -> (cached: UInt64, mapped: UInt64) {
+        var (cached, mapped): (UInt64, UInt64) = (0, 0)
+        try Files.forEachLine(of: "\(directory)/memory.stat") { line in
+            if line.take("active_file ") || line.take("inactive_file ") {
+                cached &+= line.unsigned() ?? 0
+            } else if line.take("file_mapped ") {
+                mapped = line.unsigned() ?? 0
+            }
+            return true
+        }
+        return (cached, mapped)
+    }
+
+    private func demand(_ text: String) throws(KernelFailure) {
+        let path = "\(directory)/memory.reclaim"
+        let file = try Descriptor.open(path, O_WRONLY | O_TRUNC | O_NOFOLLOW)
+        do throws(KernelFailure) {
+            try Files.write(text, to: file, named: path)
+        } catch {
+            // The kernel has found less than the requested amount, or a signal came in between.
+            guard error.errno == EAGAIN || error.errno == EINTR else { throw error }
+        }
     }
 }

@@ -1,9 +1,9 @@
 import Glibc
 
 /// A small kernel file that stays open and is read repeatedly into a buffer that is allocated once: reading allocates
-/// nothing, unless it fails.
+/// nothing, unless it fails. This is done when memory has run out.
 ///
-/// For one thread at a time.
+/// It is for one thread at a time, and so are the types that have one.
 final class KeptFile {
     let path: String
     private let file: Descriptor

@@ -1,5 +1,7 @@
+public import AppStateContract
+
 /// A PSI file that is watched, and the memory to which it refers.
-public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
+public struct PressureSource: Hashable, Comparable, Sendable, CustomStringConvertible {
     /// The PSI file.
     public let path: String
     /// Only this user's applications are concerned; nil: all.
@@ -19,8 +21,52 @@ public struct PressureSource: Hashable, Sendable, CustomStringConvertible {
     /// Whether it refers to the machine, not to a cgroup.
     var isMachine: Bool { user == nil && !isPart }
 
+    /// The machine comes first.
+    public static func < (left: Self, right: Self) -> Bool {
+        left.isMachine == right.isMachine ? left.path < right.path : left.isMachine
+    }
+
     /// Whether an application is warned by it.
     func concerns(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
+}
+
+/// Everything that is read of memory at once.
+public struct MemoryReadings: Equatable, Sendable {
+    /// One for each source that is watched.
+    public var sources: [PressureSource: Reading]
+    /// nil: they were not measured (`Machine.needsSizes`).
+    public var sizes: Sizes?
+
+    public struct Reading: Equatable, Sendable {
+        /// nil: it could not be read.
+        public var sample: MemorySample?
+        /// The trigger of the source that has just fired; nil: none has.
+        public var trigger: MemoryPressure?
+
+        public init(_ sample: MemorySample?, trigger: MemoryPressure? = nil) {
+            self.sample = sample
+            self.trigger = trigger
+        }
+    }
+
+    public struct Sizes: Equatable, Sendable {
+        /// The memory that the end of each application would free.
+        public var bytes: [ApplicationNumber: UInt64]
+        /// The applications in the cgroup of each source that covers a part of the machine.
+        public var members: [PressureSource: Set<ApplicationNumber>]
+
+        public init(
+            _ bytes: [ApplicationNumber: UInt64], members: [PressureSource: Set<ApplicationNumber>] = [:]
+        ) {
+            self.bytes = bytes
+            self.members = members
+        }
+    }
+
+    public init(_ sources: [PressureSource: Reading], _ sizes: Sizes? = nil) {
+        self.sources = sources
+        self.sizes = sizes
+    }
 }
 
 /// How much memory there is, in bytes.
@@ -77,4 +123,41 @@ public struct MemorySample: Equatable, Sendable {
 
     /// systemd-oomd's SwapUsedLimit= (oomd.conf(5)): nine tenths.
     var isSwapUsedUp: Bool { swapTotal > 0 && swapFree < swapTotal / 10 }
+}
+
+/// Pages of files in memory, as the kernel counts them for the machine; all in bytes.
+public struct FileCache: Equatable, Sendable {
+    /// The pages in memory now: `Active(file)` and `Inactive(file)`.
+    public var cached: UInt64
+    /// Evicted since the machine started, no matter why.
+    public var evicted: UInt64
+    /// Pages of every kind that were reclaimed since then because the machine's memory was short. Those that a cgroup
+    /// lost because of its own limit are not included.
+    public var reclaimed: UInt64
+    /// Read again since then, after having been evicted.
+    public var refaulted: UInt64
+
+    public init(cached: UInt64, evicted: UInt64, reclaimed: UInt64, refaulted: UInt64) {
+        self.cached = cached
+        self.evicted = evicted
+        self.reclaimed = reclaimed
+        self.refaulted = refaulted
+    }
+}
+
+/// The active application, if it has a cgroup of its own with a memory controller.
+public struct FrontMemory: Equatable, Sendable {
+    public var number: ApplicationNumber
+    /// Its own file pages: `refaulted` and `cached` of its cgroup.
+    public var cached: UInt64
+    public var refaulted: UInt64
+    /// Microseconds in which some of its tasks waited for memory, since its cgroup was created.
+    public var waited: UInt64
+
+    public init(_ number: ApplicationNumber, cached: UInt64, refaulted: UInt64, waited: UInt64) {
+        self.number = number
+        self.cached = cached
+        self.refaulted = refaulted
+        self.waited = waited
+    }
 }
