@@ -5,23 +5,21 @@ import LifeCycle
 final class Core {
     /// Only the daemon's step changes it.
     var machine: Machine
-    /// Facts in the order in which they were reported.
+    /// In the order in which they were reported.
     var facts: [Fact] = []
     /// Applications to be launched once the step is over.
     var relaunches: [Relaunch] = []
     /// The same for scheduled launches.
     var dueLaunches: [ScheduledLaunch] = []
-    /// Called after a fact was reported.
-    var wake: () -> Void = {}
+    /// How many lines of the configuration were invalid when it was read last.
+    var refusedLines = 0
 
     init(settings: Settings) {
         machine = Machine(settings: settings)
     }
 
-    func report(_ fact: Fact) {
-        facts.append(fact)
-        wake()
-    }
+    /// The step that handles it comes after the present event, or step.
+    func report(_ fact: Fact) { facts.append(fact) }
 
     func application(_ number: ApplicationNumber) -> Application? { machine.applications[number] }
 }

@@ -105,7 +105,7 @@ extension Daemon {
         try checkRoom(LaunchOptions.bytes(of: options.launchOptions), of: user)
         var registration = Registration(
             id: id, process: ProcessID(identity), user: user,
-            session: session(ofProcess: identity.pid, user: user))
+            session: sessions.key(ofProcess: identity.pid, user: user))
         registration.byItself = isItself
         if options.delegate ?? isItself {
             // The same rule as for the delegate's methods, which it needs to finish launching.
@@ -252,7 +252,7 @@ extension Daemon {
         guard subject.owner.isWholly(connection.user),
             let sandbox = try? proc.sandbox(of: subject.identity.pid), !subject.descriptor.hasExited
         else { return false }
-        return isInside(sandbox, of: unit)
+        return access.isInside(sandbox, of: unit)
     }
 
     /// Limits the content that the daemon keeps for all of a user's applications.
@@ -328,7 +328,7 @@ extension Daemon {
         guard reporter.user == 0 else {
             return ReportedProcess(lineage: lineage, user: user, session: reporter.session)
         }
-        let session = session(ofProcess: lineage[0].pid, user: user)
+        let session = sessions.key(ofProcess: lineage[0].pid, user: user)
         sessions.attend(to: session)
         return ReportedProcess(lineage: lineage, user: user, session: session)
     }

@@ -68,7 +68,6 @@ final class Freezer {
         self.scopes = scopes
         retry = try Retry(loop: loop, now: now)
         reports = try Retry(loop: loop, now: now)
-        standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
     }
 
     // MARK: Applications come and go
@@ -287,7 +286,7 @@ final class Freezer {
     }
 
     /// The kernel has reported a freeze or thaw.
-    private func freezeChanged(_ number: ApplicationNumber) {
+    func freezeChanged(_ number: ApplicationNumber) {
         if case .freezing? = work[number] {
             _ = hasFrozen(number)
         } else {
