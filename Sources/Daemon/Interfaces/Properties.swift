@@ -13,14 +13,14 @@ struct Properties {
         core: Core, table: ApplicationTable, proc: Proc, access: Access, sessions: SessionSensor,
         sensor: StopSensor
     ) {
-        let values = Values(
+        let values = PropertyValues(
             core: core, table: table, proc: proc, access: access, sessions: sessions, sensor: sensor)
         manager = Interface(BusNames.manager, properties: values.manager)
         application = Interface(BusNames.application, properties: values.application)
     }
 }
 
-private struct Values {
+private struct PropertyValues {
     let core: Core
     let table: ApplicationTable
     let proc: Proc

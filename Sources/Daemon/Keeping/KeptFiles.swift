@@ -164,3 +164,22 @@ struct KeptFiles: Sendable {
         }
     }
 }
+
+/// The content that a client saves.
+enum SavedContent: Sendable {
+    case bytes([UInt8])
+    case memory(SharedMemory)
+
+    var size: UInt64 {
+        switch self {
+        case .bytes(let bytes): UInt64(bytes.count)
+        case .memory(let shared): shared.memory.size
+        }
+    }
+}
+
+/// A memory file that the worker reads.
+final class SharedMemory: Sendable {
+    let memory: SealedMemory
+    init(_ memory: consuming SealedMemory) { self.memory = memory }
+}
