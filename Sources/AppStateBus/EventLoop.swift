@@ -20,8 +20,17 @@ public final class EventLoop {
     }
 
     /// Dispatches events until `exit(code:)` and returns its code. A loop runs once.
-    public func run() throws(BusFailure) -> Int32 {
-        try check(sd_event_loop(pointer), "run", "the event loop")
+    ///
+    /// - Parameter handled: called before the first event, and after each one unless it has ended the loop.
+    public func run(handled: () -> Void = {}) throws(BusFailure) -> Int32 {
+        var code: Int32 = 0
+        while sd_event_get_state(pointer) != Int32(SD_EVENT_FINISHED) {
+            // ENODATA: exit(code:) was not called.
+            if sd_event_get_exit_code(pointer, &code) < 0 { handled() }
+            try check(sd_event_run(pointer, UInt64.max), "run", "the event loop")
+        }
+        try check(sd_event_get_exit_code(pointer, &code), "run", "the event loop")
+        return code
     }
 
     /// CLOCK_MONOTONIC at this moment, in microseconds. Inside another loop, `now` may be old.

@@ -5,21 +5,19 @@ import LifeCycle
 final class Core {
     /// Only the daemon's step changes it.
     var machine: Machine
-    /// Facts in the order in which they were reported.
+    /// In the order in which they were reported.
     var facts: [Fact] = []
     /// `launch` and `relaunch`, to be carried out once the step is over.
     var launches: [Effect] = []
-    /// Called after a fact was reported.
-    var wake: () -> Void = {}
+    /// How many lines of the configuration were invalid when it was read last.
+    var refusedLines = 0
 
     init(settings: Settings) {
         machine = Machine(settings: settings)
     }
 
-    func report(_ fact: Fact) {
-        facts.append(fact)
-        wake()
-    }
+    /// The step that handles it comes after the present event, or step.
+    func report(_ fact: Fact) { facts.append(fact) }
 
     func application(_ number: ApplicationNumber) -> Application? { machine.applications[number] }
 }

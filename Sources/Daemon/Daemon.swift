@@ -7,16 +7,19 @@ public import Systemd
 
 /// The daemon: one thread, one event loop, one step.
 ///
-/// A step passes one fact or request and the time to the life cycle, records the resulting effects and
-/// carries them out. Facts that result from them wait in a queue until the step is over.
+/// A step passes the facts of an event, or a request, and the time to the life cycle, records the resulting effects and
+/// carries them out. Facts that result from them wait in a queue for their turn.
 public final class Daemon {
     let loop: EventLoop
     let bus: Bus
     let journal: Journal
     let proc = Proc()
     let connections: Connections
+    let access: Access
+    let properties: Properties
     let processes: Processes
     let table: ApplicationTable
+    private let standings: Standings
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
@@ -33,15 +36,14 @@ public final class Daemon {
     let core: Core
     let state: RuntimeState?
     /// For what blocks: disks, paging out and releasing memory, reading what an application has open.
-    private let worker: Worker
+    let worker: Worker
     /// nil: nothing is kept.
     let keeper: Keeper?
     let agents: Agents
     let launches: Launches
-    /// Processes that have ended, and whose session agents were asked how they ended.
-    var exits: Set<ProcessID> = []
+    private let waits = Waits()
     /// The id of the bus that the daemon is on.
-    private var busID: String?
+    let busID: String
     private let source: Configuration.Source
     private let stored: [(name: String, descriptor: Int32)]
     let records: Records
@@ -49,25 +51,15 @@ public final class Daemon {
     let thaws: Retry<String>
     private let handed: HandedOver
     private var isStepping = false
-    /// Calls that are answered when their application has settled.
-    private var waiting: [ApplicationNumber: [Waiting]] = [:]
     private var timer: Timer?
     private var cpus: CPUSensor?
-    private(set) var time: TimeSensor?
+    let time: TimeSensor?
     let triggers: TriggerSensor
     /// Restarts the daemon to get the kernel's events again.
     private var renewal: Timer?
-    /// How many lines of the configuration were invalid when it was read last.
-    private(set) var refusedLines = 0
     private let began = Daemon.now
     private var sources: [Source] = []
     private var slots: [Slot] = []
-
-    /// Until then a connection's session is remembered only briefly: logind sends its signal before it has written all
-    /// its files.
-    private var sessionsSettled: Microseconds = 0
-    private static let settlingOfSessions: Microseconds = 1_000_000
-    private static let memoryOfUnsettledSessions: Microseconds = 100_000
 
     /// How long `Suspend` and `Resume` wait for a stop to be complete before they answer anyway.
     private static let longestWait: Microseconds = 500_000
@@ -100,23 +92,29 @@ public final class Daemon {
         _ = state?.lock(alone: false)
         let worker = try Worker(name: "appstated-work")
         self.worker = worker
-        keeper = Keeper(
-            files: KeptFiles(directories: stateDirectory), boot: (try? proc.bootID()) ?? "", state: state,
-            worker: worker, journal: journal)
-        connections = Connections(bus: bus, proc: proc, journal: journal)
+        let connections = Connections(bus: bus, proc: proc, journal: journal, core: core)
+        self.connections = connections
         agents = Agents(bus: bus, connections: connections, journal: journal)
-        launches = try Launches(loop: loop)
+        launches = Launches()
         triggers = TriggerSensor(bus: bus, journal: journal, report: core.report)
         thaws = try Retry(loop: loop, now: { Self.now })
-        processes = try Processes(loop: loop, report: core.report)
         let hierarchy = UnifiedHierarchy.find()
         let table = ApplicationTable(proc: proc, hierarchy: hierarchy, core: core)
         self.table = table
-        records = Records(state: state, core: core, table: table, now: { Self.now })
-        let standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
+        processes = try Processes(
+            loop: loop, proc: proc, core: core, table: table, agents: agents, handed: handed)
+        keeper = Keeper(
+            files: KeptFiles(directories: stateDirectory), copies: KeptFiles(copiesIn: runtimeDirectory),
+            boot: (try? proc.bootID()) ?? "", core: core, table: table, worker: worker, journal: journal)
+        access = Access(bus: bus, connections: connections, proc: proc, core: core, table: table)
+        busID = (try? bus.id()) ?? ""
+        records = Records(state: state, bus: busID, core: core, table: table, now: { Self.now })
+        standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
             loop: loop, proc: proc, now: { Self.now }, core: core, handed: handed, standing: standings.read)
         logind = BusPeer(Logind.name, bus: bus, journal: journal)
+        sessions = try SessionSensor(
+            loop: loop, logind: logind, journal: journal, now: { Self.now }, core: core)
         inhibitors = Inhibitors(logind: logind, now: { Self.now })
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, worker: worker, now: { Self.now }, core: core, table: table,
@@ -134,16 +132,15 @@ public final class Daemon {
                 else { return true }
                 return !application.isStopped && !application.isPending
             })
+        properties = Properties(
+            core: core, table: table, proc: proc, access: access, sessions: sessions, sensor: sensor)
         announcer = Announcer(
-            delivery: delivery, connections: connections, journal: journal,
-            delegate: { core.application($0)?.delegate })
+            delivery: delivery, connections: connections, journal: journal, core: core, access: access,
+            sessions: sessions, properties: properties)
         resources = Resources(
             proc: proc, journal: journal, core: core, applications: table, records: records)
         resources.configure(configuration.resources, configuration.settings.mode)
         lowMemory = LowMemoryMonitor(bus: bus, journal: journal)
-        sessions = try SessionSensor(
-            loop: loop, logind: logind, journal: journal, now: { Self.now }, report: core.report,
-            isOfConcern: { core.machine.sessionsOfConcern.contains($0) })
         let memory = MemoryReader(proc: proc, table: table)
         let reclaimer = Reclaimer(
             loop: loop, proc: proc, worker: worker, journal: journal, announcer: announcer,
@@ -152,22 +149,11 @@ public final class Daemon {
         pressure = try PressureSensor(
             loop: loop, handed: handed, journal: journal, core: core, memory: memory, reclaimer: reclaimer)
         executor = Executor(
-            table: table, records: records, keeper: keeper, proc: proc, processes: processes, sensor: sensor,
-            freezer: freezer, inhibitors: openInhibitors,
-            announcer: announcer, resources: resources, reclaimer: reclaimer, lowMemory: lowMemory,
-            pressure: pressure, journal: journal,
-            launch: { [unowned core] in core.launches.append($0) },
-            scheduleChanged: { [unowned core, keeper] owner in
-                keeper?.setLaunches(core.machine.scheduledLaunches(of: owner), of: KeptID(owner))
-            }, report: core.report)
-        connections.left = { [unowned self] in
-            agents.departed($0)
-            core.report(.disconnected($0))
-        }
-        announcer.session = { [unowned self] in session(of: $0) }
-        announcer.isOwn = { [unowned self] in isOwn($0, $1) }
-        sessions.listChanged = { [unowned self] in forgetSessions() }
-        core.wake = { [unowned self] in if !isStepping { step() } }
+            core: core, table: table, records: records, keeper: keeper, proc: proc, processes: processes,
+            sensor: sensor, freezer: freezer, inhibitors: openInhibitors, announcer: announcer,
+            resources: resources, reclaimer: reclaimer, lowMemory: lowMemory, pressure: pressure,
+            journal: journal)
+        time = Self.timeSensor(loop, journal, core)
         timer = try loop.timer { core.report(.timePassed) }
         sources.append(try loop.watch(worker.descriptor) { [worker] _ in worker.complete() })
         complain(configuration)
@@ -178,24 +164,17 @@ public final class Daemon {
         // This must come before the events to which it applies are opened.
         watchCPUs()
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
-        processes.howEnded = { [unowned self] in askExit(of: $0, $1) }
-        processes.wasChosen = { $1(false) }
         slots.append(try bus.addFilter { [unowned self] in intercept($0) })
-        let manager = managerInterface()
-        let application = applicationInterface()
-        announcer.managerInterface = manager
-        announcer.applicationInterface = application
-        slots.append(try bus.add(manager, at: BusNames.root))
+        slots.append(try bus.add(managerInterface(), at: BusNames.root))
         slots.append(try bus.add(reporterInterface(), at: BusNames.root))
         slots.append(try bus.addObjectManager(at: BusNames.root))
         slots.append(
-            try bus.addFallback(application, under: BusNames.applications) {
+            try bus.addFallback(applicationInterface(), under: BusNames.applications) {
                 [unowned self] path throws(MethodError) in try find(path)
             })
         slots.append(
             try bus.addNodes(under: BusNames.applications) { [unowned self] in visiblePaths(below: $0) })
         try bus.onDisconnect { [unowned self] in lostBus() }
-        busID = try? bus.id()
         for signal in [SIGTERM, SIGINT] {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
         }
@@ -214,17 +193,12 @@ public final class Daemon {
         try bus.attach(to: loop)
         try takeName()
         // The owner of the name also owns the files. Calls wait until the loop runs.
+        let restored = if let state { try restore(from: state, stored) } else { [ApplicationNumber]() }
         keeper?.open()
-        if let state {
-            // Facts about one application wait until all applications are restored.
-            isStepping = true
-            let restored = try restore(from: state, stored)
-            isStepping = false
-            step()
-            lookAgain(at: restored)
-            for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
-        }
-        keeper?.whenOpen { [unowned self] in keepAll() }
+        step()
+        lookAgain(at: restored)
+        step()
+        for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
         try loop.beginWatchdog()
         let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
         guard failure == 0 else {
@@ -234,20 +208,8 @@ public final class Daemon {
         thawMarked()
         // What no client waits for. Events wait until the loop runs.
         watchKills()
-        watchTime()
         pressure.start()
         configurePressure()
-    }
-
-    /// The disk has answered: from now on, the history and saved state of all applications that run are kept.
-    private func keepAll() {
-        guard let keeper else { return }
-        for application in table.all.sorted(by: { $0.number < $1.number }) where !application.isKept {
-            if let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
-        }
-        keeper.settle()
-        let launches = keeper.launches
-        if !launches.isEmpty { core.report(.scheduled(launches)) }
     }
 
     /// A killed daemon keeps the name for as long as one of its threads waits in the kernel, for example for the FUSE
@@ -274,22 +236,18 @@ public final class Daemon {
 
     private func watchKills() {
         journal.attempt(.info, "out-of-memory kills by the kernel cannot be distinguished from other kills") {
-            let killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Self.now })
-            processes.wasChosen = { [core] process, answer in
-                // The reason is already known for an application that is being ended.
-                if core.machine.application(of: process)?.isTerminating == true { return answer(false) }
-                killer.wasChosen(process.pid, answer)
-            }
+            try processes.watchKills()
         }
     }
 
-    private func watchTime() {
+    private static func timeSensor(_ loop: EventLoop, _ journal: Journal, _ core: Core) -> TimeSensor? {
+        var sensor: TimeSensor?
         journal.attempt(.warning, "changes of the system time are not detected") {
-            time = try TimeSensor(
-                loop: loop, journal: journal, report: { [core] in core.report(.timeChanged($0)) },
-                alarmed: { [core] in core.report(.realTime($0)) })
+            sensor = try TimeSensor(
+                loop: loop, journal: journal, report: { core.report(.timeChanged($0)) },
+                alarmed: { core.report(.realTime($0)) })
         }
-        watchTriggers()
+        return sensor
     }
 
     /// Perf events do not cover a CPU that comes online after they were opened.
@@ -299,10 +257,6 @@ public final class Daemon {
                 loop: loop, journal: journal, handed: handed, now: { Self.now },
                 changed: { [unowned self] in cpusChanged() })
             renewal = try loop.timer { [unowned self] in renewEvents() }
-        }
-        sensor.detectionChanged = { [unowned self] in
-            announcer.detectionChanged()
-            Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
         }
     }
 
@@ -321,10 +275,39 @@ public final class Daemon {
         sensor.rescan()
     }
 
+    /// The `last-demand` of an application that delays the machine's sleep.
+    private static let sleepDemand = "sleep"
+
+    /// The machine is about to sleep. An application that delays this until it is ready must run to become ready, or
+    /// the machine waits for it in vain (InhibitDelayMaxSec= of logind.conf(5)).
+    private func letDelayersRun() {
+        inhibitors.readSleepDelays { [weak self] list in
+            guard let self else { return }
+            for delay in list { letRun(delay.pid, of: delay.user) }
+        }
+    }
+
+    private func letRun(_ pid: Int32, of user: UInt32) {
+        // An inhibitor may outlive its process: the number may be another user's process by now.
+        guard table.all.contains(where: { $0.user == user }),
+            let process = try? namedProcess(UInt32(bitPattern: pid)),
+            (try? proc.status(pid).owner.isWholly(user)) == true,
+            let number = core.machine.owner(of: process.lineage), core.application(number)?.user == user
+        else { return }
+        core.report(.needed(number, Self.sleepDemand))
+    }
+
     /// The perf events do not cover some CPU: it was offline when they were opened, or has been offline
     /// since, for example while the machine slept. Only a restart hands over new descriptors. The daemon does
     /// not restart more often than the service manager permits, and until then finds stops by polling.
     private func renewEvents() {
+        let before = sensor.detection
+        defer {
+            if sensor.detection != before {
+                announcer.detectionChanged()
+                Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
+            }
+        }
         if handed.names.isEmpty {
             journal.attempt(.notice, "stops are found by polling") { try sensor.renewTrace() }
             objections.renewEvents()
@@ -348,77 +331,17 @@ public final class Daemon {
     /// Uses a fifth of the starts that the unit's limit allows (StartLimitIntervalSec=, StartLimitBurst=).
     private static let leastUptime: Microseconds = 150_000_000
 
-    /// Shuts down: the applications that the daemon suspended run again, with their original resource values.
-    private func stop(with code: Int32) {
-        Service.notify("STOPPING=1")
-        keeper?.note(statesOfKept)
-        isStepping = true
-        executor.carryOut(core.machine.relinquish(at: Self.now))
-        isStepping = false
-        step()
-        freezer.finish()
-        resources.putBackAll()
-        records.writeAll()
-        finishKeeping()
-        loop.exit(code: code)
-    }
-
-    /// Waits for the disk. No fact is handled any more: the next daemon looks for itself.
-    private func finishKeeping() {
-        core.wake = {}
-        keeper?.finish()
-    }
-
-    private var statesOfKept: [(kept: KeptID, state: LifeCycleState)] {
-        core.machine.applications.values.compactMap { application in
-            table[application.number]?.kept.map { ($0, application.state) }
-        }
-    }
-
-    /// Exits for the next daemon, which is about to be started and takes over everything as it is recorded (§
-    /// 5).
-    private func makeWay() {
-        Service.notify("STOPPING=1")
-        records.writeDelayed()
-        freezer.finish()
-        finishKeeping()
-        loop.exit(code: 0)
-    }
-
-    /// The loop's exit code when the program must be executed again in the same process.
-    public static let anew: Int32 = 256
-    /// A bus that hangs counts as gone. In microseconds. This is at most a quarter of `WatchdogSec=`, because
-    /// the service manager may not have heard from us for the other three quarters.
-    private static let patienceWithBus: UInt64 = 7_000_000
-
-    /// If the bus disconnects the daemon and continues to run, for example because of a message that it
-    /// rejects, no hold needs to be given up: over the next connection the daemon takes over everything as it
-    /// is recorded. The service manager does not count this as a start; it would give up after a few. If the
-    /// bus itself is gone, every client that could resume suspended applications is gone, too.
-    private func lostBus() {
-        let isThere = (try? Bus.system())?.isThere(busID, within: Self.patienceWithBus) ?? false
-        guard state != nil, isThere else {
-            journal.log(.error, "the bus has gone away")
-            return stop(with: 1)
-        }
-        journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
-        records.writeDelayed()
-        freezer.finish()
-        finishKeeping()
-        processes.dropStored()
-        loop.exit(code: Self.anew)
-    }
-
     /// Reads the configuration again; no application is lost.
     func reload() {
         Service.notify(Service.reloading(at: Self.now))
         let configuration = Configuration(reading: source)
-        let before = (core.machine.settings.mode, refusedLines)
+        let before = (core.machine.settings.mode, core.refusedLines)
         complain(configuration)
         core.report(.configured(configuration.settings))
+        step()
         announcer.configurationChanged(
             (core.machine.settings.mode != before.0 ? [.mode] : [])
-                + (refusedLines != before.1 ? [.refusedLines] : []))
+                + (core.refusedLines != before.1 ? [.refusedLines] : []))
         resources.configure(configuration.resources, configuration.settings.mode)
         configurePressure()
         Service.notify("READY=1")
@@ -430,7 +353,7 @@ public final class Daemon {
     }
 
     private func complain(_ configuration: Configuration) {
-        refusedLines = configuration.complaints.count
+        core.refusedLines = configuration.complaints.count
         for complaint in configuration.complaints { journal.log(.warning, complaint.description) }
         if configuration.isModeUnknown {
             journal.log(.warning, "Mode= is invalid: appstated observes, and suspends nothing by itself")
@@ -464,6 +387,14 @@ public final class Daemon {
         step()
     }
 
+    /// Serves until the daemon is to exit. Returns the exit status, or `anew`.
+    public func run() throws(BusFailure) -> Int32 {
+        try loop.run {
+            for number in standings.takeChanged() { freezer.freezeChanged(number) }
+            if !core.facts.isEmpty { step() }
+        }
+    }
+
     func step() {
         precondition(!isStepping, "a step within a step")
         isStepping = true
@@ -477,8 +408,6 @@ public final class Daemon {
         executor.announceChanges()
         isStepping = false
         delivery.resyncReachable()
-        answerWaiting()
-        arm()
         endIfWorkerHangs()
         sensor.noteActivity()
         let launches = core.launches
@@ -486,27 +415,12 @@ public final class Daemon {
         for case .relaunch(let application) in launches { relaunch(application) }
         for case .launch(let launch) in launches { launchDue(launch) }
         watchTriggers()
-        self.launches.stepHasEnded(
-            isLaunching: { core.application($0)?.isBeingLaunched == true },
-            isEnding: { core.application($0).map(isEnding) == true })
-    }
-
-    /// The longest that a job of the worker may take: a large application may be paged out to a slow disk.
-    private static let longestJob: Microseconds = 300_000_000
-
-    /// A dead file server, or a user who has mounted something, can make the worker wait forever for a process. Then
-    /// nothing is saved any more, and policy suspends nothing: only a new daemon ends that.
-    private func endIfWorkerHangs() {
-        guard Service.isSupervised, worker.hangs(longerThan: Self.longestJob) else { return }
-        journal.log(.error, "a disk or a process does not answer: restarting")
-        makeWay()
+        waits.settle(at: Self.now)
+        arm()
     }
 
     private func arm() {
-        let deadlines = [
-            core.machine.nextDeadline, waiting.values.lazy.compactMap(\.first?.until).min(),
-            records.nextDue,
-        ]
+        let deadlines = [core.machine.nextDeadline, waits.nextEnd, records.nextDue]
         if let next = deadlines.compactMap({ $0 }).min() {
             timer?.arm(at: next)
         } else {
@@ -515,95 +429,42 @@ public final class Daemon {
         pressure.arm()
     }
 
-    // MARK: Calls that wait
+    // MARK: Waiting
 
-    private struct Waiting {
-        let call: PendingCall
-        let until: Microseconds
-        /// The call asked for a suspension: if that was impossible, it fails.
-        let wantsHold: Bool
-        let reply: (borrowing Message) throws -> Void
+    /// Calls `proceed` once `isOver` returns true, with false if it does not before `until`.
+    func wait(
+        until: Microseconds, for isOver: @escaping () -> Bool,
+        then proceed: @escaping (_ isOver: Bool) -> Void
+    ) {
+        waits.add(until: until, for: isOver, then: proceed)
+        waits.settle(at: Self.now)
+        arm()
     }
 
     /// Answers the call once the ordered stop or continuation has been observed.
+    ///
+    /// - Parameter wantsHold: the call asked for a suspension: if that was impossible, it fails.
     func answer(
         _ call: PendingCall, whenAtRest number: ApplicationNumber, wantsHold: Bool,
         _ reply: @escaping (borrowing Message) throws -> Void = { _ in }
     ) {
-        waiting[number, default: []].append(
-            Waiting(call: call, until: Self.now + Self.longestWait, wantsHold: wantsHold, reply: reply))
-        answerWaiting()
-        arm()
-    }
-
-    private func answerWaiting() {
-        if waiting.isEmpty { return }
-        let now = Self.now
-        for (number, calls) in waiting {
-            let isAtRest = core.machine.applications[number]?.isPending != true
-            // The first call has waited longest.
-            guard isAtRest || calls.first.map({ $0.until <= now }) == true else { continue }
-            let ready = calls.filter { isAtRest || $0.until <= now }
-            let rest = calls.filter { !isAtRest && $0.until > now }
-            waiting[number] = rest.isEmpty ? nil : rest
-            for entry in ready {
-                guard let application = core.machine.applications[number] else {
-                    entry.call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
-                    continue
-                }
-                if entry.wantsHold, application.holds.isEmpty {
-                    let why = application.objection ?? "it was resumed meanwhile"
-                    entry.call.fail(MethodError(.notSuspendable(number, why)))
-                } else {
-                    entry.call.reply(entry.reply)
-                }
+        wait(until: Self.now + Self.longestWait) { [core] in
+            core.application(number)?.isPending != true
+        } then: { [core] _ in
+            guard let application = core.application(number) else {
+                return call.fail(MethodError(.noSuchApplication, "Application \(number) has ended"))
             }
+            guard wantsHold, application.holds.isEmpty else { return call.reply(reply) }
+            let why = application.objection ?? "it was resumed meanwhile"
+            call.fail(MethodError(.notSuspendable(number, why)))
         }
-    }
-
-    // MARK: Connections
-
-    /// The session of a connection: logind's, else its user's display session, else all that its user runs.
-    func session(of connection: Connection) -> SessionKey {
-        core.machine.session(ofReporter: connection.name)
-            ?? ownSession(of: connection)
-    }
-
-    /// Each subscriber's is needed whenever the focus changes.
-    private func ownSession(of connection: Connection) -> SessionKey {
-        let now = Self.now
-        if let known = connection.session,
-            known.readAt >= sessionsSettled || now < known.readAt + Self.memoryOfUnsettledSessions
-        {
-            return known.key
-        }
-        let session = session(ofProcess: connection.pid, user: connection.user)
-        connection.session = (session, now)
-        return session
-    }
-
-    private func forgetSessions() {
-        sessionsSettled = Self.now + Self.settlingOfSessions
-        for connection in connections.all { connection.session = nil }
-    }
-
-    /// The process's own session if that belongs to its user, else its user's display session. A process that
-    /// runs as a user other than its session's (su(1)) does not report for that session. Root's windows may
-    /// be shown anywhere.
-    func session(ofProcess pid: Int32, user: UInt32) -> SessionKey {
-        if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
-            owner == user || user == 0
-        {
-            return .login(own)
-        }
-        return Login.displaySession(ofUser: user).map(SessionKey.login) ?? .user(user)
     }
 
     // MARK: Objects
 
     private func find(_ path: String) throws(MethodError) -> Bool {
         if path == BusNames.applications { return false }
-        let connection = try caller()
+        let connection = try access.caller()
         // The usual case, for which no process is examined.
         if let number = BusNames.applicationNumber(inPath: path),
             let application = table[ApplicationNumber(number)],
@@ -611,40 +472,17 @@ public final class Daemon {
         {
             return true
         }
-        _ = try visibleApplication(at: path, to: connection)
+        _ = try access.visibleApplication(at: path, to: connection)
         return true
     }
 
     private func visiblePaths(below path: String) -> [String] {
         // An application has no nodes below it.
-        guard let connection = try? caller(), !path.hasPrefix(BusNames.applications + "/") else { return [] }
-        return possiblyVisible(to: connection)
-            .filter { core.application($0).map { maySee($0, connection) } ?? false }
-            .map { BusNames.path(ofApplication: $0.rawValue) }
-    }
-
-    /// The applications that a connection might be allowed to see, in order: no process is examined for this.
-    /// `maySee` decides.
-    func possiblyVisible(to connection: Connection) -> [ApplicationNumber] {
-        let numbers: [ApplicationNumber]
-        switch connection.confinement {
-        case .none:
-            numbers = table.all.filter { connection.mayManage(user: $0.user) }.map(\.number)
-        case .within:
-            numbers = [core.machine.owner(of: connection.lineage)].compactMap { $0 }
-        case .proxy(let unit):
-            numbers = table.all.filter { isOfProxy($0, unit, of: connection) }.map(\.number)
-        case .unknown:
-            numbers = []
+        guard let connection = try? access.caller(), !path.hasPrefix(BusNames.applications + "/") else {
+            return []
         }
-        return numbers.sorted()
-    }
-}
-
-extension Bus {
-    /// Whether this is the bus with that id.
-    fileprivate func isThere(_ id: String?, within patience: UInt64) -> Bool {
-        guard let id else { return false }
-        return (try? self.id(timeout: patience)) == id
+        return access.possiblyVisible(to: connection)
+            .filter { core.application($0).map { access.maySee($0, connection) } ?? false }
+            .map { BusNames.path(ofApplication: $0.rawValue) }
     }
 }

@@ -20,9 +20,7 @@ final class Executor {
     private let inhibitors: OpenInhibitors
     private let table: ApplicationTable
     private let keeper: Keeper?
-    private let report: (Fact) -> Void
-    private let launch: (Effect) -> Void
-    private let scheduleChanged: (ScheduleOwner) -> Void
+    private let core: Core
     /// The memory pressure that was announced last.
     private var level = MemoryPressure.normal
     /// Changes that are still to be announced, and the applications they belong to in the order of their first change.
@@ -30,17 +28,12 @@ final class Executor {
     private var changed: [ApplicationNumber] = []
 
     init(
-        table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc, processes: Processes,
-        sensor: StopSensor,
-        freezer: Freezer, inhibitors: OpenInhibitors, announcer: Announcer, resources: Resources,
-        reclaimer: Reclaimer,
-        lowMemory: LowMemoryMonitor, pressure: PressureSensor, journal: Journal,
-        launch: @escaping (Effect) -> Void,
-        scheduleChanged: @escaping (ScheduleOwner) -> Void, report: @escaping (Fact) -> Void
+        core: Core, table: ApplicationTable, records: Records, keeper: Keeper?, proc: Proc,
+        processes: Processes, sensor: StopSensor, freezer: Freezer, inhibitors: OpenInhibitors,
+        announcer: Announcer, resources: Resources, reclaimer: Reclaimer, lowMemory: LowMemoryMonitor,
+        pressure: PressureSensor, journal: Journal
     ) {
-        self.launch = launch
-        self.scheduleChanged = scheduleChanged
-        self.report = report
+        self.core = core
         self.table = table
         self.records = records
         self.keeper = keeper
@@ -94,8 +87,7 @@ final class Executor {
         // the two.
         for case .removed(let number, _) in effects { records.leave(number) }
         for case .ended(let number, let ending) in effects {
-            guard let application = table[number], let kept = application.toBeKept else { continue }
-            keeper?.end(kept, ending, isCounted: application.isKept)
+            if let application = table[number] { keeper?.end(application, ending) }
         }
         written()
         for effect in effects { carryOut(effect) }
@@ -144,9 +136,9 @@ final class Executor {
         case .confirmHang(let number):
             confirmHang(number)
         case .launch, .relaunch:
-            launch(effect)
+            core.launches.append(effect)
         case .scheduleChanged(let owner):
-            scheduleChanged(owner)
+            keeper?.setLaunches(core.machine.scheduledLaunches(of: owner), of: KeptID(owner))
         case .reclaim(let number):
             if let application = table[number] { reclaimer.end(application) }
         case .willReclaim(let number):
@@ -193,12 +185,12 @@ final class Executor {
     /// An application that is being debugged responds only when the debugger lets it, so it is spared.
     private func killUnresponsive(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        if isDebugged(application) { return report(.spared(number, "a debugger is attached")) }
+        if isDebugged(application) { return core.report(.spared(number, "a debugger is attached")) }
         freezer.kill(number)
     }
 
     private func confirmHang(_ number: ApplicationNumber) {
-        if let application = table[number], !isDebugged(application) { report(.hangs(number)) }
+        if let application = table[number], !isDebugged(application) { core.report(.hangs(number)) }
     }
 
     private func isDebugged(_ application: Registered) -> Bool {
@@ -233,6 +225,6 @@ final class Executor {
         inhibitors.close(of: number)
         reclaimer.ended(application, reason)
         announcer.removed(application, reason)
-        if let kept = application.kept { keeper?.leave(kept) }
+        keeper?.leave(application)
     }
 }

@@ -18,21 +18,35 @@ final class Processes {
         }
     }
 
-    private let report: (Fact) -> Void
+    private let loop: EventLoop
+    private let proc: Proc
+    private let core: Core
+    private let table: ApplicationTable
+    private let agents: Agents
+    private let handed: HandedOver
+    /// nil: out-of-memory kills by the kernel cannot be told from other kills.
+    private var killer: OOMSensor?
     private let watch: ExitWatch
     private var source: Source?
     private var tracked: [ProcessID: Tracked] = [:]
     private var processes: [UInt64: ProcessID] = [:]
     private var lastNumber: UInt64 = 0
     private var stored: Set<ProcessID> = []
-    /// Determines whether the kernel's out-of-memory killer has chosen this process. The answer may take a moment.
-    var wasChosen: (ProcessID, @escaping (Bool) -> Void) -> Void = { $1(false) }
+    /// Processes that have ended, and whose session agents were asked how.
+    private var asked: Set<ProcessID> = []
 
-    /// Determines how a process has ended if the kernel does not report it. The answer may take a moment.
-    var howEnded: (ProcessID, @escaping (ExitStatus) -> Void) -> Void = { $1(.unknown) }
+    /// How long a session agent may take for that, in microseconds.
+    private static let patience: UInt64 = 1_000_000
 
-    init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
-        self.report = report
+    init(
+        loop: EventLoop, proc: Proc, core: Core, table: ApplicationTable, agents: Agents, handed: HandedOver
+    ) throws {
+        self.loop = loop
+        self.proc = proc
+        self.core = core
+        self.table = table
+        self.agents = agents
+        self.handed = handed
         watch = try ExitWatch()
         source = try loop.watch(watch.descriptor) { [weak self] _ in self?.takeExit() }
     }
@@ -87,24 +101,68 @@ final class Processes {
         }
         watch.remove(entry.descriptor)
         let status = entry.descriptor.exitStatus()
-        if case .unknown = status {
-            return howEnded(process) { [weak self] in self?.conclude(process, $0) }
+        if case .unknown = status { ask(process) } else { conclude(process, status) }
+    }
+
+    /// Whether it has ended, although the life cycle does not know that yet.
+    func hasEnded(_ process: ProcessID) -> Bool { asked.contains(process) }
+
+    /// Asks the agent that has launched it how a process has ended, because the kernel does not report it.
+    private func ask(_ process: ProcessID) {
+        // For a process that is being ended, the reason is already known, and the next end must not wait for
+        // this answer.
+        guard let application = core.machine.application(of: process), !application.isTerminating,
+            let launch = table[application.number]?.launch, let agent = launch.agent
+        else { return conclude(process, .unknown) }
+        asked.insert(process)
+        let answered = { [weak self] (status: ExitStatus) in
+            self?.asked.remove(process)
+            self?.conclude(process, status)
         }
-        conclude(process, status)
+        agents.call(agent, of: application.user, LauncherMethod.getExit, within: Self.patience) {
+            message throws(BusFailure) in
+            try message.append(launch.number)
+        } answered: {
+            answered(ExitStatus(reading: $0))
+        } failed: { _ in
+            answered(.unknown)
+        }
+    }
+
+    // MARK: The kernel's out-of-memory killer
+
+    /// From now on, its kills are told from others. Must be called again if a CPU has come online.
+    func watchKills() throws {
+        killer = try OOMSensor(loop: loop, proc: proc, handed: handed, now: { Clock.monotonicMicroseconds })
     }
 
     private func conclude(_ process: ProcessID, _ status: ExitStatus) {
         let reason = ExitReason(status)
-        guard [.killed, .unknown].contains(reason) else {
-            return report(.exited(process, reason, status: status.number))
-        }
-        wasChosen(process) { [report] in
-            report(.exited(process, $0 ? .outOfMemory : reason, status: status.number))
+        // The reason is already known for an application that is being ended.
+        guard [.killed, .unknown].contains(reason), let killer,
+            core.machine.application(of: process)?.isTerminating != true
+        else { return core.report(.exited(process, reason, status: status.number)) }
+        killer.wasChosen(process.pid) { [core] in
+            core.report(.exited(process, $0 ? .outOfMemory : reason, status: status.number))
         }
     }
 }
 
 extension ExitStatus {
+    /// The answer to `GetExit`.
+    fileprivate init(reading reply: borrowing Message) {
+        guard let how = try? reply.readString(), let status = try? reply.readInt32() else {
+            self = .unknown
+            return
+        }
+        self =
+            switch how {
+            case "exited": .exited(status)
+            case "signaled": .signalled(status, coreDumped: false)
+            default: .unknown
+            }
+    }
+
     /// The exit status, or the number of the signal; nil if the kernel does not report it.
     var number: Int32? {
         switch self {

@@ -105,7 +105,7 @@ extension Daemon {
         try checkRoom(LaunchOptions.bytes(of: options.launchOptions), of: user)
         var registration = Registration(
             id: id, process: ProcessID(identity), user: user,
-            session: session(ofProcess: identity.pid, user: user))
+            session: sessions.key(ofProcess: identity.pid, user: user))
         registration.byItself = isItself
         if options.delegate ?? isItself {
             // The same rule as for the delegate's methods, which it needs to finish launching.
@@ -161,7 +161,13 @@ extension Daemon {
             subject.stat.state == .stopped && !freezer.isStopped(identity)
         let options = Dictionary(given, uniquingKeysWith: { first, _ in first }).map { ($0.key, $0.value) }
 
-        try track(identity, subject.descriptor)
+        do {
+            try processes.track(ProcessID(identity), subject.descriptor)
+        } catch  where error.isExhaustion {
+            throw .exhausted(error)
+        } catch {
+            throw MethodError(.failed, "\(error)")
+        }
         sessions.attend(to: registration.session)
         var number: ApplicationNumber?
         do {
@@ -185,7 +191,7 @@ extension Daemon {
             }
             lookAgain(at: registration.process)
         } catch {
-            forgetIfIdle(identity)
+            letGo([registration.process])
             throw error
         }
         guard let number else { preconditionFailure("a registration answers with an application") }
@@ -252,7 +258,7 @@ extension Daemon {
         guard subject.owner.isWholly(connection.user),
             let sandbox = try? proc.sandbox(of: subject.identity.pid), !subject.descriptor.hasExited
         else { return false }
-        return isInside(sandbox, of: unit)
+        return access.isInside(sandbox, of: unit)
     }
 
     /// Limits the content that the daemon keeps for all of a user's applications.
@@ -300,21 +306,6 @@ extension Daemon {
 
     // MARK: Tracking
 
-    private func track(_ identity: ProcessIdentity, _ descriptor: consuming PidFD) throws(MethodError) {
-        do {
-            try processes.track(ProcessID(identity), descriptor)
-        } catch  where error.isExhaustion {
-            throw .exhausted(error)
-        } catch {
-            throw MethodError(.failed, "\(error)")
-        }
-    }
-
-    /// Releases a process that turned out to be irrelevant to the life cycle.
-    func forgetIfIdle(_ identity: ProcessIdentity) {
-        if !core.machine.isConcerned(with: ProcessID(identity)) { processes.forget(ProcessID(identity)) }
-    }
-
     /// The most ancestors of a reported process that are examined. A process whose window is further down
     /// does not belong to the application in a meaningful way.
     private static let deepestLineage = 32
@@ -328,7 +319,7 @@ extension Daemon {
         guard reporter.user == 0 else {
             return ReportedProcess(lineage: lineage, user: user, session: reporter.session)
         }
-        let session = session(ofProcess: lineage[0].pid, user: user)
+        let session = sessions.key(ofProcess: lineage[0].pid, user: user)
         sessions.attend(to: session)
         return ReportedProcess(lineage: lineage, user: user, session: session)
     }
@@ -371,7 +362,12 @@ extension Daemon {
         defer { letGo(new) }
         for process in reported.compactMap(\.lineage.first) {
             if !processes.isTracked(process) {
-                guard try isHeld(process) else { continue }
+                do {
+                    try track(process)
+                } catch {
+                    if error.isExhaustion { throw .exhausted(error) }
+                    continue
+                }
                 new.append(process)
             }
             held.insert(process)
@@ -379,20 +375,8 @@ extension Daemon {
         try body(held)
     }
 
-    /// Holds a process from now on; false: it has ended.
-    func isHeld(_ process: ProcessID) throws(MethodError) -> Bool {
-        do {
-            try track(process)
-            return true
-        } catch  where error.isExhaustion {
-            throw .exhausted(error)
-        } catch {
-            return false
-        }
-    }
-
     /// Releases the processes that turned out not to concern the life cycle.
-    func letGo(_ held: [ProcessID]) {
+    private func letGo(_ held: [ProcessID]) {
         for process in held where !core.machine.isConcerned(with: process) { processes.forget(process) }
     }
 
@@ -401,7 +385,7 @@ extension Daemon {
         _ process: ReportedProcess, _ body: () throws(MethodError) -> Void
     ) throws(MethodError) {
         try withTracked([process]) { held throws(MethodError) in
-            guard let id = process.lineage.first, held.contains(id) else {
+            guard !held.isEmpty else {
                 throw MethodError(.noSuchProcess, "No process \(process.lineage.first?.pid ?? 0)")
             }
             try body()

@@ -68,7 +68,7 @@ enum Main {
                 stored: stored, handed: handed, journal: journal)
             try daemon.start()
             stayInMemory(journal)
-            let code = try loop.run()
+            let code = try daemon.run()
             guard code == Daemon.anew else { return code }
         } catch {
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)

@@ -21,8 +21,11 @@ import Testing
         }
         later.arm(at: start + hour)
         sooner.arm(at: start + 2_000)
-        #expect(try loop.run() == 7)
+        var handled: [Int] = []
+        #expect(try loop.run { handled.append(order.count) } == 7)
         #expect(order == ["sooner", "later"])
+        // Not after the one that has ended the loop.
+        #expect(handled == [0, 1])
         // Harmless after the loop has ended.
         sooner.arm(at: 0)
         sooner.disarm()

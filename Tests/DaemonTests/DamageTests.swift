@@ -8,8 +8,6 @@ import Systemd
 import TestSupport
 import Testing
 
-@testable import Daemon
-
 /// Whatever happens to the files that a killed daemon left: nothing stays frozen without a hold, and nothing is let go that
 /// others have stopped.
 @Suite(
@@ -216,7 +214,9 @@ struct DamageTests {
         var record = RecordFile.read(try WholeFile.read(file)).record
         record.lines.removeAll { $0.key == "original" }
         let original = Record.Line(
-            "original", ["oom_score_adj", "-1000", "\(score)", "\(score)"] + ProcessID(main).fields)
+            "original",
+            ["oom_score_adj", "-1000", "\(score)", "\(score)"]
+                + ProcessID(pid: main.pid, startTime: main.startTime).fields)
         record.lines.append(original)
         try WholeFile.write(RecordFile.bytes(record), to: file)
         #expect(try scene.daemon.release().waitForExit() == .exited(1))

@@ -33,7 +33,7 @@ extension Daemon {
             readsAll || path == BusNames.root
         else { return false }
         do throws(MethodError) {
-            let connection = try caller()
+            let connection = try access.caller()
             if readsAll {
                 try follow(path, connection)
                 return false
@@ -41,7 +41,7 @@ extension Daemon {
             guard message.signature.isEmpty else { return false }
             try admitSubscriber(connection)
             connection.followsObjects = true
-            connection.listedOwn = Set(ownApplications(of: connection))
+            connection.listedOwn = Set(access.ownApplications(of: connection))
             try answerWithObjects(bus.deferred(message), connection)
         } catch {
             bus.refuse(message, error)
@@ -57,10 +57,10 @@ extension Daemon {
             connection.followsManager = true
             return
         }
-        guard let application = try? visibleApplication(at: path, to: connection),
+        guard let application = try? access.visibleApplication(at: path, to: connection),
             !connection.follows(application.number)
         else { return }
-        guard isOwn(application, connection) else {
+        guard access.isOwn(application, connection) else {
             try admitSubscriber(connection)
             connection.followedApplications.insert(application.number)
             return
@@ -100,9 +100,9 @@ extension Daemon {
     func answerWithList(_ call: borrowing Call, _ connection: Connection) throws {
         try call.reply { message throws(BusFailure) in
             try message.open(.array, "(osuus)")
-            for number in possiblyVisible(to: connection) {
+            for number in access.possiblyVisible(to: connection) {
                 guard let registered = table[number], let state = core.machine.state(of: number),
-                    connection.mayManage(user: registered.user) || isOwn(number, connection)
+                    connection.mayManage(user: registered.user) || access.isOwn(number, connection)
                 else { continue }
                 try message.open(.struct, "osuus")
                 try message.append(objectPath: registered.path)
@@ -118,6 +118,8 @@ extension Daemon {
 
     /// The applications that a connection may see, in order.
     private func visibleApplications(to connection: Connection) -> [Application] {
-        possiblyVisible(to: connection).compactMap { core.application($0) }.filter { maySee($0, connection) }
+        access.possiblyVisible(to: connection).compactMap { core.application($0) }.filter {
+            access.maySee($0, connection)
+        }
     }
 }

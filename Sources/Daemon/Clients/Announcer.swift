@@ -8,23 +8,22 @@ final class Announcer {
     private let delivery: Delivery
     private let connections: Connections
     private let journal: Journal
-    private let delegate: (ApplicationNumber) -> ConnectionName?
-    /// Set once the objects are on the bus.
-    var applicationInterface: Interface?
-    var managerInterface: Interface?
-    /// Whether a sandboxed connection may act for an application.
-    var isOwn: (ApplicationNumber, Connection) -> Bool = { _, _ in false }
-    /// The session whose focus a connection sees.
-    var session: (Connection) -> SessionKey = { .user($0.user) }
+    private let core: Core
+    private let access: Access
+    private let sessions: SessionSensor
+    private let properties: Properties
 
     init(
-        delivery: Delivery, connections: Connections, journal: Journal,
-        delegate: @escaping (ApplicationNumber) -> ConnectionName?
+        delivery: Delivery, connections: Connections, journal: Journal, core: Core, access: Access,
+        sessions: SessionSensor, properties: Properties
     ) {
         self.delivery = delivery
         self.connections = connections
         self.journal = journal
-        self.delegate = delegate
+        self.core = core
+        self.access = access
+        self.sessions = sessions
+        self.properties = properties
     }
 
     /// The interfaces that libsystemd's GetManagedObjects lists beside ours. Signals must name the same ones: GLib
@@ -38,14 +37,13 @@ final class Announcer {
         manager(.applicationAdded, about: application)
         for connection in connections.all
         where connection.isSandboxed && connection.followsObjects && connection.user == application.user
-            && isOwn(application.number, connection)
+            && access.isOwn(application.number, connection)
         {
             connection.listedOwn.insert(application.number)
         }
-        guard let interface = applicationInterface else { return }
         delivery.sendEach(.objects("InterfacesAdded"), to: followers(of: application)) {
             message, connection in
-            try read(by: connection) { try append(object: application.path, of: interface, to: message) }
+            try access.write(for: connection) { try append(object: application.path, to: message) }
         }
     }
 
@@ -53,14 +51,13 @@ final class Announcer {
     func append(
         object number: ApplicationNumber, to message: borrowing Message, for connection: Connection
     ) throws {
-        guard let interface = applicationInterface else { return }
         let path = BusNames.path(ofApplication: number.rawValue)
         try message.withContainer(.dictEntry, "oa{sa{sv}}") {
-            try read(by: connection) { try append(object: path, of: interface, to: message) }
+            try access.write(for: connection) { try append(object: path, to: message) }
         }
     }
 
-    private func append(object path: String, of interface: Interface, to message: borrowing Message) throws {
+    private func append(object path: String, to message: borrowing Message) throws {
         try message.append(objectPath: path)
         try message.withContainer(.array, "{sa{sv}}") {
             for name in Self.standardInterfaces {
@@ -70,8 +67,8 @@ final class Announcer {
                 }
             }
             try message.withContainer(.dictEntry, "sa{sv}") {
-                try message.append(interface.name)
-                try interface.appendProperties(to: message, path: path)
+                try message.append(BusNames.application)
+                try properties.application.appendProperties(to: message, path: path)
             }
         }
     }
@@ -104,7 +101,7 @@ final class Announcer {
 
     func announce(_ application: Registered, _ announcement: Announcement, to audience: Audience) {
         let signal = SignalName(announcement.signal, of: application)
-        let delegate = audience.contains(.delegate) ? self.delegate(application.number) : nil
+        let delegate = audience.contains(.delegate) ? core.application(application.number)?.delegate : nil
         if let connection = delegate.flatMap({ connections[$0] }) {
             delivery.post(signal, to: connection) {
                 try announcement.append(to: $0, announcement.entries(of: application))
@@ -135,7 +132,7 @@ final class Announcer {
     /// Every client sees the focus of its own session, so each is sent its own value.
     func focusChanged(in session: SessionKey) {
         managerChanged(.focusedApplication) {
-            ($0.followsManager || $0.isSubscribed) && self.session($0) == session
+            ($0.followsManager || $0.isSubscribed) && sessions.key(of: $0) == session
         }
     }
 
@@ -176,40 +173,29 @@ final class Announcer {
         }
     }
 
-    /// The connection whose property value is being written, where a value depends on its reader.
-    private(set) var reader: Connection?
-
-    private func read(by connection: Connection, _ write: () throws -> Void) throws {
-        reader = connection
-        defer { reader = nil }
-        try write()
-    }
-
     private func propertiesChanged(
         of application: Registered, _ properties: Set<ApplicationProperty>, to wants: (Connection) -> Bool
     ) {
         propertiesChanged(
-            of: applicationInterface, application.path, properties.map(\.rawValue).sorted(), to: wants)
+            of: self.properties.application, application.path, properties.map(\.rawValue).sorted(), to: wants)
     }
 
     private func managerChanged(
         _ property: ManagerProperty, to wants: (Connection) -> Bool = { $0.followsManager || $0.isSubscribed }
     ) {
-        propertiesChanged(of: managerInterface, BusNames.root, [property.rawValue], to: wants)
+        propertiesChanged(of: properties.manager, BusNames.root, [property.rawValue], to: wants)
     }
 
     private func propertiesChanged(
-        of interface: Interface?, _ path: String, _ names: [String],
-        to wants: (Connection) -> Bool
+        of interface: Interface, _ path: String, _ names: [String], to wants: (Connection) -> Bool
     ) {
-        guard let interface else { return }
         // A value that may be long is only invalidated. Clients that need it read it.
         let invalidated = names.filter { $0 == ApplicationProperty.userActivity.rawValue }
         let names = names.filter { !invalidated.contains($0) }
         let signal = SignalName(path: path, interface: BusNames.properties, member: "PropertiesChanged")
         delivery.sendEach(signal, to: wants) { message, connection in
             try message.append(interface.name)
-            try read(by: connection) {
+            try access.write(for: connection) {
                 try interface.appendProperties(to: message, path: path, only: names)
             }
             try message.append(strings: invalidated)

@@ -8,8 +8,7 @@ final class Connections {
     private let bus: Bus
     private let proc: Proc
     private let journal: Journal
-    /// Called when a connection has left the bus.
-    var left: (ConnectionName) -> Void = { _ in }
+    private let core: Core
     private var known: [ConnectionName: Connection] = [:]
     private var watches: [ConnectionName: Slot] = [:]
     /// One match rule for all connections, once there are more than `ownRules`.
@@ -18,10 +17,11 @@ final class Connections {
     /// dbus-daemon's `max_match_rules_per_connection` is 512 on a system bus; the rest is for other rules.
     private static let ownRules = 256
 
-    init(bus: Bus, proc: Proc, journal: Journal) {
+    init(bus: Bus, proc: Proc, journal: Journal, core: Core) {
         self.bus = bus
         self.proc = proc
         self.journal = journal
+        self.core = core
     }
 
     var all: Dictionary<ConnectionName, Connection>.Values { known.values }
@@ -72,6 +72,6 @@ final class Connections {
         if known.count < Self.ownRules / 2, known.keys.allSatisfy({ watches[$0] != nil }) {
             generalWatch = nil
         }
-        left(name)
+        core.report(.disconnected(name))
     }
 }

@@ -13,7 +13,7 @@ extension Daemon {
         [
             Method(Name.saveState, in: [("state", "ay")], limit: .max) { [unowned self] call in
                 let bytes = try call.message.readBytes()
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 guard bytes.count <= Keeper.mostBytesInMessage else {
                     throw MethodError(
                         .tooLarge,
@@ -24,7 +24,7 @@ extension Daemon {
             },
             Method(Name.saveStateFile, in: [("state", "h")]) { [unowned self] call in
                 let descriptor = Descriptor(owning: try call.message.readOwnedDescriptor())
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 let memory = try sealedMemory(descriptor)
                 try save(.memory(SharedMemory(memory)), of: application, call)
             },
@@ -41,8 +41,7 @@ extension Daemon {
         Method(ManagerMethod.getHistory, in: [("app_id", "s")], out: [("history", "a(tssi)")]) {
             [unowned self] call in
             let id = try call.message.readString()
-            let connection = try caller()
-            try requireUnconfined(connection, call.member)
+            let connection = try access.unconfinedCaller(of: call.member)
             let exits = try history(of: id, connection)
             try call.reply { message throws(BusFailure) in try message.append(exits) }
         }
@@ -52,8 +51,7 @@ extension Daemon {
         Method(ManagerMethod.listHistory, in: [("options", "a{sv}")], out: [("app_ids", "as")]) {
             [unowned self] call in
             let options = try call.message.readDictionary()
-            let connection = try caller()
-            try requireUnconfined(connection, call.member)
+            let connection = try access.unconfinedCaller(of: call.member)
             var user = connection.user
             for (key, value) in options {
                 guard key == HistoryKey.user else {
@@ -80,8 +78,7 @@ extension Daemon {
     func forgetApplication() -> Method {
         Method(ManagerMethod.forgetApplication, in: [("app_id", "s")]) { [unowned self] call in
             let id = try call.message.readString()
-            let connection = try caller()
-            try requireUnconfined(connection, call.member)
+            let connection = try access.unconfinedCaller(of: call.member)
             try forget(id, connection, call)
         }
     }
@@ -114,7 +111,7 @@ extension Daemon {
     }
 
     private func load(_ call: borrowing Call, asFile: Bool) throws(MethodError) {
-        let (application, _) = try ownApplication(call)
+        let (application, _) = try access.ownApplication(call)
         let (keeper, kept) = try keeper(of: application)
         if asFile { keeper.open(kept, call.deferred()) } else { keeper.load(kept, call.deferred()) }
     }

@@ -15,14 +15,13 @@ extension Daemon {
             ) { [unowned self] call in
                 let id = try call.message.readString()
                 let options = try call.message.readDictionary()
-                let connection = try caller()
-                try requireUnconfined(connection, call.member)
+                let connection = try access.unconfinedCaller(of: call.member)
                 guard let id = ApplicationID(id) else { throw MethodError.notAnID(id) }
                 var request = try LaunchRequest(options)
-                request.source = application(of: connection)?.id
+                request.source = access.application(of: connection)?.id
                 try checkPayload(of: request)
                 let pending = call.deferred()
-                launch(id, of: connection.user, in: session(of: connection), request) { result in
+                launch(id, of: connection.user, in: sessions.key(of: connection), request) { result in
                     switch result {
                     case .success(let number):
                         pending.reply { message throws(BusFailure) in
@@ -40,8 +39,7 @@ extension Daemon {
     private func registration(_ name: ManagerMethod, _ role: Agents.Role) -> Method {
         Method(name, in: [("session", "s")]) { [unowned self] call in
             let session = try call.message.readString()
-            let connection = try caller()
-            try requireUnconfined(connection, call.member)
+            let connection = try access.unconfinedCaller(of: call.member)
             agents.register(connection, as: role, for: try agentSession(session, connection))
             try call.reply()
             if role == .launcher { core.report(.agentCame(user: connection.user)) }
@@ -84,7 +82,7 @@ extension Daemon {
             Method(Name.setUserActivity, in: [("type", "s"), ("info", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
                 let info = try call.message.readDictionary()
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 let activity = type.isEmpty ? .dictionary([:]) : try sendable(type, info, "info")
                 guard case .dictionary(let entries) = activity, let registered = table[application.number]
                 else { return try call.reply() }
@@ -100,19 +98,16 @@ extension Daemon {
         ]
     }
 
-    /// The application to which something is sent. Its user, root, and callers that may manage it can send to it. A
-    /// sandboxed process can send only to its own application.
+    /// The application to which something is sent. Whoever may see it can send to it: a sandboxed process only to its
+    /// own application.
     private func receiver(of call: borrowing Call) throws(MethodError) -> Application {
-        let connection = try caller()
-        let application = try visibleApplication(at: call.path, to: connection)
-        if !connection.isSandboxed { try requireManagement(of: application, connection, call.member) }
-        return application
+        try access.visibleApplication(at: call.path, to: try access.caller())
     }
 
     /// Notes who sends it.
     private func sign(_ request: inout LaunchRequest) throws(MethodError) {
-        let connection = try caller()
-        request.source = application(of: connection)?.id
+        let connection = try access.caller()
+        request.source = access.application(of: connection)?.id
         request.isConfined = connection.isSandboxed
     }
 
@@ -152,7 +147,7 @@ extension Daemon {
 
     /// The session that an agent serves; an empty name means the agent's own session.
     private func agentSession(_ name: String, _ connection: Connection) throws(MethodError) -> SessionKey {
-        if name.isEmpty { return session(ofProcess: connection.pid, user: connection.user) }
+        if name.isEmpty { return sessions.key(ofProcess: connection.pid, user: connection.user) }
         guard let owner = Login.owner(ofSession: name) else {
             throw MethodError(.invalidArgs, "No logind session \"\(name.shortened)\"")
         }

@@ -18,7 +18,7 @@ extension Daemon {
                     let id = try call.message.readString()
                     let pid = try call.message.readUInt32()
                     let options = try call.message.readDictionary()
-                    let connection = try caller()
+                    let connection = try access.caller()
                     try register(call, id, try subject(pid: pid, of: connection), options, connection)
                 },
                 Method(
@@ -29,36 +29,36 @@ extension Daemon {
                     let descriptor = Descriptor(owning: try call.message.readOwnedDescriptor())
                     let options = try call.message.readDictionary()
                     try register(
-                        call, id, try subject(descriptor: descriptor.release()), options, try caller())
+                        call, id, try subject(descriptor: descriptor.release()), options, try access.caller())
                 },
                 Method(Name.listApplications, out: [("applications", "a(osuus)")]) { [unowned self] call in
-                    try answerWithList(call, try caller())
+                    try answerWithList(call, try access.caller())
                 },
                 Method(Name.getApplicationByPID, in: [("pid", "u")], out: [("application", "o")]) {
                     [unowned self] call in
                     let pid = try call.message.readUInt32()
-                    let path = try path(ofApplicationWith: pid, for: try caller())
+                    let path = try path(ofApplicationWith: pid, for: try access.caller())
                     try call.reply { message throws(BusFailure) in try message.append(objectPath: path) }
                 },
                 Method(Name.getApplicationByID, in: [("app_id", "s")], out: [("application", "o")]) {
                     [unowned self] call in
-                    let path = try path(ofApplicationNamed: try call.message.readString(), for: try caller())
+                    let path = try path(
+                        ofApplicationNamed: try call.message.readString(), for: try access.caller())
                     try call.reply { message throws(BusFailure) in try message.append(objectPath: path) }
                 },
                 Method(Name.subscribe) { [unowned self] call in
-                    try subscribe(try caller())
+                    try subscribe(try access.unconfinedCaller(of: call.member))
                     try call.reply()
                 },
                 Method(Name.unsubscribe) { [unowned self] call in
-                    let connection = try caller()
+                    let connection = try access.caller()
                     connection.isSubscribed = false
                     connection.followsObjects = false
                     connection.listedOwn = []
                     try call.reply()
                 },
                 Method(Name.reloadConfig) { [unowned self] call in
-                    let connection = try caller()
-                    try requireUnconfined(connection, call.member)
+                    let connection = try access.unconfinedCaller(of: call.member)
                     guard connection.mayManage(user: 0) else {
                         throw MethodError(.accessDenied, "User \(connection.user) may not reload")
                     }
@@ -82,35 +82,8 @@ extension Daemon {
                 getHistory(), listHistory(), forgetApplication(), listScheduledLaunches(),
                 cancelScheduledLaunch(),
             ] + launchingMethods(),
-            properties: [
-                property(.version, "s", .const) { try $0.append(Product.version) },
-                property(.memoryPressure, "s", .change) { [unowned self] in
-                    try $0.append(core.machine.memoryPressure.rawValue)
-                },
-                property(.focusedApplication, "o", .change) { [unowned self] in
-                    try $0.append(objectPath: focusedApplicationPath())
-                },
-                property(.frontActivity, "(osa{sv})", .none) { [unowned self] in
-                    try appendFrontActivity(to: $0)
-                },
-                property(.stopDetection, "s", .change) { [unowned self] in
-                    try $0.append(sensor.detection.rawValue)
-                },
-                property(.mode, "s", .change) { [unowned self] in
-                    try $0.append(core.machine.settings.mode.rawValue)
-                },
-                property(.refusedLines, "u", .change) { [unowned self] in
-                    try $0.append(UInt32(clamping: refusedLines))
-                },
-            ],
+            properties: properties.manager.properties,
             signals: ManagerSignal.allCases.map { Signal($0.rawValue, $0.arguments) })
-    }
-
-    private func property(
-        _ name: ManagerProperty, _ type: String, _ changes: Property.Changes,
-        _ value: @escaping (borrowing Message) throws -> Void
-    ) -> Property {
-        Property(name.rawValue, type, emits: changes) { message, _ in try value(message) }
     }
 
     private func path(ofApplicationWith pid: UInt32, for connection: Connection) throws(MethodError) -> String
@@ -125,7 +98,7 @@ extension Daemon {
         }
         guard let number = core.machine.owner(of: lineage),
             let application = core.machine.applications[number],
-            maySee(application, connection)
+            access.maySee(application, connection)
         else { throw MethodError(.noSuchApplication, "Process \(pid) belongs to no application") }
         return BusNames.path(ofApplication: number.rawValue)
     }
@@ -133,8 +106,8 @@ extension Daemon {
     private func path(ofApplicationNamed id: String, for connection: Connection) throws(MethodError) -> String
     {
         guard let id = ApplicationID(id) else { throw .notAnID(id) }
-        guard let application = running(id, of: connection.user, in: session(of: connection)),
-            maySee(application, connection)
+        guard let application = running(id, of: connection.user, in: sessions.key(of: connection)),
+            access.maySee(application, connection)
         else {
             throw MethodError(
                 .noSuchApplication, "No application \(id) of user \(connection.user) is registered")
@@ -143,7 +116,6 @@ extension Daemon {
     }
 
     private func subscribe(_ connection: Connection) throws(MethodError) {
-        try requireUnconfined(connection, Name.subscribe.rawValue)
         if connection.isSubscribed { return }
         try admitSubscriber(connection)
         connection.isSubscribed = true
@@ -168,23 +140,13 @@ extension Daemon {
     private func focusedApplication(
         _ call: borrowing Call
     ) throws(MethodError) -> (Application, Connection) {
-        let connection = try caller()
-        guard let number = core.machine.focusedApplication(in: session(of: connection)),
-            let application = core.machine.applications[number], maySee(application, connection)
+        let connection = try access.unconfinedCaller(of: call.member)
+        guard let number = core.machine.focusedApplication(in: sessions.key(of: connection)),
+            let application = core.machine.applications[number], access.maySee(application, connection)
         else {
             throw MethodError(.noSuchApplication, "No registered application has the focus in your session")
         }
-        try requireManagement(of: application, connection, call.member)
         return (application, connection)
-    }
-
-    /// `/` if no application has the focus, or one that the reader may not see.
-    private func focusedApplicationPath() -> String {
-        guard let connection = announcer.reader ?? (try? caller()),
-            let number = core.machine.focusedApplication(in: session(of: connection)),
-            let application = core.machine.applications[number], maySee(application, connection)
-        else { return "/" }
-        return BusNames.path(ofApplication: number.rawValue)
     }
 }
 

@@ -99,9 +99,8 @@ extension Daemon {
     }
 
     private func reporter(_ member: String) throws(MethodError) -> ReporterIdentity {
-        let connection = try caller()
-        try requireUnconfined(connection, member)
-        let session = session(ofProcess: connection.pid, user: connection.user)
+        let connection = try access.unconfinedCaller(of: member)
+        let session = sessions.key(ofProcess: connection.pid, user: connection.user)
         sessions.attend(to: session)
         return ReporterIdentity(connection: connection.name, user: connection.user, session: session)
     }

@@ -14,7 +14,7 @@ extension Daemon {
             Method(Name.scheduleLaunch, in: [("type", "s"), ("options", "a{sv}")]) { [unowned self] call in
                 let type = try call.message.readString()
                 let options = try call.message.readDictionary()
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 let (keeper, kept) = try keeper(of: application)
                 let limit = core.machine.settings.limits.stringBytes
                 let kind: LaunchTrigger = try Variant.string(type).choice("type")
@@ -25,7 +25,7 @@ extension Daemon {
             },
             Method(Name.cancelLaunch, in: [("name", "s")]) { [unowned self] call in
                 let name = try call.message.readString()
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 let (keeper, kept) = try keeper(of: application)
                 try perform(.cancelLaunch(kept.owner, name: name))
                 keeper.confirm(kept, call.deferred())
@@ -35,8 +35,7 @@ extension Daemon {
 
     func listScheduledLaunches() -> Method {
         Method(ManagerMethod.listScheduledLaunches, out: [("launches", "aa{sv}")]) { [unowned self] call in
-            let connection = try caller()
-            try requireUnconfined(connection, call.member)
+            let connection = try access.unconfinedCaller(of: call.member)
             let visible = core.machine.scheduledLaunches.filter {
                 connection.mayManage(user: $0.launch.owner.user)
             }
@@ -52,8 +51,7 @@ extension Daemon {
         Method(ManagerMethod.cancelLaunch, in: [("app_id", "s"), ("name", "s")]) { [unowned self] call in
             let id = try call.message.readString()
             let name = try call.message.readString()
-            let connection = try caller()
-            try requireUnconfined(connection, call.member)
+            let connection = try access.unconfinedCaller(of: call.member)
             guard let id = ApplicationID(id) else { throw MethodError.notAnID(id) }
             let keeper = try openKeeper()
             let kept = KeptID(user: connection.user, application: id)

@@ -12,7 +12,7 @@ extension Daemon {
             Method(Name.beginBackgroundTask, in: [("name", "s")], out: [("task", "t")]) {
                 [unowned self] call in
                 let name = try call.message.readString()
-                let (application, connection) = try ownApplication(call)
+                let (application, connection) = try access.ownApplication(call)
                 try checkName(name, "The name")
                 try answer(
                     call, begin: .beginBackgroundTask(application.number, name: name, by: connection.name))
@@ -21,7 +21,7 @@ extension Daemon {
                 [unowned self] call in
                 let name = try call.message.readString()
                 let options = try call.message.readDictionary()
-                let (application, connection) = try ownApplication(call)
+                let (application, connection) = try access.ownApplication(call)
                 try checkName(name, "The name")
                 let given = try ContinuedTaskOptions(options, limit: core.machine.settings.limits.stringBytes)
                 try answer(
@@ -33,24 +33,24 @@ extension Daemon {
             Method(Name.setTaskProgress, in: [("task", "t"), ("completed", "t")]) { [unowned self] call in
                 let task = try call.message.readUInt64()
                 let completed = try call.message.readUInt64()
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 try perform(.setTaskProgress(application.number, task: task, completed: completed))
                 try call.reply()
             },
             Method(Name.endBackgroundTask, in: [("task", "t")]) { [unowned self] call in
                 let task = try call.message.readUInt64()
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 try perform(.endBackgroundTask(application.number, task: task))
                 try call.reply()
             },
             Method(Name.cancelTask, in: [("task", "t")]) { [unowned self] call in
                 let task = try call.message.readUInt64()
-                let (application, _) = try managedApplication(call)
+                let (application, _) = try access.managedApplication(call)
                 try perform(.cancelTask(application.number, task: task))
                 try call.reply()
             },
             Method(Name.backgroundTimeRemaining, out: [("usec", "t")]) { [unowned self] call in
-                let (application, _) = try ownApplication(call)
+                let (application, _) = try access.ownApplication(call)
                 let now = Clock.monotonicMicroseconds
                 let remaining = core.machine.backgroundTimeRemaining(of: application, at: now)
                 try call.reply { message throws(BusFailure) in try message.append(remaining) }

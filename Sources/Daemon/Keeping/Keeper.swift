@@ -8,38 +8,9 @@ import Systemd
 /// Keeps the data that outlives an application, the daemon and the boot: how the application ended, its saved state
 /// (lifecycle.md § 7), and the launches that it has scheduled. The index is in memory. Only the worker accesses the
 /// disk, in the order in which it was asked.
+///
+/// The index says what will be on the disk when all that was asked for is done.
 final class Keeper {
-    private final class SharedFile: Sendable {
-        let descriptor: Descriptor
-        init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor }
-    }
-
-    private struct EarlyEnd {
-        let kept: KeptID
-        let ending: Ending
-        /// CLOCK_REALTIME, microseconds.
-        let time: UInt64
-    }
-
-    private enum Outcome: Sendable {
-        case recorded(KernelFailure?)
-        /// nil: nothing is saved.
-        case saved(size: UInt64?, KernelFailure?)
-        case bytes([UInt8])
-        case file(SharedFile)
-        /// Too large for a message.
-        case large(UInt64)
-        case failed(KernelFailure)
-
-        var failure: KernelFailure? {
-            switch self {
-            case .recorded(let failure), .saved(_, let failure): failure
-            case .failed(let failure): failure
-            case .bytes, .file, .large: nil
-            }
-        }
-    }
-
     /// dbus-api: the most that `SaveState` and `LoadState` carry.
     static let mostBytesInMessage = 1 << 20
     /// The most application ids of one user for which data is kept. A desktop has a few hundred desktop
@@ -47,98 +18,91 @@ final class Keeper {
     private static let mostPerUser = 512
     /// How long the startup and an orderly shutdown wait for a disk. In microseconds.
     private static let patience: UInt64 = 5_000_000
-    /// The pause between two attempts after a failed write. In microseconds.
-    private static let pauseOfRetries: UInt64 = 10_000_000
 
     private let files: KeptFiles
+    /// In the runtime directory: the records with an end that is not on the disk yet, for the next daemon.
+    private let copies: KeptFiles?
     private let boot: String
-    private let state: RuntimeState?
-    private let journal: Journal
+    private let core: Core
+    private let table: ApplicationTable
     private let worker: Worker
+    private let journal: Journal
     /// Whether the data of an earlier daemon has been read. Before that, nothing is kept.
     private(set) var isOpen = false
-    /// Called when it has been read.
-    private var opened: () -> Void = {}
     /// The ends from before that.
-    private var earlyEnds: [EarlyEnd] = []
+    private var earlyEnds: [(kept: KeptID, ending: Ending, time: UInt64)] = []
     private var users: [UInt32: [ApplicationID: KeptApplication]] = [:]
-    /// The work that is not done, in the order in which it was asked for.
-    private var jobs: [Job] = []
-    /// The worker does the first of them.
-    private var isUnderWay = false
-    /// Applications that no longer own their saved state, which may still be on the disk.
-    private var dropping: Set<KeptID> = []
-    /// The next daemon reads these if this one is killed before they are on the disk.
-    private var pendingEnds = PendingEnds()
-    /// Applications whose record could not be written.
-    private var unwritten: Set<KeptID> = []
-    private var lastRetry: UInt64 = 0
-    private var hasFailed = false
+    /// The jobs that are not done.
+    private var jobs = 0
+    /// The applications whose records are to be written, and the one whose record is being written.
+    private var changed: [KeptID] = []
+    private var writing: KeptID?
+    /// Those whose record could not be written. They are tried again once the disk accepts another one.
+    private var failed: [KeptID] = []
+    private var copied: Set<KeptID> = []
     /// Calls that are answered once the record of the application is on the disk.
     private var unconfirmed: [KeptID: [PendingCall]] = [:]
 
     /// nil if there is no directory: then nothing is kept.
-    ///
-    /// - Parameter state: contains the data that is not yet on the disk: ends, and which saved state must be
-    ///   dropped.
     init?(
-        files: KeptFiles?, boot: String, state: RuntimeState?, worker: Worker, journal: Journal
+        files: KeptFiles?, copies: KeptFiles?, boot: String, core: Core, table: ApplicationTable,
+        worker: Worker, journal: Journal
     ) {
         guard let files else { return nil }
         self.files = files
+        self.copies = copies
         self.boot = boot
-        self.state = state
-        self.journal = journal
+        self.core = core
+        self.table = table
         self.worker = worker
+        self.journal = journal
     }
 
-    /// Reads the data of an earlier daemon, once this daemon has the name on the bus. If the disk does not
-    /// respond in time, the daemon continues, and nothing is kept until it responds.
+    /// Reads the data of an earlier daemon, once this daemon has the name on the bus and has taken over the applications.
+    /// If the disk does not respond in time, the daemon continues, and nothing is kept until it responds.
     func open() {
-        let (files, boot, now) = (files, boot, Clock.realMicroseconds)
-        worker.run {
-            files.load(boot: boot, now: now)
+        let (files, copies, boot, now) = (files, copies, boot, Clock.realMicroseconds)
+        run {
+            (files.load(boot: boot, now: now), copies?.load(boot: boot, now: now))
         } then: { [weak self] in
-            self?.adopt($0)
+            self?.adopt($0.0, copies: $0.1 ?? KeptFiles.Found())
         }
-        let end = Clock.monotonicMicroseconds + Self.patience
-        while !isOpen, worker.wait(until: end) { worker.complete() }
-        if !isOpen {
+        if !isDone(within: Self.patience, isOpen) {
             journal.log(
                 .error, "the disk does not answer: nothing is saved for applications until it does")
         }
     }
 
-    private func adopt(_ found: KeptFiles.Found) {
-        for complaint in found.complaints {
+    /// From now on, the history and saved state of all applications that run are kept.
+    private func adopt(_ found: KeptFiles.Found, copies: KeptFiles.Found) {
+        for complaint in found.complaints + copies.complaints {
             journal.log(.warning, "saved data of an application is not used: \(complaint)")
         }
         for (kept, known) in found.applications { self[kept] = known }
-        isOpen = true
-        for kept in state?.drops() ?? [] where self[kept]?.stateSize != nil { drop(kept) }
-        state?.writeDrops(dropping)
-        takeUpEnds()
-        opened()
-        opened = {}
-        doNext()
-    }
-
-    /// Calls `body` once the data of an earlier daemon has been read: at once, or later if the disk is late.
-    func whenOpen(_ body: @escaping () -> Void) {
-        if isOpen { body() } else { opened = body }
-    }
-
-    /// Adds the ends that the previous daemon had no time to write.
-    private func takeUpEnds() {
-        for (kept, ends) in state?.ends().ends ?? [:] {
-            for end in ends where self[kept]?.exits.contains(end.exit) != true && makeRoom(for: kept) {
-                self[kept]?.add(end.exit)
-                if end.isLast { self[kept]?.wasRunning = false }
-                pendingEnds.add(end, of: kept)
-            }
-            write(kept)
+        for (kept, known) in copies.applications {
+            let size = self[kept]?.stateSize
+            self[kept] = known
+            self[kept]?.stateSize = known.dropsState ? nil : size
+            copied.insert(kept)
         }
-        state?.writeEnds(pendingEnds)
+        isOpen = true
+        for application in table.all.sorted(by: { $0.number < $1.number }) {
+            if let kept = application.toBeKept { application.isKept = begin(kept) }
+        }
+        for early in earlyEnds { end(early.kept, early.ending, isCounted: false, at: early.time) }
+        earlyEnds = []
+        let now = Clock.realMicroseconds
+        for (user, applications) in users {
+            for (application, known) in applications {
+                let kept = KeptID(user: user, application: application)
+                // It ran when the previous daemon was killed, and has ended meanwhile.
+                let isGone = known.wasRunning && known.runs == 0
+                if isGone { self[kept]?.add(KeptApplication.Exit(time: now, reason: .unknown)) }
+                if isGone || known.isUnwritten || copied.contains(kept) { write(kept) }
+            }
+        }
+        let launches = launches
+        if !launches.isEmpty { core.report(.scheduled(launches)) }
     }
 
     private subscript(kept: KeptID) -> KeptApplication? {
@@ -164,30 +128,16 @@ final class Keeper {
         return own
     }
 
-    /// Whether there is something to load once all work is done.
-    func hasState(_ kept: KeptID) -> Bool {
-        for job in jobs.reversed() where job.kept == kept {
-            switch job.work {
-            case .save(let content, _): return content.size > 0
-            case .drop, .forget: return false
-            case .record, .load, .open: continue
-            }
-        }
-        return !dropping.contains(kept) && self[kept]?.stateSize ?? 0 > 0
-    }
+    /// Whether there is something to load.
+    func hasState(_ kept: KeptID) -> Bool { self[kept]?.stateSize != nil }
 
     /// Records that an application with this id is registered.
     ///
     /// - Returns: false if nothing is kept about it because there are too many, or the disk has not answered.
     func begin(_ kept: KeptID) -> Bool {
         guard isOpen, makeRoom(for: kept) else { return false }
-        self[kept]?.runs += 1
         self[kept]?.noteUse(at: Clock.realMicroseconds)
-        // The state in its record is no longer valid.
-        let isStale = self[kept]?.wasRunning != true || self[kept]?.stateAtStop != nil
-        self[kept]?.wasRunning = false
-        self[kept]?.stateAtStop = nil
-        if self[kept]?.runs == 1, isStale { write(kept) }
+        if self[kept]?.begin() == true { write(kept) }
         return true
     }
 
@@ -201,75 +151,40 @@ final class Keeper {
     }
 
     /// Records the end of an application.
-    ///
-    /// - Parameter isCounted: `begin` has counted it; false: it ended while no daemon ran, or before the disk had
-    ///   answered. Then all that still run must be counted by now.
-    func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool) {
+    func end(_ application: Registered, _ ending: Ending) {
+        guard let kept = application.toBeKept else { return }
         let time = Clock.realMicroseconds
+        // It may have ended while no daemon ran, or before the disk had answered.
+        let isCounted = application.isKept
+        application.isKept = false
         if isOpen { return end(kept, ending, isCounted: isCounted, at: time) }
-        earlyEnds.append(EarlyEnd(kept: kept, ending: ending, time: time))
+        earlyEnds.append((kept, ending, time))
     }
 
     private func end(_ kept: KeptID, _ ending: Ending, isCounted: Bool, at time: UInt64) {
         guard makeRoom(for: kept) else { return }
-        let exit = KeptApplication.Exit(
-            time: time, reason: ending.reason, state: ending.state, status: ending.status)
-        self[kept]?.add(exit)
-        self[kept]?.wasRunning = false
-        let others = (self[kept]?.runs ?? 0) - (isCounted ? 1 : 0)
-        let isLast = others <= 0
-        pendingEnds.add(PendingEnds.End(exit: exit, isLast: isLast), of: kept)
-        state?.writeEnds(pendingEnds)
-        // If another process has the same id, the saved state belongs to that process. The removal comes
-        // first: a launch whose options do not say how the last run ended must not find that run's state
-        // either.
-        if ending.dropsSavedState, isLast, hasState(kept) { drop(kept) }
-        // The end of the last one is written down when it leaves. If a record said both that it has ended and that it
-        // runs, the next daemon would count the end twice.
-        if !isCounted || others != 0 { write(kept) }
-    }
-
-    /// An application that `begin` has counted was unregistered.
-    func leave(_ kept: KeptID) {
-        guard let runs = self[kept]?.runs, runs > 0 else { return }
-        self[kept]?.runs = runs - 1
-        guard runs == 1 else { return }
-        self[kept]?.hasRun = true
+        if isCounted { self[kept]?.leave() }
+        self[kept]?.add(
+            KeptApplication.Exit(
+                time: time, reason: ending.reason, state: ending.state, status: ending.status))
+        // If another process has the same id, the saved state belongs to that process.
+        if ending.dropsSavedState, self[kept]?.runs == 0, hasState(kept) {
+            self[kept]?.stateSize = nil
+            self[kept]?.dropsState = true
+        }
+        copied.insert(kept)
+        copy(kept)
         write(kept)
     }
 
-    /// All applications that still run are counted. The others that ran when the previous daemon was killed have ended
-    /// meanwhile.
-    func settle() {
-        for early in earlyEnds { end(early.kept, early.ending, isCounted: false, at: early.time) }
-        earlyEnds = []
-        let now = Clock.realMicroseconds
-        for (user, applications) in users {
-            for (application, known) in applications {
-                let kept = KeptID(user: user, application: application)
-                if known.wasRunning, known.runs == 0 {
-                    self[kept]?.wasRunning = false
-                    self[kept]?.add(
-                        KeptApplication.Exit(time: now, reason: .unknown, state: nil, status: nil))
-                    write(kept)
-                } else if known.isUnwritten {
-                    write(kept)
-                }
-            }
-        }
+    /// An application that `begin` has counted was unregistered.
+    func leave(_ application: Registered) {
+        guard let kept = application.kept, self[kept]?.leave() == true else { return }
+        write(kept)
     }
 
     /// How many applications with this id are registered; nil: nothing is kept about it.
     func runs(of kept: KeptID) -> Int? { self[kept]?.runs }
-
-    /// Forgets how an application that is not registered has ended, and what it has saved. Answers once this is on the
-    /// disk.
-    func forget(_ kept: KeptID, _ call: PendingCall) {
-        if hasState(kept), dropping.insert(kept).inserted { state?.writeDrops(dropping) }
-        if pendingEnds.remove(of: kept) { state?.writeEnds(pendingEnds) }
-        self[kept] = nil
-        enqueue(kept, .forget(call))
-    }
 
     /// The ends of an application, the latest first.
     func history(of kept: KeptID) -> [KeptApplication.Exit] { self[kept]?.exits.reversed() ?? [] }
@@ -280,7 +195,7 @@ final class Keeper {
     }
 
     /// All scheduled launches of all applications.
-    var launches: [ScheduledLaunch] {
+    private var launches: [ScheduledLaunch] {
         users.flatMap { user, applications in
             applications.flatMap { application, known in
                 known.launches.map {
@@ -300,7 +215,7 @@ final class Keeper {
 
     /// Answers once everything that is known about the application is on the disk.
     func confirm(_ kept: KeptID, _ call: PendingCall) {
-        if jobs.contains(where: { $0.kept == kept && $0.isRecord }) {
+        if writing == kept || changed.contains(kept) {
             unconfirmed[kept, default: []].append(call)
         } else {
             call.reply()
@@ -310,20 +225,14 @@ final class Keeper {
     /// Ensures that there is an entry for it, if necessary in place of the entry of its user that was used longest ago.
     private func makeRoom(for kept: KeptID) -> Bool {
         if self[kept] != nil { return true }
-        if users[kept.user]?.count ?? 0 >= Self.mostPerUser, !forgetOldest(of: kept.user) { return false }
+        if let others = users[kept.user], others.count >= Self.mostPerUser {
+            let idle = others.filter { $0.value.isIdle }
+            guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
+            let forgotten = KeptID(user: kept.user, application: oldest)
+            self[forgotten] = nil
+            write(forgotten)
+        }
         self[kept] = KeptApplication(usedAt: Clock.realMicroseconds)
-        return true
-    }
-
-    /// Forgets the entry of a user that was used longest ago; false: none may be forgotten.
-    private func forgetOldest(of user: UInt32) -> Bool {
-        let busy = Set(jobs.lazy.filter { $0.kept.user == user }.map(\.kept.application))
-        let idle = (users[user] ?? [:]).filter { $0.value.isIdle && !busy.contains($0.key) }
-        guard let oldest = idle.min(by: { $0.value.usedAt < $1.value.usedAt })?.key else { return false }
-        let forgotten = KeptID(user: user, application: oldest)
-        self[forgotten] = nil
-        unwritten.remove(forgotten)
-        write(forgotten)
         return true
     }
 
@@ -338,7 +247,7 @@ final class Keeper {
                 .limitsExceeded,
                 "More than \(Self.mostPerUser) applications of user \(kept.user) would have state saved")
         }
-        var sizes = sizes(of: kept.user)
+        var sizes = (users[kept.user] ?? [:]).compactMapValues(\.stateSize)
         // A user who exceeds the limit because it was lowered may still replace state by smaller state.
         if content.size <= sizes[kept.application] ?? 0 { return }
         sizes[kept.application] = content.size
@@ -354,313 +263,202 @@ final class Keeper {
     /// Saves content that `checkRoom` has accepted; empty content deletes the saved state. Answers once it is
     /// on the disk.
     func save(_ content: SavedContent, of kept: KeptID, _ call: PendingCall) {
-        enqueue(kept, .save(content, call))
+        // It takes the place of the state that is to be dropped.
+        let dropped = self[kept]?.dropsState == true
+        self[kept]?.beginSaving(content.size)
+        run { [files] in
+            let result = Result { () throws(KernelFailure) in try files.save(content, of: kept) }
+            return (result, size: try? files.stateSize(of: kept))
+        } then: { [weak self] result, size in
+            guard let self else { return }
+            switch result {
+            case .success:
+                self[kept]?.haveSaved()
+                if dropped, copied.contains(kept) { copy(kept) }
+                call.reply()
+            case .failure(let failure):
+                self[kept]?.haveNotSaved(left: dropped ? nil : size, drops: dropped)
+                if dropped { write(kept) }
+                call.fail(Self.notSaved(failure))
+            }
+        }
+    }
+
+    private static func notSaved(_ failure: KernelFailure) -> MethodError {
+        failure.errno == ETXTBSY
+            ? MethodError(
+                .limitsExceeded,
+                "The state was not saved: a process still has the file from LoadStateFile open; close it first"
+            )
+            : .failed("It is not certain that the state was saved: \(failure)")
     }
 
     /// Answers with the state that was saved last, or with empty state.
-    func load(_ kept: KeptID, _ call: PendingCall) { enqueue(kept, .load(call)) }
-
-    /// Answers with the file of the state that was saved last, which is empty if nothing is saved.
-    func open(_ kept: KeptID, _ call: PendingCall) { enqueue(kept, .open(call)) }
-
-    /// The most that each of a user's applications may have on the disk, considering that a waiting save may fail.
-    private func sizes(of user: UInt32) -> [ApplicationID: UInt64] {
-        var sizes = (users[user] ?? [:]).compactMapValues(\.stateSize)
-        for job in jobs where job.kept.user == user {
-            guard case .save(let content, _) = job.work else { continue }
-            sizes[job.kept.application] = max(sizes[job.kept.application] ?? 0, content.size)
+    func load(_ kept: KeptID, _ call: PendingCall) {
+        let hasState = hasState(kept)
+        answer(call) { (files) throws(KernelFailure) -> [UInt8]? in
+            guard hasState, let size = try files.stateSize(of: kept) else { return [] }
+            return size > Self.mostBytesInMessage ? nil : try files.state(of: kept)
+        } _: { state in
+            guard let state else {
+                return call.fail(
+                    MethodError(
+                        .tooLarge,
+                        "The saved state has more than \(Self.mostBytesInMessage) bytes: use LoadStateFile"))
+            }
+            call.reply { message throws(BusFailure) in try message.append(bytes: state) }
         }
-        return sizes
     }
 
-    /// Drops saved state that no longer belongs to its application. A daemon that is started after this one finds the
-    /// pending drop in the runtime state.
-    private func drop(_ kept: KeptID) {
-        if dropping.insert(kept).inserted { state?.writeDrops(dropping) }
-        enqueue(kept, .drop)
+    /// Answers with the file of the state that was saved last, which is empty if nothing is saved.
+    func open(_ kept: KeptID, _ call: PendingCall) {
+        let hasState = hasState(kept)
+        answer(call) { (files) throws(KernelFailure) in
+            SharedFile(try hasState ? files.openState(of: kept) : DurableFile.openEmpty())
+        } _: { file in
+            call.reply { message throws(BusFailure) in
+                try message.append(descriptor: file.descriptor.rawValue)
+            }
+        }
+    }
+
+    private func answer<Value: Sendable>(
+        _ call: PendingCall, _ job: @escaping @Sendable (KeptFiles) throws(KernelFailure) -> Value,
+        _ answer: @escaping (Value) -> Void
+    ) {
+        run { [files] in
+            Result { () throws(KernelFailure) in try job(files) }
+        } then: { result in
+            switch result {
+            case .success(let value): answer(value)
+            case .failure(let failure): call.fail(.failed("The saved state cannot be reached: \(failure)"))
+            }
+        }
+    }
+
+    /// Forgets how an application that is not registered has ended, and what it has saved. Answers once this is on the
+    /// disk.
+    func forget(_ kept: KeptID, _ call: PendingCall) {
+        self[kept] = nil
+        changed.removeAll { $0 == kept }
+        failed.removeAll { $0 == kept }
+        removeCopy(kept)
+        run { [files] in
+            Result { () throws(KernelFailure) in
+                try files.dropState(of: kept)
+                try files.write(nil, of: kept)
+            }
+        } then: { result in
+            switch result {
+            case .success: call.reply()
+            case .failure(let failure):
+                call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
+            }
+        }
     }
 
     // MARK: The disk
 
+    /// Does something on the disk, after all that was asked for before.
+    private func run<Value: Sendable>(
+        _ job: @escaping @Sendable () -> Value, then completion: @escaping (Value) -> Void
+    ) {
+        jobs += 1
+        worker.run(job) { [weak self] in
+            self?.jobs -= 1
+            completion($0)
+        }
+    }
+
     /// Schedules the record of the application to be written, once.
-    private func write(_ kept: KeptID) { enqueue(kept, .record) }
-
-    private func enqueue(_ kept: KeptID, _ work: Work) {
-        add(Job(kept: kept, work: work))
-        doNext()
+    private func write(_ kept: KeptID) {
+        if !changed.contains(kept) { changed.append(kept) }
+        writeNext()
     }
 
-    /// Adds a job, unless a waiting job would do the same.
-    private func add(_ job: Job) {
-        let others = jobs.dropFirst(isUnderWay ? 1 : 0).filter { $0.kept == job.kept }
-        switch job.work {
-        case .record where others.contains(where: \.isRecord): return
-        case .drop where others.last(where: { !$0.isRecord })?.isDrop == true: return
-        default: jobs.append(job)
-        }
-    }
-
-    /// One job at a time: a record describes the moment in which it is written.
-    private func doNext() {
-        guard isOpen, !isUnderWay, let next = jobs.first else { return }
-        isUnderWay = true
-        worker.run(job(for: next)) { [weak self] in self?.finish($0) }
-    }
-
-    private func job(for job: Job) -> @Sendable () -> Outcome {
-        let (files, kept) = (files, job.kept)
-        switch job.work {
-        case .record:
-            let bytes = record(of: kept)
-            return { Self.write(bytes, of: kept, files) }
-        case .forget:
-            // An application with this id may have begun meanwhile.
-            let bytes = record(of: kept)
-            return { Self.forget(kept, writing: bytes, files) }
-        case .save(let content, _):
-            return { Self.save(content, of: kept, files) }
-        case .drop:
-            return { Self.save(.bytes([]), of: kept, files) }
-        case .load where dropping.contains(kept):
-            return { .bytes([]) }
-        case .load:
-            return { Self.load(kept, files) }
-        case .open where dropping.contains(kept):
-            return { Self.opened { () throws(KernelFailure) in try DurableFile.openEmpty() } }
-        case .open:
-            return { Self.opened { () throws(KernelFailure) in try files.openState(of: kept) } }
-        }
-    }
-
-    /// nil: there is nothing to record.
-    private func record(of kept: KeptID) -> [UInt8]? {
-        self[kept].map { RecordFile.bytes($0.record(of: kept.application, boot: boot)) }
-    }
-
-    private static func write(_ bytes: [UInt8]?, of kept: KeptID, _ files: KeptFiles) -> Outcome {
-        do throws(KernelFailure) {
-            try files.write(bytes, of: kept)
-            return .recorded(nil)
-        } catch {
-            return .recorded(error)
-        }
-    }
-
-    private static func save(_ content: SavedContent, of kept: KeptID, _ files: KeptFiles) -> Outcome {
-        var failure: KernelFailure?
-        do throws(KernelFailure) {
-            switch content {
-            case _ where content.size == 0: try files.dropState(of: kept)
-            case .bytes(let bytes): try files.save(bytes, of: kept)
-            case .memory(let shared): try files.save(shared.memory, of: kept)
+    /// One at a time: a record describes the moment in which it is written.
+    private func writeNext() {
+        guard isOpen, writing == nil, !changed.isEmpty else { return }
+        let kept = changed.removeFirst()
+        writing = kept
+        let bytes = self[kept].map { RecordFile.bytes($0.record(of: kept.application, boot: boot)) }
+        let dropsState = self[kept]?.dropsState == true
+        run { [files] in
+            Result { () throws(KernelFailure) in
+                // First: a launch whose options do not say how the last run ended must not find that run's state either.
+                if dropsState { try files.dropState(of: kept) }
+                try files.write(bytes, of: kept)
             }
-        } catch {
-            failure = error
-        }
-        do throws(KernelFailure) {
-            return .saved(size: try files.stateSize(of: kept), failure)
-        } catch {
-            return .failed(failure ?? error)
+        } then: { [weak self] in
+            self?.haveWritten(kept, $0)
         }
     }
 
-    private static func forget(_ kept: KeptID, writing bytes: [UInt8]?, _ files: KeptFiles) -> Outcome {
-        let dropped = save(.bytes([]), of: kept, files)
-        guard case .saved(let size, nil) = dropped else { return dropped }
-        do throws(KernelFailure) {
-            try files.write(bytes, of: kept)
-            return dropped
-        } catch {
-            return .saved(size: size, error)
-        }
-    }
-
-    private static func load(_ kept: KeptID, _ files: KeptFiles) -> Outcome {
-        do throws(KernelFailure) {
-            guard let size = try files.stateSize(of: kept) else { return .bytes([]) }
-            guard size <= mostBytesInMessage else { return .large(size) }
-            return .bytes(try files.state(of: kept))
-        } catch {
-            return .failed(error)
-        }
-    }
-
-    private static func opened(_ open: () throws(KernelFailure) -> Descriptor) -> Outcome {
-        do throws(KernelFailure) {
-            return .file(SharedFile(try open()))
-        } catch {
-            return .failed(error)
-        }
-    }
-
-    private func finish(_ outcome: Outcome) {
-        // Not after the daemon's end.
-        guard isUnderWay else { return }
-        isUnderWay = false
-        let job = jobs.removeFirst()
-        let others = jobs.filter { $0.kept == job.kept }
-        switch (job.work, outcome) {
-        case (_, .saved(let size, let failure)):
-            if self[job.kept] != nil { self[job.kept]?.stateSize = size }
-            // State that was saved before a drop was requested must still be dropped.
-            let isDropped = failure == nil && !others.contains(where: \.isDrop)
-            if isDropped, dropping.remove(job.kept) != nil { state?.writeDrops(dropping) }
-        case (.record, .recorded(nil)):
-            unwritten.remove(job.kept)
-            if !others.contains(where: \.isRecord), pendingEnds.remove(of: job.kept) {
-                state?.writeEnds(pendingEnds)
+    private func haveWritten(_ kept: KeptID, _ result: Result<Void, KernelFailure>) {
+        writing = nil
+        defer { writeNext() }
+        switch result {
+        case .success:
+            changed += failed
+            failed = []
+        case .failure(let failure):
+            // Logged once: a full disk is no reason to fill the journal as well.
+            if failed.isEmpty {
+                journal.log(
+                    .error,
+                    "cannot save how application \(kept.application) of user \(kept.user) ended: \(failure)")
             }
-        // If it was forgotten to make room, nothing is left to be written.
-        case (.record, _): if self[job.kept] != nil { unwritten.insert(job.kept) }
-        default: break
+            if !failed.contains(kept) { failed.append(kept) }
         }
-        if job.isRecord, !others.contains(where: \.isRecord) {
-            for call in unconfirmed.removeValue(forKey: job.kept) ?? [] {
-                if let failure = outcome.failure {
-                    call.fail(.failed("It is not certain that the launch is kept: \(failure)"))
-                } else {
-                    call.reply()
-                }
+        if changed.contains(kept) { return }
+        if case .success = result {
+            self[kept]?.dropsState = false
+            removeCopy(kept)
+        }
+        for call in unconfirmed.removeValue(forKey: kept) ?? [] {
+            switch result {
+            case .success: call.reply()
+            case .failure(let failure):
+                call.fail(.failed("It is not certain that the launch is kept: \(failure)"))
             }
         }
-        if case .forget(let call) = job.work, let failure = outcome.failure {
-            unwritten.insert(job.kept)
-            call.fail(.failed("It is not certain that the application is forgotten: \(failure)"))
-        } else if let call = job.work.call {
-            answer(call, outcome)
-        } else {
-            note(outcome.failure, of: job.kept)
-        }
-        if outcome.failure == nil { retry() }
-        doNext()
     }
 
-    /// The disk accepts writes again, perhaps also those that it did not accept before.
-    private func retry() {
-        let now = Clock.monotonicMicroseconds
-        guard !unwritten.isEmpty || !dropping.isEmpty, now >= lastRetry + Self.pauseOfRetries else { return }
-        lastRetry = now
-        for kept in unwritten { add(Job(kept: kept, work: .record)) }
-        // A drop behind a waiting save would remove what was just saved.
-        for kept in dropping where !jobs.contains(where: { $0.kept == kept && $0.isSave }) {
-            add(Job(kept: kept, work: .drop))
-        }
+    /// The copy outlives the daemon, not the boot.
+    private func copy(_ kept: KeptID) {
+        guard let known = self[kept] else { return }
+        var record = known.record(of: kept.application, boot: boot)
+        if known.dropsState { record.add(KeptApplication.dropsStateKey) }
+        try? copies?.write(RecordFile.bytes(record), of: kept)
     }
 
-    /// Logged once: a full disk is no reason to fill the journal as well.
-    private func note(_ failure: KernelFailure?, of kept: KeptID) {
-        if let failure, !hasFailed {
-            journal.log(
-                .error,
-                "cannot save how application \(kept.application) of user \(kept.user) ended: \(failure)"
-            )
-        }
-        hasFailed = failure != nil
+    private func removeCopy(_ kept: KeptID) {
+        if copied.remove(kept) != nil { try? copies?.write(nil, of: kept) }
     }
-
-    private func answer(_ call: PendingCall, _ outcome: Outcome) {
-        switch outcome {
-        case .recorded, .saved(_, nil):
-            call.reply()
-        case .saved(_, let failure?) where failure.errno == ETXTBSY:
-            call.fail(
-                MethodError(
-                    .limitsExceeded,
-                    "The state was not saved: a process still has the file from LoadStateFile open; close it first"
-                ))
-        case .saved(_, let failure?):
-            call.fail(.failed("It is not certain that the state was saved: \(failure)"))
-        case .bytes(let bytes):
-            call.reply { message throws(BusFailure) in try message.append(bytes: bytes) }
-        case .file(let file):
-            call.reply { message throws(BusFailure) in
-                try message.append(descriptor: file.descriptor.rawValue)
-            }
-        case .large(let size):
-            call.fail(
-                MethodError(
-                    .tooLarge,
-                    "The saved state has \(size) bytes, more than \(Self.mostBytesInMessage): use LoadStateFile"
-                ))
-        case .failed(let failure):
-            call.fail(.failed("The saved state cannot be reached: \(failure)"))
-        }
-    }
-
-    // MARK: The end
 
     /// The daemon ends. Does the waiting work, and tries once more what failed, unless the disk is slow. Calls that
-    /// still wait after that get an error.
+    /// still wait after that get no answer.
     func finish() {
-        lastRetry = 0
-        retry()
-        doNext()
-        let end = Clock.monotonicMicroseconds + Self.patience
-        while isUnderWay {
-            guard worker.wait(until: end) else {
-                journal.log(.error, "the disk does not answer: how applications ended may be lost")
-                break
-            }
-            worker.complete()
+        guard isOpen else { return }
+        changed += failed
+        failed = []
+        writeNext()
+        if !isDone(within: Self.patience, jobs == 0) {
+            journal.log(.error, "the disk does not answer: how applications ended may be lost")
         }
-        (isOpen, isUnderWay) = (false, false)
-        for call in unconfirmed.values.joined() + jobs.compactMap(\.work.call) {
-            call.fail(.failed("appstated is ending, and the disk has not answered"))
-        }
-        jobs = []
+        isOpen = false
+    }
+
+    /// Waits for the worker.
+    private func isDone(within patience: UInt64, _ isDone: @autoclosure () -> Bool) -> Bool {
+        let end = Clock.monotonicMicroseconds + patience
+        while !isDone(), worker.wait(until: end) { worker.complete() }
+        return isDone()
     }
 }
 
-extension Keeper {
-    fileprivate struct Job {
-        let kept: KeptID
-        let work: Work
-
-        var isRecord: Bool { if case .record = work { true } else { false } }
-        var isSave: Bool { if case .save = work { true } else { false } }
-        var isDrop: Bool {
-            switch work {
-            case .drop, .forget: true
-            case .record, .save, .load, .open: false
-            }
-        }
-    }
-
-    fileprivate enum Work {
-        /// Writes the record of the application, or removes it if there is nothing to record.
-        case record
-        case save(SavedContent, PendingCall)
-        case load(PendingCall)
-        case open(PendingCall)
-        case drop
-        /// Drops the saved state, and then does what `record` does.
-        case forget(PendingCall)
-
-        /// The call that waits for the work.
-        var call: PendingCall? {
-            switch self {
-            case .save(_, let call), .load(let call), .open(let call), .forget(let call): call
-            case .record, .drop: nil
-            }
-        }
-    }
-}
-
-/// The content that a client saves.
-enum SavedContent: Sendable {
-    case bytes([UInt8])
-    case memory(SharedMemory)
-
-    var size: UInt64 {
-        switch self {
-        case .bytes(let bytes): UInt64(bytes.count)
-        case .memory(let shared): shared.memory.size
-        }
-    }
-}
-
-/// A memory file that the worker reads.
-final class SharedMemory: Sendable {
-    let memory: SealedMemory
-    init(_ memory: consuming SealedMemory) { self.memory = memory }
+/// A file that the worker has opened.
+private final class SharedFile: Sendable {
+    let descriptor: Descriptor
+    init(_ descriptor: consuming Descriptor) { self.descriptor = descriptor }
 }

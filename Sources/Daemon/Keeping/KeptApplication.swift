@@ -12,6 +12,10 @@ struct KeptApplication: Equatable, Sendable {
         let state: LifeCycleState?
         /// The exit status or the signal; nil: it is unknown.
         let status: Int32?
+
+        init(time: UInt64, reason: ExitReason, state: LifeCycleState? = nil, status: Int32? = nil) {
+            (self.time, self.reason, self.state, self.status) = (time, reason, state, status)
+        }
     }
 
     /// The number that `GetHistory` promises.
@@ -29,9 +33,9 @@ struct KeptApplication: Equatable, Sendable {
     /// Whether at least one run is over.
     var hasRun = false
     /// The number of applications with this id that are registered now.
-    var runs = 0
+    private(set) var runs = 0
     /// Whether the previous daemon saw it run, in this boot.
-    var wasRunning = false
+    private(set) var wasRunning = false
     /// The state it was in when the daemon shut down in an orderly way, for example at the end of a boot;
     /// nil: there was no such shutdown, or the application has been registered again since.
     var stateAtStop: LifeCycleState?
@@ -39,6 +43,10 @@ struct KeptApplication: Equatable, Sendable {
     private(set) var isUnwritten = false
     /// The size of its saved state, in bytes; nil: there is none.
     var stateSize: UInt64?
+    /// Whether its saved state, which no longer belongs to it, is to be removed with the next record.
+    var dropsState = false
+    /// How many savings are under way.
+    private var saving = 0
     /// CLOCK_REALTIME, microseconds.
     private(set) var usedAt: UInt64
 
@@ -50,7 +58,41 @@ struct KeptApplication: Equatable, Sendable {
     /// - Parameter time: CLOCK_REALTIME, which may have been set back.
     mutating func noteUse(at time: UInt64) { usedAt = max(usedAt, time) }
 
+    /// It is registered once more. Returns whether the record says something else.
+    mutating func begin() -> Bool {
+        let isStale = !wasRunning || stateAtStop != nil
+        runs += 1
+        (wasRunning, stateAtStop) = (false, nil)
+        return runs == 1 && isStale
+    }
+
+    /// It is registered once less. Returns whether it was the last.
+    @discardableResult
+    mutating func leave() -> Bool {
+        runs -= 1
+        if runs == 0 { hasRun = true }
+        return runs == 0
+    }
+
+    mutating func beginSaving(_ size: UInt64) {
+        saving += 1
+        stateSize = size > 0 ? size : nil
+        dropsState = false
+    }
+
+    mutating func haveSaved() { saving -= 1 }
+
+    /// - Parameters:
+    ///   - left: the size of what is saved now.
+    ///   - drops: that is to be dropped.
+    mutating func haveNotSaved(left: UInt64?, drops: Bool) {
+        saving -= 1
+        if saving > 0 || dropsState { return }
+        (stateSize, dropsState) = (left, drops)
+    }
+
     mutating func add(_ exit: Exit) {
+        wasRunning = false
         hasRun = true
         noteUse(at: exit.time)
         if exits.count == Self.mostExits { exits.removeFirst() }
@@ -61,6 +103,9 @@ struct KeptApplication: Equatable, Sendable {
 // MARK: Written down
 
 extension KeptApplication {
+    /// Only the copy in the runtime directory has it: on the disk, the state is removed before the record is written.
+    static let dropsStateKey = "drops-state"
+
     /// - Parameter boot: the machine's present boot.
     func record(of id: ApplicationID, boot: String) -> Record {
         var record = Record()
@@ -87,6 +132,7 @@ extension KeptApplication {
         hasRun = try record.require("has-run") { $0.flag() }
         exits = try record.all("exit") { Exit(&$0) }.suffix(Self.mostExits)
         launches = try record.all("launch") { Launch(&$0) }
+        dropsState = record[Self.dropsStateKey] != nil
         let state: LifeCycleState? = try record.optional("state") { $0.value() }
         switch try record.optional("running", { $0.text() }) {
         case nil: break
@@ -94,7 +140,7 @@ extension KeptApplication {
             wasRunning = true
             stateAtStop = state
         case _?:
-            add(Exit(time: now, reason: .rebooted, state: state, status: nil))
+            add(Exit(time: now, reason: .rebooted, state: state))
             isUnwritten = true
         }
     }

@@ -15,19 +15,6 @@ extension KeptID {
     var owner: ScheduleOwner { ScheduleOwner(user: user, application: application) }
 }
 
-// MARK: Written down
-
-extension KeptID {
-    var fields: [String] { [String(user), application.rawValue] }
-
-    init?(_ fields: inout Fields) {
-        guard let user: UInt32 = fields.number(), let text = fields.text(),
-            let application = ApplicationID(text)
-        else { return nil }
-        self.init(user: user, application: application)
-    }
-}
-
 /// The location of the files. Every file is intact after a power cut (`DurableFile`), and accessible to the
 /// daemon's user only.
 ///
@@ -35,7 +22,8 @@ extension KeptID {
 ///                                           scheduled (`KeptApplication`), as a record
 ///     STATE_DIRECTORY/states/UID/ID         what it has saved, byte by byte
 ///
-/// A `.` at the beginning of an id is replaced by `@`, which no id contains.
+/// A `.` at the beginning of an id is replaced by `@`, which no id contains. Below RUNTIME_DIRECTORY/kept, there are
+/// copies of the records with an end that is not on the disk yet.
 struct KeptFiles: Sendable {
     private let directory: String
 
@@ -43,6 +31,12 @@ struct KeptFiles: Sendable {
     init?(directories: String?) {
         guard let directories, let first = directories.split(separator: ":").first else { return nil }
         directory = String(first)
+    }
+
+    /// - Parameter runtimeDirectories: the same for RUNTIME_DIRECTORY.
+    init?(copiesIn runtimeDirectories: String?) {
+        guard let other = KeptFiles(directories: runtimeDirectories) else { return nil }
+        directory = other.directory + "/kept"
     }
 
     private func records(of user: some CustomStringConvertible) -> String {
@@ -68,12 +62,14 @@ struct KeptFiles: Sendable {
         try DurableFile.write(record, to: name, in: directory)
     }
 
-    func save(_ state: [UInt8], of kept: KeptID) throws(KernelFailure) {
-        try DurableFile.write(state, to: Self.name(of: kept.application), in: states(of: kept.user))
-    }
-
-    func save(_ state: borrowing SealedMemory, of kept: KeptID) throws(KernelFailure) {
-        try DurableFile.write(state, to: Self.name(of: kept.application), in: states(of: kept.user))
+    /// Empty content removes the file.
+    func save(_ content: SavedContent, of kept: KeptID) throws(KernelFailure) {
+        let (name, directory) = (Self.name(of: kept.application), states(of: kept.user))
+        switch content {
+        case _ where content.size == 0: try dropState(of: kept)
+        case .bytes(let bytes): try DurableFile.write(bytes, to: name, in: directory)
+        case .memory(let shared): try DurableFile.write(shared.memory, to: name, in: directory)
+        }
     }
 
     func dropState(of kept: KeptID) throws(KernelFailure) {
@@ -167,4 +163,23 @@ struct KeptFiles: Sendable {
             return []
         }
     }
+}
+
+/// The content that a client saves.
+enum SavedContent: Sendable {
+    case bytes([UInt8])
+    case memory(SharedMemory)
+
+    var size: UInt64 {
+        switch self {
+        case .bytes(let bytes): UInt64(bytes.count)
+        case .memory(let shared): shared.memory.size
+        }
+    }
+}
+
+/// A memory file that the worker reads.
+final class SharedMemory: Sendable {
+    let memory: SealedMemory
+    init(_ memory: consuming SealedMemory) { self.memory = memory }
 }

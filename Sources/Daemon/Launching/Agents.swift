@@ -14,10 +14,10 @@ final class Agents {
     private let bus: Bus
     private let connections: Connections
     private let journal: Journal
-    /// The newest agent is last.
+    /// The newest agent is last. Some may have left the bus.
     private var agents: [Agent] = []
-    /// The calls that each connection has not answered, in time or at all.
-    private var open: [ConnectionName: (user: UInt32, count: Int)] = [:]
+    /// How many calls each connection has not answered, in time or at all.
+    private var open: [ConnectionName: Int] = [:]
     /// The calls whose answers are awaited.
     private var slots: [UInt64: Slot] = [:]
     private var lastSlot: UInt64 = 0
@@ -41,8 +41,6 @@ final class Agents {
     static let patience: UInt64 = 30_000_000
     /// The longest part of an agent's message that is forwarded.
     private static let longestRefusal = 256
-    /// How long the report of a process's end waits for its exit status.
-    static let patienceWithExits: UInt64 = 1_000_000
 
     init(bus: Bus, connections: Connections, journal: Journal) {
         self.bus = bus
@@ -54,31 +52,31 @@ final class Agents {
     /// register before the bus has announced that the old one left, and an agent that stays only briefly does
     /// not replace the older one for good.
     func register(_ connection: Connection, as role: Role, for session: SessionKey) {
-        agents.removeAll { $0.connection == connection.name && $0.role == role }
+        agents.removeAll {
+            connections[$0.connection] == nil || $0.connection == connection.name && $0.role == role
+        }
         agents.append(
             Agent(role: role, connection: connection.name, user: connection.user, session: session))
     }
 
-    func departed(_ name: ConnectionName) {
-        agents.removeAll { $0.connection == name }
-        open[name] = nil
-    }
-
     /// A connection has answered a call, perhaps after we stopped waiting.
     func haveAnswered(_ name: ConnectionName) {
-        guard let (user, count) = open[name] else { return }
-        open[name] = count > 1 ? (user, count - 1) : nil
+        if let count = open[name] { open[name] = count > 1 ? count - 1 : nil }
     }
 
     /// The agent that works for a user in a session.
     func agent(_ role: Role, of session: SessionKey, for user: UInt32) -> Agent? {
-        agents.last { $0.role == role && $0.session == session && $0.user == user }
+        agents.last {
+            $0.role == role && $0.session == session && $0.user == user && connections[$0.connection] != nil
+        }
     }
 
     /// The newest launcher of a user, in any session.
-    func launcher(for user: UInt32) -> Agent? { agents.last { $0.role == .launcher && $0.user == user } }
+    func launcher(for user: UInt32) -> Agent? {
+        agents.last { $0.role == .launcher && $0.user == user && connections[$0.connection] != nil }
+    }
 
-    /// Calls an agent of a user without waiting for the answer. One of the two closures is called, later and once.
+    /// Calls an agent of a user without waiting for the answer. One of the two closures is called once.
     ///
     /// - Parameters:
     ///   - patience: in microseconds.
@@ -88,15 +86,17 @@ final class Agents {
         _ agent: ConnectionName, of user: UInt32, _ method: Name, within patience: UInt64,
         _ write: (borrowing Message) throws(BusFailure) -> Void,
         answered: @escaping (borrowing Message) -> Void, failed: @escaping (MethodError) -> Void
-    ) throws(MethodError) {
+    ) {
         // An earlier daemon's record may name a connection that has left.
         guard connections[agent]?.user == user else {
-            throw MethodError(.failed, "The session agent has left the bus")
+            return failed(MethodError(.failed, "The session agent has left the bus"))
         }
-        let count = open.values.reduce(0) { $0 + ($1.user == user ? $1.count : 0) }
+        open = open.filter { connections[$0.key] != nil }
+        let count = open.reduce(0) { connections[$1.key]?.user == user ? $0 + $1.value : $0 }
         guard count < Self.mostOpen else {
-            throw MethodError(
-                .limitsExceeded, "The session agents of user \(user) have not answered \(count) calls")
+            return failed(
+                MethodError(
+                    .limitsExceeded, "The session agents of user \(user) have not answered \(count) calls"))
         }
         do throws(BusFailure) {
             let message = try newCall(agent, method)
@@ -113,9 +113,9 @@ final class Agents {
                 if !isTooLate { haveAnswered(agent) }
                 if let error { failed(Self.refusal(error)) } else { answered(reply) }
             }
-            open[agent] = (user, (open[agent]?.count ?? 0) + 1)
+            open[agent, default: 0] += 1
         } catch {
-            throw MethodError(error)
+            failed(MethodError(error))
         }
     }
 

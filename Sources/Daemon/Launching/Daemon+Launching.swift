@@ -17,52 +17,44 @@ extension Daemon {
         _ id: ApplicationID, of user: UInt32, in session: SessionKey, _ request: LaunchRequest,
         _ answer: @escaping Launches.Answer
     ) {
-        do throws(MethodError) {
-            let key = Launches.Key(user: user, id: id)
-            let isUnderWay = launches.wait(for: key) { [unowned self] failure in
-                if let failure { return answer(.failure(failure)) }
-                launch(id, of: user, in: session, request, answer)
-            }
-            if isUnderWay { return }
-            if let running = running(id, of: user, in: session) {
-                return present(running, request, answer) { [unowned self] in
-                    launch(id, of: user, in: session, request, answer)
-                }
-            }
-            guard let agent = agent(.launcher, of: user, in: session) else { throw Self.noAgent(session) }
-            if let former = ending(id, of: user) {
-                return wait(untilGone: former, answer) { [unowned self] in
-                    launch(id, of: user, in: session, request, answer)
-                }
-            }
-            let begun = Self.now
-            try launches.begin(key) { () throws(MethodError) in
-                try agents.call(
-                    agent.connection, of: agent.user, LauncherMethod.start, within: Agents.patience
-                ) {
-                    message throws(BusFailure) in
-                    try message.append(id.rawValue)
-                    try message.appendDictionary(request.startOptions)
-                } answered: { [unowned self] reply in
-                    switch started(id, of: user, request, at: begun, by: agent, reply) {
-                    case .failure(let error): conclude(key, .failure(error), answer)
-                    case .success((let number, nil)): conclude(key, .success(number), answer)
-                    case .success((let number, let launch?)):
-                        openGate(of: launch, at: agent) { [unowned self] failure in
-                            if let failure {
-                                try? perform(.unregister(number))
-                                conclude(key, .failure(failure), answer)
-                            } else {
-                                conclude(key, .success(number), answer)
-                            }
-                        }
+        let key = Launches.Key(user: user, id: id)
+        let again = { [unowned self] in launch(id, of: user, in: session, request, answer) }
+        let isUnderWay = launches.wait(for: key) { failure in
+            if let failure { answer(.failure(failure)) } else { again() }
+        }
+        if isUnderWay { return }
+        if let running = running(id, of: user, in: session) {
+            return present(running, request, answer, orElse: again)
+        }
+        guard let agent = agent(.launcher, of: user, in: session) else {
+            return answer(.failure(Self.noAgent(session)))
+        }
+        if let former = ending(id, of: user) { return wait(untilGone: former, answer, again) }
+        let begun = Self.now
+        launches.begin(key)
+        let conclude = { [launches] (result: Result<ApplicationNumber, MethodError>) in
+            answer(result)
+            if case .failure(let error) = result { launches.end(key, error) } else { launches.end(key, nil) }
+        }
+        call(agent, LauncherMethod.start) { message throws(BusFailure) in
+            try message.append(id.rawValue)
+            try message.appendDictionary(request.startOptions)
+        } answered: { [unowned self] reply in
+            switch started(id, of: user, request, at: begun, by: agent, reply) {
+            case .failure(let error): conclude(.failure(error))
+            case .success((let number, nil)): conclude(.success(number))
+            case .success((let number, let launch?)):
+                openGate(of: launch, at: agent) { [unowned self] failure in
+                    if let failure {
+                        try? perform(.unregister(number))
+                        conclude(.failure(failure))
+                    } else {
+                        conclude(.success(number))
                     }
-                } failed: { [unowned self] in
-                    conclude(key, .failure($0), answer)
                 }
             }
-        } catch {
-            answer(.failure(error))
+        } failed: {
+            conclude(.failure($0))
         }
     }
 
@@ -88,7 +80,7 @@ extension Daemon {
 
     /// Whether an application is being ended, or its process has ended.
     func isEnding(_ application: Application) -> Bool {
-        application.isTerminating || exits.contains(application.process)
+        application.isTerminating || processes.hasEnded(application.process)
     }
 
     func agent(_ role: Agents.Role, of user: UInt32, in session: SessionKey) -> Agents.Agent? {
@@ -109,50 +101,44 @@ extension Daemon {
 
     // MARK: Starting
 
-    /// Calls `proceed` when an ending application is gone.
+    /// In microseconds; a D-Bus call fails by default after 25 s (sd_bus_call(3)).
+    private static let patienceWithEnd: Microseconds = 20_000_000
+
+    /// Calls `proceed` when an ending application is gone, or is not to end after all.
     private func wait(
         untilGone application: Application, _ answer: @escaping Launches.Answer,
         _ proceed: @escaping () -> Void
     ) {
-        launches.wait(untilGone: application.number) { isGone in
+        let number = application.number
+        wait(until: Self.now + Self.patienceWithEnd) { [unowned self] in
+            core.application(number).map(isEnding) != true
+        } then: { isGone in
             if isGone { return proceed() }
             let words = "\(application.id) (process \(application.process.pid)) is still ending"
             answer(.failure(MethodError(.failed, words)))
         }
     }
 
-    private func conclude(
-        _ key: Launches.Key, _ result: Result<ApplicationNumber, MethodError>, _ answer: Launches.Answer
+    private func call<Name: MethodName>(
+        _ agent: Agents.Agent, _ method: Name, _ write: (borrowing Message) throws(BusFailure) -> Void,
+        answered: @escaping (borrowing Message) -> Void, failed: @escaping (MethodError) -> Void
     ) {
-        answer(result)
-        if case .failure(let error) = result {
-            launches.end(key, error)
-        } else {
-            launches.end(key, nil)
-        }
+        agents.call(
+            agent.connection, of: agent.user, method, within: Agents.patience, write, answered: answered,
+            failed: failed)
     }
 
     /// Lets the program run. The caller of the launch gets its answer when the program runs.
     private func openGate(
         of launch: UInt64, at agent: Agents.Agent, _ done: @escaping (MethodError?) -> Void
     ) {
-        let failed = { [agents] (why: MethodError) in
+        call(agent, LauncherMethod.proceed) { message throws(BusFailure) in
+            try message.append(launch)
+        } answered: { _ in
+            done(nil)
+        } failed: { [agents] in
             agents.tell(agent.connection, LauncherMethod.cancel, launch)
-            done(why)
-        }
-        do throws(MethodError) {
-            try agents.call(
-                agent.connection, of: agent.user, LauncherMethod.proceed, within: Agents.patience
-            ) {
-                message throws(BusFailure) in
-                try message.append(launch)
-            } answered: { _ in
-                done(nil)
-            } failed: {
-                failed($0)
-            }
-        } catch {
-            failed(error)
+            done($0)
         }
     }
 
@@ -230,7 +216,7 @@ extension Daemon {
         let given = request.launchOptions
         try checkRoom(LaunchOptions.bytes(of: given), of: user)
         var registration = Registration(
-            id: id, process: process, user: user, session: session(ofProcess: process.pid, user: user))
+            id: id, process: process, user: user, session: sessions.key(ofProcess: process.pid, user: user))
         registration.launchMode = request.launchMode
         registration.launched = true
         registration.deliveries = rest.deliveries
@@ -295,7 +281,7 @@ extension Daemon {
             }
             let done = { answer(.success(number)) }
             if isToOpen, let launcher {
-                return try open(application, request, request.urls, by: launcher) { [unowned self] failure in
+                return open(application, request, request.urls, by: launcher) { [unowned self] failure in
                     if let failure { return answer(.failure(failure)) }
                     raise(application, request, noWindow: done, done)
                 }
@@ -309,33 +295,35 @@ extension Daemon {
                         return hasDelegate ? done() : answer(.failure(Self.notShown(application)))
                     }
                     guard let launcher else { return done() }
-                    do throws(MethodError) {
-                        try open(application, request, [], by: launcher) { _ in done() }
-                    } catch {
-                        done()
-                    }
+                    open(application, request, [], by: launcher) { _ in done() }
                 }, done)
         } catch {
             answer(.failure(error))
         }
     }
 
+    /// Calls an agent's method about a running application.
+    private func call<Name: MethodName>(
+        _ agent: Agents.Agent, _ method: Name, about application: Application,
+        _ options: [(String, Variant)]?,
+        answered: @escaping (borrowing Message) -> Void, failed: @escaping (MethodError) -> Void
+    ) {
+        let write = { (message: borrowing Message) throws(BusFailure) in
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+            if let options { try message.appendDictionary(options) }
+        }
+        call(agent, method, write, answered: answered, failed: failed)
+    }
+
     /// Makes a program without a delegate open URLs, or show its window if there are none.
     private func open(
         _ application: Application, _ request: LaunchRequest, _ urls: [String], by launcher: Agents.Agent,
         _ done: @escaping (MethodError?) -> Void
-    ) throws(MethodError) {
-        try agents.call(
-            launcher.connection, of: launcher.user, LauncherMethod.open, within: Agents.patience
-        ) { message throws(BusFailure) in
-            try message.append(application.id.rawValue)
-            try message.append(UInt32(application.process.pid))
-            try message.appendDictionary(request.agentOptions(urls))
-        } answered: { _ in
-            done(nil)
-        } failed: {
-            done($0)
-        }
+    ) {
+        call(
+            launcher, LauncherMethod.open, about: application, request.agentOptions(urls),
+            answered: { _ in done(nil) }, failed: done)
     }
 
     /// Brings a window of an application to the front. A window that is not raised is not a failure: not every desktop
@@ -349,34 +337,18 @@ extension Daemon {
         guard let presenter = agent(.presenter, of: application.user, in: application.session) else {
             return noWindow()
         }
-        do throws(MethodError) {
-            try agents.call(
-                presenter.connection, of: presenter.user, PresenterMethod.present, within: Agents.patience
-            ) { message throws(BusFailure) in
-                try message.append(application.id.rawValue)
-                try message.append(UInt32(application.process.pid))
-                try message.appendDictionary(request.agentOptions([]))
-            } answered: { reply in
-                if (try? reply.readBool()) == true { done() } else { noWindow() }
-            } failed: { _ in
-                if request.mustShow { noWindow() } else { done() }
-            }
-        } catch {
-            if request.mustShow { noWindow() } else { done() }
-        }
+        call(
+            presenter, PresenterMethod.present, about: application, request.agentOptions([]),
+            answered: { (try? $0.readBool()) == true ? done() : noWindow() },
+            failed: { _ in request.mustShow ? noWindow() : done() })
     }
 
     /// Minimizes the windows of an application, if the session has a presenter.
     func minimize(_ application: Application) {
         guard let presenter = agent(.presenter, of: application.user, in: application.session) else { return }
-        try? agents.call(
-            presenter.connection, of: presenter.user, PresenterMethod.minimize, within: Agents.patience
-        ) { message throws(BusFailure) in
-            try message.append(application.id.rawValue)
-            try message.append(UInt32(application.process.pid))
-        } answered: { _ in
-        } failed: { _ in
-        }
+        call(
+            presenter, PresenterMethod.minimize, about: application, nil, answered: { _ in }, failed: { _ in }
+        )
     }
 
     private static func notShown(_ application: Application) -> MethodError {
@@ -403,7 +375,9 @@ extension Daemon {
         orElse: (() -> Void)? = nil, _ proceed: @escaping (Application) -> Void
     ) {
         let number = application.number
-        launches.wait(untilLaunched: number) { [unowned self] in
+        wait(until: .max) { [unowned self] in
+            core.application(number)?.isBeingLaunched != true
+        } then: { [unowned self] _ in
             let next = request.isConfined ? core.machine.applications[number] : launched(as: application)
             if let next, orElse == nil || !isEnding(next) { return proceed(next) }
             if let orElse { return orElse() }
@@ -450,42 +424,6 @@ extension Daemon {
             guard case .failure(let error) = result else { return }
             journal.log(
                 .notice, "\(relaunch.id) of user \(relaunch.user) is not started again: \(error.message)")
-        }
-    }
-
-    // MARK: Its end
-
-    /// Asks the agent how a process has ended if the kernel does not report it.
-    func askExit(of process: ProcessID, _ answer: @escaping (ExitStatus) -> Void) {
-        // For a process that is being ended, the reason is already known, and the next end must not wait for
-        // this answer.
-        guard let application = core.machine.application(of: process), !application.isTerminating,
-            let launch = table[application.number]?.launch, let agent = launch.agent
-        else { return answer(.unknown) }
-        do throws(MethodError) {
-            try agents.call(
-                agent, of: application.user, LauncherMethod.getExit, within: Agents.patienceWithExits
-            ) { message throws(BusFailure) in
-                try message.append(launch.number)
-            } answered: { [unowned self] reply in
-                exits.remove(process)
-                answer(Self.exitStatus(reply))
-            } failed: { [unowned self] _ in
-                exits.remove(process)
-                answer(.unknown)
-            }
-            exits.insert(process)
-        } catch {
-            answer(.unknown)
-        }
-    }
-
-    private static func exitStatus(_ reply: borrowing Message) -> ExitStatus {
-        guard let how = try? reply.readString(), let status = try? reply.readInt32() else { return .unknown }
-        return switch how {
-        case "exited": .exited(status)
-        case "signaled": .signalled(status, coreDumped: false)
-        default: .unknown
         }
     }
 }

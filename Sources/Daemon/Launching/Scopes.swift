@@ -3,14 +3,12 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// Asks session agents for scopes.
+/// Asks session agents for scopes: one at a time for each user, whose service manager makes one after the other.
 final class Scopes {
     private let agents: Agents
     private let proc: Proc
-    /// The oldest is first.
-    private var waiting: [Request] = []
-    /// How many requests of each user are not answered yet.
-    private var open: [UInt32: Int] = [:]
+    /// What each user's agents are asked for, in this order. The first is under way.
+    private var requests: [UInt32: [Request]] = [:]
 
     private struct Request {
         let id: ApplicationID
@@ -22,8 +20,6 @@ final class Scopes {
 
     /// How long an agent may take, in microseconds.
     private static let patience: UInt64 = 2_000_000
-    /// How many requests of a user are made at once: launches need some of the calls that `Agents` allows.
-    private static let mostOpen = 4
 
     init(agents: Agents, proc: Proc) {
         self.agents = agents
@@ -50,64 +46,53 @@ final class Scopes {
             return false
         }
         let request = Request(id: id, agent: agent, main: main, others: others, completion: completion)
-        if open[user, default: 0] >= Self.mostOpen {
-            waiting.append(request)
-            return true
-        }
+        requests[user, default: []].append(request)
+        if requests[user]?.count == 1 { send(request) }
+        return true
+    }
+
+    private func send(_ request: Request) {
         do {
-            try send(request)
-            return true
+            try ask(request)
         } catch {
-            return false
+            haveAsked(request, "\(error)")
         }
     }
 
-    private func send(_ request: Request) throws {
-        let user = request.agent.user
+    private func ask(_ request: Request) throws {
         let deadline = Clock.monotonicMicroseconds + Self.patience
-        let answered: (String?) -> Void = { [weak self] failure in
-            guard let self else { return }
-            open[user] = open[user].flatMap { $0 > 1 ? $0 - 1 : nil }
-            request.completion(failure)
-            // Otherwise an agent that hangs would make each of the others wait as long.
-            if failure != nil, Clock.monotonicMicroseconds >= deadline { giveUp(on: request.agent) }
-            sendWaiting(of: user)
-        }
         // The descriptor comes first: a process that has taken the id since has another start time.
         let main = try PidFD(pid: request.main.pid)
         guard try proc.identity(of: request.main.pid) == request.main else {
             throw MethodError(.noSuchProcess, "Process \(request.main.pid) has ended")
         }
-        try agents.call(
-            request.agent.connection, of: user, LauncherMethod.makeScope, within: Self.patience
+        agents.call(
+            request.agent.connection, of: request.agent.user, LauncherMethod.makeScope, within: Self.patience
         ) { message throws(BusFailure) in
             try message.append(request.id.rawValue)
             try message.append(descriptor: main.rawValue)
             try message.append(request.others.map(UInt32.init(bitPattern:)))
-        } answered: { _ in
-            answered(nil)
-        } failed: {
-            answered($0.message)
-        }
-        open[user, default: 0] += 1
-    }
-
-    private func sendWaiting(of user: UInt32) {
-        while open[user, default: 0] < Self.mostOpen,
-            let next = waiting.firstIndex(where: { $0.agent.user == user })
-        {
-            let request = waiting.remove(at: next)
-            do {
-                try send(request)
-            } catch {
-                request.completion("\(error)")
-            }
+        } answered: { [weak self] _ in
+            self?.haveAsked(request, nil)
+        } failed: { [weak self] failure in
+            // Otherwise an agent that hangs would make each of the others wait as long.
+            if Clock.monotonicMicroseconds >= deadline { self?.giveUpWaiting(request.agent.user) }
+            self?.haveAsked(request, failure.message)
         }
     }
 
-    private func giveUp(on agent: Agents.Agent) {
-        let given = waiting.filter { $0.agent == agent }
-        waiting.removeAll { $0.agent == agent }
-        for request in given { request.completion("The session agent does not answer") }
+    private func giveUpWaiting(_ user: UInt32) {
+        let waiting = requests[user, default: []].dropFirst()
+        requests[user]?.removeLast(waiting.count)
+        for request in waiting { request.completion("The session agent does not answer") }
+    }
+
+    private func haveAsked(_ request: Request, _ failure: String?) {
+        let user = request.agent.user
+        requests[user]?.removeFirst()
+        let next = requests[user]?.first
+        if next == nil { requests[user] = nil }
+        request.completion(failure)
+        if let next { send(next) }
     }
 }

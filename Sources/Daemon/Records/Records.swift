@@ -11,7 +11,7 @@ final class Records {
     /// When records are written that could not be written before, or whose changes can wait.
     private var due: [ApplicationNumber: Microseconds] = [:]
     /// The id of the bus: the names of connections that are recorded mean something there only.
-    var bus = ""
+    let bus: String
 
     /// The pause between two attempts to write down what could not be written.
     private static let rewritePause: Microseconds = 10_000_000
@@ -19,8 +19,12 @@ final class Records {
     private static let longestDelay: Microseconds = 20_000
 
     /// - Parameter state: nil: nothing is recorded.
-    init(state: RuntimeState?, core: Core, table: ApplicationTable, now: @escaping () -> Microseconds) {
+    init(
+        state: RuntimeState?, bus: String, core: Core, table: ApplicationTable,
+        now: @escaping () -> Microseconds
+    ) {
         self.state = state
+        self.bus = bus
         self.core = core
         self.table = table
         self.now = now

@@ -12,7 +12,6 @@ extension Daemon {
     func restore(
         from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
     ) throws(BusFailure) -> [ApplicationNumber] {
-        records.bus = (try? bus.id()) ?? ""
         var found: [RuntimeState.Found] = []
         var forgotten: [String] = []
         let names: [String]
@@ -126,7 +125,6 @@ extension Daemon {
             application.isKnownByID =
                 application.isToBeKept || application.launch != nil
                 || isKnown(process.pid, by: application.id)
-            if let keeper, let kept = application.toBeKept { application.isKept = keeper.begin(kept) }
             executor.enroll(application, isNew: false)
             processes.store(process)
             if let ending { core.report(.exited(process, ExitReason(ending), status: ending.number)) }

@@ -9,15 +9,14 @@ import Systemd
 ///
 ///     RUNTIME_DIRECTORY/applications/N   what is known of application N, and how it is held
 ///     RUNTIME_DIRECTORY/daemon           the number that was given last
-///     RUNTIME_DIRECTORY/drops            applications that no longer own their saved state, until it is removed
-///     RUNTIME_DIRECTORY/ends             how applications ended, until that is on the disk
+///     RUNTIME_DIRECTORY/kept             how applications ended, until that is on the disk (`KeptFiles`)
 final class RuntimeState {
     private let directory: String
     private let journal: Journal
     /// What the file of each application contains: the hash of it, so that it is not written again unchanged, and the
     /// hold.
     private var written: [ApplicationNumber: (hash: Int, hold: Hold?)] = [:]
-    private var others: [String: [UInt8]] = [:]
+    private var daemonFile: [UInt8] = []
     private var hasFailed = false
     private var lock: Descriptor?
 
@@ -136,36 +135,18 @@ final class RuntimeState {
         }
     }
 
-    // MARK: The other files
+    // MARK: The daemon
 
-    func writeDaemon(_ record: Record) { replace("daemon", with: record) }
-
-    func daemon() -> Record { content(of: "daemon") }
-
-    func writeDrops(_ drops: Set<KeptID>) {
-        replace("drops", with: Record(drops.map { Record.Line("drop", $0.fields) }))
-    }
-
-    func drops() -> [KeptID] { content(of: "drops").understood("drop") { KeptID(&$0) } }
-
-    func writeEnds(_ ends: PendingEnds) { replace("ends", with: ends.record) }
-
-    func ends() -> PendingEnds { PendingEnds(content(of: "ends")) }
-
-    /// An empty record leaves no file.
-    private func replace(_ name: String, with record: Record) {
-        let bytes = record.lines.isEmpty ? [] : RecordFile.bytes(record)
-        guard others[name] != bytes else { return }
+    func writeDaemon(_ record: Record) {
+        let bytes = RecordFile.bytes(record)
+        guard daemonFile != bytes else { return }
         let failure = attempt { () throws(KernelFailure) in
-            let path = "\(directory)/\(name)"
-            if bytes.isEmpty { try WholeFile.remove(path) } else { try WholeFile.write(bytes, to: path) }
+            try WholeFile.write(bytes, to: "\(directory)/daemon")
         }
-        if failure == nil { others[name] = bytes }
+        if failure == nil { daemonFile = bytes }
     }
 
-    private func content(of name: String) -> Record {
-        RecordFile.read((try? WholeFile.read("\(directory)/\(name)")) ?? []).record
-    }
+    func daemon() -> Record { RecordFile.read((try? WholeFile.read("\(directory)/daemon")) ?? []).record }
 
     /// A failure is logged once, because a full disk is not a reason to fill the journal as well.
     @discardableResult

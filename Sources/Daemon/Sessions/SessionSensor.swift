@@ -23,12 +23,10 @@ final class SessionSensor {
 
     private let logind: BusPeer
     private let journal: Journal
-    private let report: (Fact) -> Void
-    /// Whether the session contains an application or a reporter.
-    private let isOfConcern: (SessionKey) -> Bool
-    /// Called when a session has been added or removed, or when logind was restarted.
-    var listChanged: () -> Void = {}
+    private let core: Core
     private let now: () -> Microseconds
+    /// When a session was added or removed, or logind was restarted.
+    private var listChangedAt: Microseconds = 0
     private var watched: [String: Watched] = [:]
     private var absence: Timer?
 
@@ -36,13 +34,11 @@ final class SessionSensor {
     private static let patience: Microseconds = 3_000_000
 
     init(
-        loop: EventLoop, logind: BusPeer, journal: Journal, now: @escaping () -> Microseconds,
-        report: @escaping (Fact) -> Void, isOfConcern: @escaping (SessionKey) -> Bool
+        loop: EventLoop, logind: BusPeer, journal: Journal, now: @escaping () -> Microseconds, core: Core
     ) throws {
         self.logind = logind
         self.journal = journal
-        self.report = report
-        self.isOfConcern = isOfConcern
+        self.core = core
         self.now = now
         absence = try loop.timer { [weak self] in self?.giveUp() }
     }
@@ -65,10 +61,45 @@ final class SessionSensor {
         ask(about: id)
     }
 
+    // MARK: The session of a process
+
+    /// A connection's session is remembered. It is only remembered briefly just after the list has changed: logind sends
+    /// its signal before it has written all its files.
+    private static let settling: Microseconds = 1_000_000
+    private static let unsettledMemory: Microseconds = 100_000
+
+    /// The session of a connection: what it has said as a reporter, else logind's, else its user's display session, else
+    /// all that its user runs.
+    func key(of connection: Connection) -> SessionKey {
+        if let said = core.machine.session(ofReporter: connection.name) { return said }
+        let now = now()
+        // Each subscriber's is needed whenever the focus changes.
+        if let known = connection.session, known.readAt > listChangedAt,
+            known.readAt >= listChangedAt + Self.settling || now < known.readAt + Self.unsettledMemory
+        {
+            return known.key
+        }
+        let session = key(ofProcess: connection.pid, user: connection.user)
+        connection.session = (session, now)
+        return session
+    }
+
+    /// The process's own session if that belongs to its user, else its user's display session. A process that
+    /// runs as a user other than its session's (su(1)) does not report for that session. Root's windows may
+    /// be shown anywhere.
+    func key(ofProcess pid: Int32, user: UInt32) -> SessionKey {
+        if let own = Login.session(ofProcess: pid), let owner = Login.owner(ofSession: own),
+            owner == user || user == 0
+        {
+            return .login(own)
+        }
+        return Login.displaySession(ofUser: user).map(SessionKey.login) ?? .user(user)
+    }
+
     // MARK: Questions
 
     private func ownerChanged() {
-        listChanged()
+        listChangedAt = now()
         guard logind.owner != nil else {
             absence?.arm(at: now() + Self.patience)
             return
@@ -143,24 +174,24 @@ final class SessionSensor {
     // MARK: Signals
 
     private func appeared(_ message: borrowing Message) {
-        listChanged()
+        listChangedAt = now()
         guard let id = try? message.readString() else { return }
         if watched[id] != nil {
             ask(about: id)
-        } else if isOfConcern(.login(id)) {
+        } else if core.machine.sessionsOfConcern.contains(.login(id)) {
             attend(to: .login(id))
         }
     }
 
     private func disappeared(_ message: borrowing Message) {
-        listChanged()
+        listChangedAt = now()
         guard let id = try? message.readString() else { return }
         end(id)
     }
 
     private func end(_ id: String) {
         guard watched.removeValue(forKey: id) != nil else { return }
-        report(.sessionEnded(.login(id)))
+        core.report(.sessionEnded(.login(id)))
     }
 
     private func changed(_ message: borrowing Message) {
@@ -198,7 +229,7 @@ final class SessionSensor {
         let word = (inFront: session.isActive && !session.isLocked, isLocked: session.isLocked)
         if let reported = session.reported, reported == word { return }
         session.reported = word
-        report(.session(.login(id), inFront: word.inFront, isLocked: word.isLocked))
+        core.report(.session(.login(id), inFront: word.inFront, isLocked: word.isLocked))
     }
 }
 

@@ -59,7 +59,6 @@ final class Freezer {
         self.scopes = scopes
         retry = try Retry(loop: loop, now: now)
         reports = try Retry(loop: loop, now: now)
-        standings.freezeChanged = { [weak self] in self?.freezeChanged($0) }
     }
 
     // MARK: Applications come and go
@@ -272,7 +271,7 @@ final class Freezer {
     }
 
     /// The kernel has reported a freeze or thaw.
-    private func freezeChanged(_ number: ApplicationNumber) {
+    func freezeChanged(_ number: ApplicationNumber) {
         if case .freezing? = work[number] {
             _ = hasFrozen(number)
         } else {

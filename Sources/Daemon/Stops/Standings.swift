@@ -29,8 +29,8 @@ final class Standings {
     private let core: Core
     private let table: ApplicationTable
     private var watched: [ApplicationNumber: Watched] = [:]
-    /// Called after the kernel has reported a freeze or thaw; `standing` returns the present situation.
-    var freezeChanged: (ApplicationNumber) -> Void = { _ in }
+    /// Those of which the kernel has reported a freeze or thaw; `standing` returns the present situation.
+    private var changed: Set<ApplicationNumber> = []
 
     init(loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, core: Core, table: ApplicationTable) {
         self.loop = loop
@@ -59,6 +59,13 @@ final class Standings {
     /// that cannot be read now.
     func stands(_ number: ApplicationNumber) -> Bool? {
         standing(of: number)?.isStanding(before: core.application(number)?.isStopped == true)
+    }
+
+    /// Those of which the kernel has reported a freeze or thaw since the last call.
+    func takeChanged() -> Set<ApplicationNumber> {
+        if changed.isEmpty { return [] }
+        defer { changed = [] }
+        return changed
     }
 
     // MARK: Cgroups
@@ -157,7 +164,7 @@ final class Standings {
             // The cgroup is gone; a source that stays ready would keep the loop busy forever.
             watched[number]?.forget()
         }
-        freezeChanged(number)
+        changed.insert(number)
     }
 }
 

@@ -40,8 +40,6 @@ final class StopSensor {
     private var demands: [ApplicationNumber: Int32] = [:]
     private var pollTimer: Timer?
     private var pause = StopSensor.shortestPoll
-    /// Called when `detection` has changed.
-    var detectionChanged: () -> Void = {}
 
     /// The least pause between two checks of all processes for which nothing but time is a reason.
     static let routine: Microseconds = 60_000_000
@@ -91,9 +89,7 @@ final class StopSensor {
 
     /// Opens the trace again, or polls from now on.
     func renewTrace() throws(KernelFailure) {
-        let before = detection
         closeTrace()
-        defer { if detection != before { detectionChanged() } }
         do throws(KernelFailure) {
             try openTrace()
         } catch {
@@ -107,7 +103,6 @@ final class StopSensor {
         guard trace != nil else { return }
         closeTrace()
         if !watched.isEmpty { pollSoon() }
-        detectionChanged()
     }
 
     private func closeTrace() {
@@ -245,8 +240,9 @@ final class StopSensor {
         }
         // This hint may have overtaken the hint about a SIGCONT, and the process may ignore this signal. A look knows
         // no sender, so it must not find the stop first.
-        if hint.signal != SIGSTOP, core.application(number)?.isStopped == true { look(at: number) }
-        if !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
+        let runsAgain =
+            hint.signal != SIGSTOP && core.application(number)?.isStopped == true && look(at: number)
+        if runsAgain || !confirmStopped(number, hint.signal, by: "pid \(hint.sender)") {
             waitForStop(number, hint.signal, by: "pid \(hint.sender)")
         }
     }

@@ -5,7 +5,23 @@ import LifeCycle
 import Linux
 
 /// The permissions of callers (dbus-api, the table): a user's applications are the user's, or root's.
-extension Daemon {
+final class Access {
+    private let bus: Bus
+    private let connections: Connections
+    private let proc: Proc
+    private let core: Core
+    private let table: ApplicationTable
+    /// For whom a property is being written.
+    private var recipient: Connection?
+
+    init(bus: Bus, connections: Connections, proc: Proc, core: Core, table: ApplicationTable) {
+        self.bus = bus
+        self.connections = connections
+        self.proc = proc
+        self.core = core
+        self.table = table
+    }
+
     /// The caller of the message being dispatched.
     func caller() throws(MethodError) -> Connection {
         guard let sender = bus.currentSender else {
@@ -19,6 +35,29 @@ extension Daemon {
             throw MethodError(.accessDenied, "The bus does not identify the caller: \(error)")
         }
     }
+
+    /// The caller of a method that no sandboxed process may call.
+    func unconfinedCaller(of member: String) throws(MethodError) -> Connection {
+        let connection = try caller()
+        try requireUnconfined(connection, member)
+        return connection
+    }
+
+    private func requireUnconfined(_ connection: Connection, _ member: String) throws(MethodError) {
+        if connection.isSandboxed {
+            throw MethodError(.accessDenied, "A sandboxed process may not call \(member)")
+        }
+    }
+
+    /// Writes properties whose values depend on their reader.
+    func write(for recipient: Connection, _ write: () throws -> Void) throws {
+        self.recipient = recipient
+        defer { self.recipient = nil }
+        try write()
+    }
+
+    /// The connection that a property is written for; nil: the bus does not identify it.
+    var reader: Connection? { recipient ?? (try? caller()) }
 
     /// Whether a connection may know that an application exists.
     func maySee(_ application: Application, _ connection: Connection) -> Bool {
@@ -111,21 +150,8 @@ extension Daemon {
     func managedApplication(_ call: borrowing Call) throws(MethodError) -> (Application, Connection) {
         let connection = try caller()
         let application = try visibleApplication(at: call.path, to: connection)
-        try requireManagement(of: application, connection, call.member)
+        try requireUnconfined(connection, call.member)
         return (application, connection)
-    }
-
-    /// Refuses a caller that may not manage an application.
-    func requireManagement(
-        of application: Application, _ connection: Connection, _ member: String
-    ) throws(MethodError) {
-        try requireUnconfined(connection, member)
-        guard connection.mayManage(user: application.user) else {
-            throw MethodError(
-                .accessDenied,
-                "User \(connection.user) may not \(member) application \(application.number) of user \(application.user)"
-            )
-        }
     }
 
     /// The application of a call to one of the delegate's methods. Only the application's own processes may call them;
@@ -142,11 +168,21 @@ extension Daemon {
         return (application, connection)
     }
 
-    /// Refuses a sandboxed caller a method that only other callers may use.
-    func requireUnconfined(_ connection: Connection, _ member: String) throws(MethodError) {
-        if connection.isSandboxed {
-            throw MethodError(.accessDenied, "A sandboxed process may not call \(member)")
+    /// The applications that a connection might be allowed to see, in order: no process is examined for this.
+    /// `maySee` decides.
+    func possiblyVisible(to connection: Connection) -> [ApplicationNumber] {
+        let numbers: [ApplicationNumber]
+        switch connection.confinement {
+        case .none:
+            numbers = table.all.filter { connection.mayManage(user: $0.user) }.map(\.number)
+        case .within:
+            numbers = [core.machine.owner(of: connection.lineage)].compactMap { $0 }
+        case .proxy(let unit):
+            numbers = table.all.filter { isOfProxy($0, unit, of: connection) }.map(\.number)
+        case .unknown:
+            numbers = []
         }
+        return numbers.sorted()
     }
 }
 
