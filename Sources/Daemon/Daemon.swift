@@ -52,7 +52,6 @@ public final class Daemon {
     /// Calls that are answered when their application has settled.
     private var waiting: [ApplicationNumber: [Waiting]] = [:]
     private var timer: Timer?
-    private var cpus: CPUSensor?
     private(set) var time: TimeSensor?
     let triggers: TriggerSensor
     /// Restarts the daemon to get the kernel's events again.
@@ -302,9 +301,9 @@ public final class Daemon {
     /// Perf events do not cover a CPU that comes online after they were opened.
     private func watchCPUs() {
         journal.attempt(.warning, "CPUs that come online are not detected") {
-            cpus = try CPUSensor(
-                loop: loop, journal: journal, handed: handed, now: { Self.now },
-                changed: { [unowned self] in cpusChanged() })
+            let cpus = try CPUWatch(handed: handed)
+            sources.append(
+                try loop.watch(cpus.descriptor) { [unowned self] _ in if cpus.take() { cpusChanged() } })
             renewal = try loop.timer { [unowned self] in renewEvents() }
         }
         sensor.detectionChanged = { [unowned self] in
@@ -487,7 +486,6 @@ public final class Daemon {
         answerWaiting()
         arm()
         endIfWorkerHangs()
-        sensor.noteActivity()
         let relaunches = core.relaunches
         core.relaunches = []
         for application in relaunches { relaunch(application) }

@@ -35,7 +35,7 @@ final class OOMSensor {
         loop: EventLoop, proc: Proc, root: String = "/proc", handed: HandedOver = HandedOver(),
         now: @escaping () -> Microseconds
     ) throws {
-        trace = try OOMTrace.open(proc: proc, handed: handed)
+        trace = try OOMTrace(proc: proc, handed: handed)
         counter = try? KernelKills(root: root)
         self.now = now
         told = count ?? 0

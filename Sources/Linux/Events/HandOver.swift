@@ -38,7 +38,7 @@ public enum HandOver {
         attempt { () throws(KernelFailure) in
             for cpu in try CPUList.online() {
                 for source in sources {
-                    body(HandedOver.name(ofEvent: source.name, cpu: cpu), try source.openAnew(cpu))
+                    body(HandedOver.name(ofEvent: source.name, cpu: cpu), try source.open(cpu))
                 }
             }
         }
