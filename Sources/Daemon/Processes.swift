@@ -19,7 +19,7 @@ final class Processes {
     }
 
     private let report: (Fact) -> Void
-    private let watch: ExitWatch
+    private let watch: PollSet
     private var source: Source?
     private var tracked: [ProcessID: Tracked] = [:]
     private var processes: [UInt64: ProcessID] = [:]
@@ -33,7 +33,7 @@ final class Processes {
 
     init(loop: EventLoop, report: @escaping (Fact) -> Void) throws {
         self.report = report
-        watch = try ExitWatch()
+        watch = try PollSet()
         source = try loop.watch(watch.descriptor) { [weak self] _ in self?.takeExit() }
     }
 
@@ -44,7 +44,7 @@ final class Processes {
         guard tracked[process] == nil else { return }
         lastNumber += 1
         let entry = Tracked(descriptor, lastNumber)
-        try watch.add(entry.descriptor, as: entry.number)
+        try watch.add(entry.descriptor.rawValue, as: entry.number)
         tracked[process] = entry
         processes[entry.number] = process
     }
@@ -68,7 +68,7 @@ final class Processes {
     func forget(_ process: ProcessID) {
         guard let entry = tracked.removeValue(forKey: process) else { return }
         if stored.remove(process) != nil { Service.dropStored(Self.storedName(process)) }
-        watch.remove(entry.descriptor)
+        watch.remove(entry.descriptor.rawValue)
         processes[entry.number] = nil
     }
 
@@ -85,7 +85,7 @@ final class Processes {
         guard let number = watch.next(), let process = processes[number], let entry = tracked[process] else {
             return
         }
-        watch.remove(entry.descriptor)
+        watch.remove(entry.descriptor.rawValue)
         let status = entry.descriptor.exitStatus()
         if case .unknown = status {
             return howEnded(process) { [weak self] in self?.conclude(process, $0) }

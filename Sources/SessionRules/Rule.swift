@@ -250,3 +250,11 @@ extension ConfigurationValue where Value == [String] {
         }
     }
 }
+
+extension ApplicationUnit {
+    /// Whether Flatpak or snapd has made it, for one application whose processes start each other.
+    fileprivate var isSandbox: Bool {
+        let name = path.split(separator: "/").last ?? ""
+        return name.hasPrefix("snap.") || name.hasPrefix("app-flatpak-")
+    }
+}

@@ -35,14 +35,7 @@ public struct ApplicationUnit: Hashable, Sendable {
         return nil
     }
 
-    /// Whether Flatpak or snapd has made it, for one application whose processes start each other.
-    public var isSandbox: Bool {
-        let name = path.split(separator: "/").last.map(String.init) ?? ""
-        return name.hasBytes(prefix: Self.snap) || name.hasBytes(prefix: Self.flatpak)
-    }
-
     private static let app = "app-"
-    private static let flatpak = "app-flatpak-"
     private static let snap = "snap."
     private static let scope = ".scope"
     private static let service = ".service"

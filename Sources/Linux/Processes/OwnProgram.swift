@@ -17,9 +17,6 @@ public enum OwnProgram {
         return KernelFailure(operation: "execv", subject: path, errno: number)
     }
 
-    /// The program's file; if it was replaced since, the file that has taken its place.
-    public static var path: String { (try? Proc().formerExecutable(of: getpid())) ?? link }
-
     /// Leads to the program even if its file was replaced.
     private static let link = "/proc/self/exe"
 }
