@@ -301,10 +301,10 @@ public final class Daemon {
     /// Perf events do not cover a CPU that comes online after they were opened.
     private func watchCPUs() {
         journal.attempt(.warning, "CPUs that come online are not detected") {
+            renewal = try loop.timer { [unowned self] in renewEvents() }
             let cpus = try CPUWatch(handed: handed)
             sources.append(
                 try loop.watch(cpus.descriptor) { [unowned self] _ in if cpus.take() { cpusChanged() } })
-            renewal = try loop.timer { [unowned self] in renewEvents() }
         }
         sensor.detectionChanged = { [unowned self] in
             announcer.detectionChanged()

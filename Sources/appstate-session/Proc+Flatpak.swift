@@ -11,7 +11,8 @@ extension Proc {
     func flatpakApplication(of pid: Int32) -> String? {
         var fileSystems: [String: String] = [:]
         // The last mount on a place is the visible one.
-        for mount in Mount.all(of: "\(pid)", self) ?? [] where ["/", Self.flatpakInfo].contains(mount.mountPoint) {
+        for mount in Mount.all(of: "\(pid)", self) ?? []
+        where ["/", Self.flatpakInfo].contains(mount.mountPoint) {
             fileSystems[mount.mountPoint] = mount.fileSystem
         }
         guard fileSystems["/"] == "tmpfs", fileSystems[Self.flatpakInfo] == "tmpfs",

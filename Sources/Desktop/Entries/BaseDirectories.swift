@@ -1,4 +1,4 @@
-import Linux
+public import Linux
 
 /// Where programs look for data and configuration: the XDG Base Directory Specification.
 public struct BaseDirectories: Equatable, Sendable {

@@ -61,8 +61,3 @@ extension Proc {
         }
     }
 }
-
-extension KernelFailure {
-    /// We have no descriptors or no memory left, so the failure says nothing about the subject.
-    public var isExhaustion: Bool { [EMFILE, ENFILE, ENOMEM].contains(errno) }
-}

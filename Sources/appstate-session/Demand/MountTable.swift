@@ -22,7 +22,9 @@ struct Mount {
     /// The mounts that a process sees, in the order of the kernel; nil: they cannot be read.
     static func all(of process: String, _ proc: Proc) -> [Mount]? {
         guard let text = try? TextFile.read("\(proc.root)/\(process)/mountinfo") else { return nil }
-        return text.utf8.split(separator: UInt8(ascii: "\n")).compactMap { Mount(mountinfo: String(Substring($0))) }
+        return text.utf8.split(separator: UInt8(ascii: "\n")).compactMap {
+            Mount(mountinfo: String(Substring($0)))
+        }
     }
 
     /// The kernel writes blank, tab, newline and backslash as a backslash and three octal digits.

@@ -63,7 +63,7 @@ struct Activity: Equatable {
         do {
             json = try JSON(reading: line)
         } catch {
-            throw Failure("the activity is not readable: \(error)")
+            throw Failure("the activity is not readable JSON")
         }
         id = try json.string("id")
         number = try json.number("number")
