@@ -159,9 +159,10 @@ struct SocketCopy: Sendable {
 
     /// Whether one of our descriptors refers to the socket that was found.
     private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
-        switch (id, Proc.openFile(descriptor)) {
-        case (.socket(let inode), .socket(inode)?), (.fuse, .fuse?): true
-        default: false
+        let file = Proc.openFile(descriptor)
+        return switch id {
+        case .socket(let inode): file == .socket(inode)
+        case .fuse: file == .fuse
         }
     }
 }
