@@ -116,7 +116,8 @@ let package = Package(
         .testTarget(
             name: "WindowsTests",
             dependencies: [
-                "Windows", "CXCB", "Linux", "AppStateBus", "Systemd", "AppStateContract", "SessionRules",
+                "Windows", "Desktop", "CXCB", "Linux", "AppStateBus", "Systemd", "AppStateContract",
+                "SessionRules",
                 "TestSupport",
                 "appstated", "appstate-session",
                 "WindowActor", "WaylandActor",

@@ -64,23 +64,6 @@ extension Bus {
         }
     }
 
-    /// Queries the process of the connection that owns a name.
-    ///
-    /// - Parameters:
-    ///   - name: unique or well-known.
-    ///   - answered: receives its pid; nil: no connection owns the name, or the bus does not know the process.
-    /// - Returns: the pending request; if it is released, there is no answer.
-    public func askProcess(
-        of name: String, _ answered: @escaping (_ pid: Int32?) -> Void
-    ) throws(BusFailure) -> Slot {
-        let message = try newDriverCall("GetConnectionUnixProcessID")
-        try message.append(name)
-        return try callAsync(message) { reply in
-            let pid = (try? reply.readUInt32()).flatMap(Int32.init(exactly:))
-            answered(pid == 0 ? nil : pid)
-        }
-    }
-
     /// Calls `handler` when a name gets, changes or loses its owner.
     ///
     /// Only messages from the bus itself count. A match rule does not exclude messages that another connection sends

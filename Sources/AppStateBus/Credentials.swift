@@ -35,7 +35,8 @@ extension Bus {
         try Credentials(reading: try call(newCredentialsCall(of: connection)), of: connection)
     }
 
-    fileprivate func newCredentialsCall(of connection: String) throws(BusFailure) -> Message {
+    /// Creates the call whose answer `Credentials(reading:of:)` reads.
+    public func newCredentialsCall(of connection: String) throws(BusFailure) -> Message {
         let request = try newDriverCall("GetConnectionCredentials")
         try request.append(connection)
         return request
@@ -44,7 +45,7 @@ extension Bus {
 
 extension Credentials {
     /// Reads the `a{sv}` of GetConnectionCredentials, as the D-Bus specification describes it.
-    init(reading reply: borrowing Message, of connection: String) throws(BusFailure) {
+    public init(reading reply: borrowing Message, of connection: String) throws(BusFailure) {
         var user: UInt32?
         var process: UInt32?
         var label: String?
@@ -88,25 +89,5 @@ extension Credentials {
             Glibc.close(known)
         }
         self.pidDescriptor = pidDescriptor
-    }
-}
-
-extension Bus {
-    /// Queries the process of the connection that owns a name, and a pidfd of that process.
-    ///
-    /// - Parameters:
-    ///   - name: unique or well-known.
-    ///   - answered: receives its pid, and the pidfd if the bus provides one, which the receiver must close; nil: no
-    ///     connection owns the name, or the bus does not know the process.
-    /// - Returns: the pending request; if it is released, there is no answer.
-    public func askHeldProcess(
-        of name: String, _ answered: @escaping (_ process: (pid: Int32, descriptor: Int32?)?) -> Void
-    ) throws(BusFailure) -> Slot {
-        try callAsync(newCredentialsCall(of: name)) { reply in
-            guard !reply.isError, var found = try? Credentials(reading: reply, of: name) else {
-                return answered(nil)
-            }
-            answered((found.pid, found.takePidDescriptor()))
-        }
     }
 }

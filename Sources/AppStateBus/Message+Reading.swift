@@ -68,15 +68,6 @@ extension Message {
         return strings
     }
 
-    /// Reads `at`.
-    public borrowing func readUInt64s() throws(BusFailure) -> [UInt64] {
-        guard try enter(.array, "t") else { throw mismatch("at", 0) }
-        var numbers: [UInt64] = []
-        while !atEnd { numbers.append(try readUInt64()) }
-        try exit()
-        return numbers
-    }
-
     /// Reads `au`.
     public borrowing func readUInt32s() throws(BusFailure) -> [UInt32] {
         guard try enter(.array, "u") else { throw mismatch("au", 0) }

@@ -140,11 +140,6 @@ static inline int clinux_timerfd_arm(int timer, long seconds) {
         __NR_timerfd_settime, timer, CLINUX_TIMERFD_FLAGS, value, 0));
 }
 
-// Signals a thread of a process; signal 0 checks whether the thread exists.
-static inline int clinux_tgkill(int process, int thread, int signal) {
-    return clinux_result(clinux_syscall(__NR_tgkill, process, thread, signal));
-}
-
 // Since Linux 5.1; without a siginfo the kernel fills one in, as kill(2) does.
 static inline int clinux_pidfd_send_signal(int pidfd, int signal) {
     return clinux_result(clinux_syscall(__NR_pidfd_send_signal, pidfd, signal, (void *)0, 0));
@@ -233,11 +228,6 @@ static inline int clinux_perf_set_period(int event, __u64 period) {
 
 static inline int clinux_perf_set_filter(int event, const char *filter) {
     return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_FILTER, filter));
-}
-
-// The other event's ring must be mapped; only the other is readable then.
-static inline int clinux_perf_set_output(int event, int other) {
-    return clinux_result(clinux_syscall(__NR_ioctl, event, PERF_EVENT_IOC_SET_OUTPUT, other));
 }
 
 static inline int clinux_perf_enable(int event) {

@@ -52,7 +52,6 @@ public final class Daemon {
     private let handed: HandedOver
     private var isStepping = false
     private var timer: Timer?
-    private var cpus: CPUSensor?
     let time: TimeSensor?
     let triggers: TriggerSensor
     /// Restarts the daemon to get the kernel's events again.
@@ -253,10 +252,10 @@ public final class Daemon {
     /// Perf events do not cover a CPU that comes online after they were opened.
     private func watchCPUs() {
         journal.attempt(.warning, "CPUs that come online are not detected") {
-            cpus = try CPUSensor(
-                loop: loop, journal: journal, handed: handed, now: { Self.now },
-                changed: { [unowned self] in cpusChanged() })
             renewal = try loop.timer { [unowned self] in renewEvents() }
+            let cpus = try CPUWatch(handed: handed)
+            sources.append(
+                try loop.watch(cpus.descriptor) { [unowned self] _ in if cpus.take() { cpusChanged() } })
         }
     }
 
@@ -409,7 +408,6 @@ public final class Daemon {
         isStepping = false
         delivery.resyncReachable()
         endIfWorkerHangs()
-        sensor.noteActivity()
         let launches = core.launches
         core.launches = []
         for case .relaunch(let application) in launches { relaunch(application) }

@@ -26,7 +26,7 @@ final class Processes {
     private let handed: HandedOver
     /// nil: out-of-memory kills by the kernel cannot be told from other kills.
     private var killer: OOMSensor?
-    private let watch: ExitWatch
+    private let watch: PollSet
     private var source: Source?
     private var tracked: [ProcessID: Tracked] = [:]
     private var processes: [UInt64: ProcessID] = [:]
@@ -47,7 +47,7 @@ final class Processes {
         self.table = table
         self.agents = agents
         self.handed = handed
-        watch = try ExitWatch()
+        watch = try PollSet()
         source = try loop.watch(watch.descriptor) { [weak self] _ in self?.takeExit() }
     }
 
@@ -58,7 +58,7 @@ final class Processes {
         guard tracked[process] == nil else { return }
         lastNumber += 1
         let entry = Tracked(descriptor, lastNumber)
-        try watch.add(entry.descriptor, as: entry.number)
+        try watch.add(entry.descriptor.rawValue, as: entry.number)
         tracked[process] = entry
         processes[entry.number] = process
     }
@@ -82,7 +82,7 @@ final class Processes {
     func forget(_ process: ProcessID) {
         guard let entry = tracked.removeValue(forKey: process) else { return }
         if stored.remove(process) != nil { Service.dropStored(Self.storedName(process)) }
-        watch.remove(entry.descriptor)
+        watch.remove(entry.descriptor.rawValue)
         processes[entry.number] = nil
     }
 
@@ -99,7 +99,7 @@ final class Processes {
         guard let number = watch.next(), let process = processes[number], let entry = tracked[process] else {
             return
         }
-        watch.remove(entry.descriptor)
+        watch.remove(entry.descriptor.rawValue)
         let status = entry.descriptor.exitStatus()
         if case .unknown = status { ask(process) } else { conclude(process, status) }
     }

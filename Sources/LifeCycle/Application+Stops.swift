@@ -7,12 +7,6 @@ extension Application {
         if !holds.contains(hold) { holds.append(hold) }
     }
 
-    /// The fact that results from a check of its main process; nil if the check shows nothing new. `sender`:
-    /// as in `Fact.looked`.
-    public func news(_ standing: Standing, sender: String? = nil) -> Fact? {
-        stop.isNews(standing, sender: sender) ? .looked(number, standing, sender: sender) : nil
-    }
-
     /// The stop that its holds require.
     var wish: StopStatus.Wish {
         if holds.isEmpty { return .run }
@@ -24,12 +18,7 @@ extension Application {
 
     /// Applies an event to its stop, and adds the order that follows from it.
     mutating func order(_ event: StopStatus.Event, _ step: inout Step) {
-        switch stop.take(event, at: step.now) {
-        case .check(let stands)?: step.effects.append(.check(number, stands: stands))
-        case .stop?: step.effects.append(.stop(number))
-        case .resume?: step.effects.append(.resume(number))
-        case nil: break
-        }
+        if let effect = stop.take(event, at: step.now)?.effect(on: number) { step.effects.append(effect) }
     }
 
     /// Something prevented a stop by policy. Policy tries again after a grace period.
@@ -52,5 +41,15 @@ extension Application {
         guard let index = tasks.firstIndex(where: { $0.id == task }) else { return }
         tasks[index].isWarned = true
         announce(.backgroundTaskWillExpire, with: .until(tasks[index].deadline, of: task), &step)
+    }
+}
+
+extension StopStatus.Order {
+    func effect(on number: ApplicationNumber) -> Effect {
+        switch self {
+        case .check(let stands): .check(number, stands: stands)
+        case .stop: .stop(number)
+        case .resume: .resume(number)
+        }
     }
 }

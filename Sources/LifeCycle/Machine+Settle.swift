@@ -40,7 +40,10 @@ extension Machine {
             } else {
                 stop.enforcement == ordered ? stop.cause ?? .signal : .signal
             }
-        updateAnnouncing(number, reason) { $0.order(event, &$1) }
+        updateAnnouncing(number, reason) {
+            $0.stop = next
+            if let order { $1.effects.append(order.effect(on: number)) }
+        }
     }
 
     /// An application is needed. If only our own decisions suspend it, it runs and gets a new grace period (§

@@ -207,11 +207,6 @@ public struct StopStatus: Equatable, Sendable {
 
     // MARK: What happens
 
-    /// Whether a check would show anything new.
-    public func isNews(_ standing: Standing, sender: String?) -> Bool {
-        Self.next(phase, .looked(standing, sender: sender)).0 != phase
-    }
-
     /// Processes an event, and returns what must be done.
     @discardableResult
     mutating func take(_ event: Event, at now: Microseconds) -> Order? {

@@ -22,6 +22,9 @@ public struct KernelFailure: Error, Equatable, Sendable, CustomStringConvertible
     /// There is no such file (`ENOENT`).
     public var isNoSuchFile: Bool { errno == ENOENT }
 
+    /// We have no descriptors or no memory left, so the failure says nothing about the subject.
+    public var isExhaustion: Bool { [EMFILE, ENFILE, ENOMEM].contains(errno) }
+
     /// One sentence: the call, its subject and the C library's words for the error number.
     public var description: String {
         "\(operation) \(subject): \(String(cString: strerror(errno)))"

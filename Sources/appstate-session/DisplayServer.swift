@@ -1,3 +1,4 @@
+import Desktop
 import Glibc
 import Linux
 import Windows
@@ -70,7 +71,10 @@ enum DisplayServer {
             lacks.append(why)
         }
         do throws(ObserverFailure) {
-            return try ForeignToplevelObserver(display: name, x11Display: Environment["DISPLAY"])
+            var entries = DesktopEntries()
+            return try ForeignToplevelObserver(display: name, x11Display: Environment["DISPLAY"]) {
+                entries.command(of: $0)
+            }
         } catch .unsupported(let why) {
             lacks.append(why)
         }

@@ -1,4 +1,5 @@
 import AppStateBus
+import Desktop
 import Systemd
 
 /// Finds the processes that keep the session from going idle, sleep or its end, through services of the session bus.

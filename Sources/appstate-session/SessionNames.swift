@@ -1,4 +1,5 @@
 import AppStateBus
+import Desktop
 import Glibc
 import Linux
 import Systemd

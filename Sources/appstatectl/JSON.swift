@@ -1,5 +1,5 @@
 import AppStateBus
-import Linux
+import FoundationEssentials
 
 /// A JSON value (RFC 8259). Objects keep the order of their members.
 enum JSON {
@@ -90,39 +90,44 @@ enum JSON {
     }
 }
 
-extension JSON {
+extension JSON: Decodable {
     /// Reads one JSON text.
-    init(reading bytes: [UInt8]) throws(JSONReader.Failure) {
-        var reader = JSONReader(bytes)
-        self = try Self.value(&reader)
-        try reader.end()
+    init(reading bytes: [UInt8]) throws { self = try JSONDecoder().decode(JSON.self, from: Data(bytes)) }
+
+    init(from decoder: any Decoder) throws {
+        if let members = try? decoder.container(keyedBy: Name.self) {
+            self = .members(
+                try members.allKeys.map {
+                    Member(name: $0.stringValue, value: try members.decode(JSON.self, forKey: $0))
+                })
+        } else if var values = try? decoder.unkeyedContainer() {
+            var all: [JSON] = []
+            while !values.isAtEnd { all.append(try values.decode(JSON.self)) }
+            self = .array(all)
+        } else {
+            let value = try decoder.singleValueContainer()
+            if value.decodeNil() {
+                self = .null
+            } else if let isTrue = try? value.decode(Bool.self) {
+                self = .bool(isTrue)
+            } else if let number = try? value.decode(UInt64.self) {
+                self = .unsigned(number)
+            } else if let number = try? value.decode(Int64.self) {
+                self = .signed(number)
+            } else if let number = try? value.decode(Double.self) {
+                self = .double(number)
+            } else {
+                self = .string(try value.decode(String.self))
+            }
+        }
     }
 
-    private static func value(_ reader: inout JSONReader) throws(JSONReader.Failure) -> JSON {
-        switch reader.peek().map({ Character(Unicode.Scalar($0)) }) {
-        case "{":
-            try reader.beginObject()
-            var members: [Member] = []
-            while let name = try reader.nextKey() {
-                members.append(Member(name: name, value: try value(&reader)))
-            }
-            return .members(members)
-        case "[":
-            try reader.beginArray()
-            var values: [JSON] = []
-            while try reader.nextElement() { values.append(try value(&reader)) }
-            return .array(values)
-        case "\"": return .string(try reader.string())
-        case "t", "f": return .bool(try reader.bool())
-        case "n":
-            _ = try reader.null()
-            return .null
-        default:
-            let text = try reader.number()
-            if let number = UInt64(text) { return .unsigned(number) }
-            if let number = Int64(text) { return .signed(number) }
-            guard let number = Double(text) else { throw reader.failure("a number") }
-            return .double(number)
-        }
+    /// The name of a member.
+    private struct Name: CodingKey {
+        let stringValue: String
+        var intValue: Int? { nil }
+
+        init(stringValue: String) { self.stringValue = stringValue }
+        init?(intValue: Int) { nil }
     }
 }

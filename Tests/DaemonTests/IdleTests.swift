@@ -83,12 +83,12 @@ struct IdleTests {
     /// than we can count, the test observes it again: a cause in the daemon itself wakes it each time.
     private func expectSilence(of daemon: TestDaemon) throws {
         let trace = try StopTrace.open()
-        let locks = try? LockTrace.open()
+        let locks = try? LockTrace()
         var wakeUps: [Int] = []
         for _ in 0..<60 {
             try waitUntilAsleep(daemon)
             _ = hints(trace)
-            _ = locks?.hasHints
+            _ = locks?.drain()
             let before = try daemon.wakeUps()
             // A ring holds what happens in a few milliseconds of a flood.
             let end = ContinuousClock.now + .seconds(3)
@@ -96,7 +96,7 @@ struct IdleTests {
             while ContinuousClock.now < end {
                 poll(nil, 0, 20)
                 if let sum = seen, let new = hints(trace) { seen = sum + new } else { seen = nil }
-                if locks?.hasHints == true { seen = nil }
+                if locks?.drain() == true { seen = nil }
             }
             wakeUps.append(try daemon.wakeUps() - before)
             if let seen, wakeUps.last ?? 0 <= seen { return }
@@ -106,13 +106,8 @@ struct IdleTests {
 
     /// How many stops and continuations the kernel has reported since the last call; nil: it has lost some.
     private func hints(_ trace: StopTrace) -> Int? {
-        var count: Int? = 0
-        for descriptor in trace.descriptors {
-            var new = 0
-            let drained = trace.drain(descriptor) { _ in new += 1 }
-            count = drained == .lost ? nil : count.map { $0 + new }
-        }
-        return count
+        var count = 0
+        return trace.drain { _ in count += 1 } ? count : nil
     }
 
     /// Waits until the daemon sleeps, which it does some time after its last answer. Nothing announces that, so this
@@ -129,13 +124,5 @@ struct IdleTests {
             looks = now == last ? looks + 1 : 0
             last = now
         }
-    }
-}
-
-extension LockTrace {
-    /// Whether a process has waited for a lock since the last call.
-    fileprivate var hasHints: Bool {
-        // Each descriptor is drained, whatever the one before it reported.
-        descriptors.map { drain($0) }.contains(true)
     }
 }

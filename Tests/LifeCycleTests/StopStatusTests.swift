@@ -300,7 +300,7 @@ struct StopStatusTests {
             if isLifting { return .lift }
             if isBeingChecked { return .clear }
             if isHinted { return .hint }
-            return status.isNews(standing, sender: nil) ? .look : nil
+            return StopStatus.next(phase, .looked(standing, sender: nil)).0 == phase ? nil : .look
         }
 
         var isRight: Bool {

@@ -224,10 +224,7 @@ struct World {
     private mutating func current(_ fact: Fact) -> Fact? {
         switch fact {
         case .looked(let number, _, let sender):
-            guard let standing = standing(of: number), let stop = machine.applications[number]?.stop,
-                stop.isNews(standing, sender: sender)
-            else { return nil }
-            return .looked(number, standing, sender: sender)
+            return standing(of: number).map { .looked(number, $0, sender: sender) }
         case .stopCompleted(let number):
             guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
             if standing.isStanding(before: true) || standing.signal == .pending { return fact }
@@ -423,9 +420,9 @@ struct World {
         }
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let record = machine.applications[number], let process = processes[application.process],
-                record.stop.enforcement == .none, let look = record.news(process.standing)
+                record.stop.enforcement == .none
             else { continue }
-            pending.append(look)
+            pending.append(.looked(number, process.standing))
         }
         try take(.scheduled(kept.values.flatMap { $0 }))
         for trigger in LaunchTrigger.allCases where met.contains(trigger) { try meet(trigger, true) }

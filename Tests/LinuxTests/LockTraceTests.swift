@@ -15,9 +15,7 @@ struct LockTraceTests {
     private func hinted(_ trace: LockTrace, until isDone: () throws -> Bool) throws -> Bool {
         var looks = trace.descriptors.map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
         while poll(&looks, nfds_t(looks.count), 300_000) > 0 {
-            var any = false
-            for look in looks where look.revents != 0 && trace.drain(look.fd) { any = true }
-            if any, try isDone() { return true }
+            if trace.drain(), try isDone() { return true }
         }
         return false
     }
@@ -25,10 +23,9 @@ struct LockTraceTests {
     /// Whether no hint arrives while `body` runs, once in five minutes: other processes on the machine wait too.
     private func isSilent(_ trace: LockTrace, _ body: () throws -> Void) rethrows -> Bool {
         try eventually {
-            for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
+            _ = trace.drain()
             try body()
-            // Each descriptor is drained, whatever the one before it reported.
-            return trace.descriptors.map({ trace.drain($0) }).allSatisfy({ !$0 })
+            return !trace.drain()
         }
     }
 
@@ -43,7 +40,7 @@ struct LockTraceTests {
         let file = try TestFile()
         let holder = try file.child(action)
         #expect(try holder.line() == "done")
-        let trace = try LockTrace.open()
+        let trace = try LockTrace()
         for count in 1...2 {
             // The child prints a line before it requests the lock.
             let waiter = try file.child(action)
@@ -62,7 +59,7 @@ struct LockTraceTests {
     func lease() throws {
         let file = try TestFile()
         let holder = try file.leaseholder()
-        let trace = try LockTrace.open()
+        let trace = try LockTrace()
         let breaker = try Child(python: "open('\(file.path)', 'r+')")
         #expect(
             try hinted(trace) {
@@ -77,7 +74,7 @@ struct LockTraceTests {
         let file = try TestFile()
         let holder = try file.child(action)
         #expect(try holder.line() == "done")
-        let trace = try LockTrace.open()
+        let trace = try LockTrace()
         let waiter = try file.child(action)
         func waits() throws -> Bool {
             try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid]
@@ -109,7 +106,7 @@ struct LockTraceTests {
                             attempt(call, fcntl.LOCK_UN)
                     say('done')
                 """)
-        let trace = try LockTrace.open()
+        let trace = try LockTrace()
         #expect(
             try isSilent(trace) {
                 own.tell("")
@@ -122,16 +119,16 @@ struct LockTraceTests {
         let file = try TestFile()
         let holder = try file.child(Self.flock)
         #expect(try holder.line() == "done")
-        let trace = try LockTrace.open()
-        try trace.pause()
-        try trace.pause()
-        for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
+        let trace = try LockTrace()
+        try trace.turn(on: false)
+        try trace.turn(on: false)
+        _ = trace.drain()
         let first = try file.child(Self.flock)
         func count() throws -> Int { try FileLocks().waiters(blockedBy: [holder.pid]).count }
         #expect(try eventually { try count() == 1 })
         // No process's at all.
-        #expect(trace.descriptors.map { trace.drain($0) }.allSatisfy { !$0 })
-        try trace.resume()
+        #expect(!trace.drain())
+        try trace.turn(on: true)
         let second = try file.child(Self.flock)
         #expect(try hinted(trace) { try count() == 2 })
         withExtendedLifetime((first, second)) {}
@@ -142,10 +139,10 @@ struct LockTraceTests {
 struct LockTraceRefusalTests {
     @Test("a kernel without the tracepoint gives a readable error")
     func missing() throws {
-        let missing = failure { _ = try LockTrace.open(tracefs: "/nonexistent") }
+        let missing = failure { _ = try LockTrace(tracefs: "/nonexistent") }
         #expect(missing?.description == "open /nonexistent: No such file or directory")
         let empty = try MadeUpTree(["nothing": ""])
-        let thrown = failure { _ = try LockTrace.open(tracefs: empty.root) }
+        let thrown = failure { _ = try LockTrace(tracefs: empty.root) }
         #expect(
             thrown?.description
                 == "open \(empty.root)/events/filelock/posix_lock_inode/id: No such file or directory")
@@ -156,13 +153,13 @@ struct LockTraceRefusalTests {
         "LockTrace is refused without privileges, with a readable error",
         .enabled(if: !Machine.isRoot, "needs not to be root"))
     func unprivileged() throws {
-        #expect(failure { _ = try LockTrace.open() }?.isPermissionDenied == true)
+        #expect(failure { _ = try LockTrace() }?.isPermissionDenied == true)
     }
 }
 
 extension Machine {
     /// Why waits for file locks cannot be traced here; nil where they can be.
-    static let whyNoLockTrace: String? = failure { _ = try LockTrace.open() }.map {
+    static let whyNoLockTrace: String? = failure { _ = try LockTrace() }.map {
         "needs the tracepoints filelock:* and CAP_PERFMON: \($0)"
     }
 }

@@ -123,15 +123,18 @@ struct ParserTests {
 
     @Test("the tracepoint's format is parsed")
     func format() throws {
-        let format = try #require(StopTrace.Hint.Format(Tracepoint.Format(parsing: signalGenerateFormat)))
-        #expect(format.signal == 8)
-        #expect(format.target == 36)
-        #expect(StopTrace.Hint.Format(Tracepoint.Format(parsing: "")) == nil)
+        func offset(of field: String, in format: String) throws(KernelFailure) -> Int {
+            try Tracepoint(name: "signal:signal_generate", id: 212, format: format).offset(of: field)
+        }
+        #expect(try offset(of: "sig", in: signalGenerateFormat) == 8)
+        #expect(try offset(of: "pid", in: signalGenerateFormat) == 36)
         let wide = signalGenerateFormat.replacingOccurrences(
             of: "offset:36;\tsize:4", with: "offset:36;\tsize:8")
-        #expect(StopTrace.Hint.Format(Tracepoint.Format(parsing: wide)) == nil)
+        for format in ["", wide, "field:pid_t pid;", "field:pid_t pid;\toffset:-4;\tsize:4;"] {
+            #expect(failure { _ = try offset(of: "pid", in: format) }?.errno == EBADMSG)
+        }
         let moved = signalGenerateFormat.replacingOccurrences(of: "offset:36", with: "offset:52")
-        #expect(StopTrace.Hint.Format(Tracepoint.Format(parsing: moved))?.target == 52)
+        #expect(try offset(of: "pid", in: moved) == 52)
     }
 
     @Test(
@@ -198,7 +201,6 @@ struct FuzzTests {
         let seed = UInt64.random(in: .min ... .max)
         print("seed of the noise: \(seed)")
         var random = SplitMix(state: seed)
-        let format = StopTrace.Hint.Format(Tracepoint.Format(parsing: signalGenerateFormat))
         let base = Array(ParserTests.line.utf8)
         var read = 0
         for _ in 0..<20_000 {
@@ -228,11 +230,11 @@ struct FuzzTests {
                 if let status = lines.status {
                     #expect(status.namespaceDepth >= 1, "seed \(seed)")
                 }
-                if let format { _ = StopTrace.Hint(record: bytes, format: format) }
+                _ = PerfRecord(bytes)?.field(at: 36)
             }
             let text = String(decoding: input, as: UTF8.self)
             _ = CPUList.parse(text)
-            _ = Tracepoint.Format(parsing: "field:int sig;" + text)
+            _ = try? Tracepoint(name: "", id: 0, format: "field:int sig;" + text).offset(of: "sig")
             let ring = (0..<256).map { _ in random.byte() & (Bool.random(using: &random) ? 0x1F : 0xFF) }
             ring.withUnsafeBytes { memory in
                 let tail = UInt64.random(in: 0...1000, using: &random)

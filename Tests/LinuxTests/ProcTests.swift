@@ -33,50 +33,6 @@ struct ProcTests {
         #expect(try proc.status(child.pid).owner.isWholly(getuid()))
     }
 
-    @Test("a path is on FUSE if the innermost mount above it is")
-    func fuse() throws {
-        let root = FileManager.default.temporaryDirectory.path + "/proc.\(UUID().uuidString)"
-        defer { try? FileManager.default.removeItem(atPath: root) }
-        let made = Proc(root: root)
-        #expect(MountTable(made).mayHang("/"), "the list of mounts cannot be read")
-        try FileManager.default.createDirectory(
-            atPath: root + "/self", withIntermediateDirectories: true)
-        try """
-        1 0 8:1 / / rw - ext4 /dev/sda1 rw
-        2 1 0:9 / /home/a/cloud rw - fuse.sshfs a: rw
-        3 2 0:8 / /home/a/cloud/tmp rw - tmpfs tmpfs rw
-        4 1 0:7 / /tmp/.mount_A rw - fuse.A A rw
-        5 1 0:6 / /net rw - autofs a rw
-        6 5 8:2 / /net/disk rw - ext4 /dev/sda2 rw
-        7 1 0:5 / /srv/a rw - nfs4 a:/ rw
-        8 1 0:4 / \(root)/served rw - cifs //a/b rw
-
-        """.write(toFile: root + "/self/mountinfo", atomically: true, encoding: .utf8)
-        let table = MountTable(made)
-        for path in [
-            "/home/a/cloud", "/home/a/cloud/x", "/tmp/.mount_A/x", "/net/x", "/srv/a", "\(root)/served/x",
-        ] {
-            #expect(table.mayHang(path), "\(path)")
-            #expect(table.resolve(path) == nil, "\(path)")
-        }
-        for path in ["/", "/home/a/clouds", "/home/a/cloud/tmp/x", "/tmp/.mount_B", "/net/disk/x", "/srv"] {
-            #expect(!table.mayHang(path), "\(path)")
-        }
-        // A symbolic link is followed without a look at what may hang.
-        for (name, target) in [
-            ("link", "served/x"), ("far", "\(root)/self/../link"), ("near", "self/mountinfo"),
-            ("loop", "loop"),
-        ] {
-            #expect(symlink(target, "\(root)/\(name)") == 0)
-        }
-        for name in ["link", "far", "loop", "missing/x"] {
-            #expect(table.resolve("\(root)/\(name)") == nil, "\(name)")
-        }
-        let real = try #require(table.resolve(root))
-        #expect(table.resolve("\(root)/near") == "\(real)/self/mountinfo")
-        #expect(table.resolve("\(root)/missing") == "\(real)/missing")
-    }
-
     @Test("an identity is stable, and another process has another identity")
     func identity() throws {
         let one = try Child.idle()

@@ -1,4 +1,5 @@
 import AppStateBus
+import Desktop
 import Foundation
 import Glibc
 import Systemd

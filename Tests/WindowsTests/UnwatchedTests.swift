@@ -5,6 +5,8 @@ import TestSupport
 import Testing
 import Windows
 
+@testable import appstate_session
+
 /// Programs whose sockets the agent may not inspect.
 @Suite(
     "Programs that refuse inspection", .enabled(if: Station.isAvailable, Station.whatIsMissing),

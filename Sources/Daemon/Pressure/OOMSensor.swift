@@ -23,7 +23,7 @@ final class OOMSensor {
     private static let patience: Microseconds = 250_000
 
     init(loop: EventLoop, proc: Proc, handed: HandedOver, now: @escaping () -> Microseconds) throws {
-        trace = try OOMTrace.open(proc: proc, handed: handed)
+        trace = try OOMTrace(proc: proc, handed: handed)
         counter = try? KernelKills(root: proc.root)
         retry = try Retry(loop: loop, now: now)
         told = count ?? 0

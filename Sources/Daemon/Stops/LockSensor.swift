@@ -57,7 +57,7 @@ final class LockSensor {
         guard watched.removeValue(forKey: number) != nil, watched.isEmpty else { return }
         // While the trace is open, each lock on the machine costs its caller something. Closing it would block for 100
         // ms.
-        try? trace?.pause()
+        try? trace?.turn(on: false)
     }
 
     /// The trace does not cover a CPU that has come online since, so it is opened again.
@@ -73,7 +73,7 @@ final class LockSensor {
     private func begin() {
         if let trace {
             do {
-                try trace.resume()
+                try trace.turn(on: true)
                 return
             } catch {
                 sources = []
@@ -82,7 +82,7 @@ final class LockSensor {
         }
         guard !isRefused else { return }
         do {
-            let trace = try LockTrace.open(handed: handed)
+            let trace = try LockTrace(handed: handed)
             sources = try trace.descriptors.map { descriptor in
                 try loop.watch(descriptor) { [weak self] _ in self?.read() }
             }
@@ -104,9 +104,7 @@ final class LockSensor {
         isBusy = true
         isWanted = false
         // Before the reading: a process that begins to wait after it causes a new hint.
-        if let trace {
-            for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
-        }
+        _ = trace?.drain()
         let (proc, watched) = (proc, watched)
         worker.run {
             guard let locks = try? FileLocks(proc: proc), !locks.isEmpty else { return [:] }

@@ -1,4 +1,4 @@
-public import Linux
+import Linux
 
 /// The desktop entry of an application, as the Desktop Entry Specification 1.5 defines it.
 ///

@@ -1,5 +1,5 @@
 import Glibc
-public import Linux
+import Linux
 
 /// The directories that hold the desktop entries of applications.
 public struct EntryDirectories: Sendable {

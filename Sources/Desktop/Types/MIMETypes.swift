@@ -1,5 +1,5 @@
 import Glibc
-public import Linux
+import Linux
 
 /// The types of files, and the relations between types: the Shared MIME-info Database specification, version 0.21.
 ///

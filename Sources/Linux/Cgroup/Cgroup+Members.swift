@@ -122,19 +122,11 @@ extension Cgroup {
     /// Calls the body with each cgroup directly below it, until that returns false; nil: one with a name that is not
     /// UTF-8.
     func forEachChild(_ body: (Cgroup?) -> Bool) throws(KernelFailure) {
-        guard let stream = opendir(directory) else {
-            throw KernelFailure(operation: "opendir", subject: directory, errno: errno)
+        try Files.forEachEntry(of: directory) { name, type in
+            guard type == UInt8(DT_DIR) else { return true }
+            let name = String(validatingCString: name)
+            if name == "." || name == ".." { return true }
+            return body(name.flatMap { Cgroup(path: isRoot ? "/\($0)" : "\(path)/\($0)", in: hierarchy) })
         }
-        defer { closedir(stream) }
-        while true {
-            errno = 0
-            guard let entry = readdir(stream) else { break }
-            guard entry.pointee.d_type == UInt8(DT_DIR) else { continue }
-            let name = entry.withName { String(validatingCString: $0) }
-            if name == "." || name == ".." { continue }
-            let child = name.flatMap { Cgroup(path: isRoot ? "/\($0)" : "\(path)/\($0)", in: hierarchy) }
-            guard body(child) else { return }
-        }
-        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: directory, errno: errno) }
     }
 }

@@ -39,20 +39,9 @@ public final class CPUWatch {
     public func take() -> Bool {
         var hasCome = false
         var byte: UInt8 = 0
-        // Bounded, though only the kernel can send anything to it.
-        for _ in 0..<256 {
-            let count = recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT) | Int32(MSG_TRUNC))
-            if count >= 0 || errno == ENOBUFS {
-                hasCome = true
-            } else if errno != EINTR {
-                break
-            }
-        }
+        while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT)) >= 0 || errno == ENOBUFS { hasCome = true }
         return hasCome
     }
-
-    /// The CPUs that are online now; nil if they cannot be read.
-    public static var online: [Int32]? { try? CPUList.online() }
 }
 
 /// The kernel's lists of CPUs, such as `0-3,8`.

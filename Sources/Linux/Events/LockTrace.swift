@@ -1,5 +1,3 @@
-import Glibc
-
 /// Reports that a process begins to wait for a file lock, as the kernel sees it. Uses perf events on the tracepoints of
 /// fs/locks.c, one of each for every online CPU, filtered in the kernel.
 ///
@@ -34,37 +32,23 @@ public final class LockTrace {
     ///
     /// Pause the trace when no hints are needed: while it is on, each request for a file lock on the machine
     /// costs its caller the time of the filter. Closing the trace takes the kernel some 100 ms.
-    public static func open(
-        tracefs root: String? = nil, handed: HandedOver = HandedOver()
-    ) throws(KernelFailure) -> LockTrace {
-        let found = try Tracepoint.find(tracepoints, root: root)
-        let sources = zip(found, waits).map { PerfRing.Source(tracepoint: $0, filter: $1.filter) }
+    public init(tracefs root: String? = nil, handed: HandedOver = HandedOver()) throws(KernelFailure) {
+        let found = try Tracepoint.find(Self.tracepoints, root: root)
+        let sources = zip(found, Self.waits).map { PerfRing.Source(tracepoint: $0, filter: $1.filter) }
         // One page holds some forty records, and only the first one matters.
-        return LockTrace(try PerfRing.rings(sources, on: CPUList.online(), handed: handed))
+        rings = try PerfRing.rings(sources, on: CPUList.online(), handed: handed)
     }
 
-    private init(_ rings: [PerfRing]) {
-        self.rings = rings
-    }
-
-    /// One descriptor for each CPU, to be polled for readability. They stay open as long as this value lives.
+    /// One descriptor for each tracepoint and CPU, to be polled for readability. They stay open as long as this value
+    /// lives.
     public var descriptors: [Int32] { rings.map(\.descriptor) }
 
-    /// Stops the hints until `resume()`. A hint that has already come can still be drained.
-    public func pause() throws(KernelFailure) {
-        for ring in rings { try ring.turn(on: false) }
+    /// Lets hints come, or stops them; one that has already come can still be drained. Read `FileLocks` once after they
+    /// were turned on: a process that began to wait meanwhile causes no hint.
+    public func turn(on isOn: Bool) throws(KernelFailure) {
+        for ring in rings { try ring.turn(on: isOn) }
     }
 
-    /// Lets hints come again. Read `FileLocks` once afterwards: a process that began to wait meanwhile causes no hint.
-    public func resume() throws(KernelFailure) {
-        for ring in rings { try ring.turn(on: true) }
-    }
-
-    /// Empties the ring of one of `descriptors`. Returns whether a process has begun to wait since the last time.
-    public func drain(_ descriptor: Int32) -> Bool {
-        guard let ring = rings.first(where: { $0.descriptor == descriptor }) else {
-            preconditionFailure("a descriptor of another trace")
-        }
-        return ring.discard()
-    }
+    /// Returns whether a process has begun to wait since the last time.
+    public func drain() -> Bool { rings.reduce(false) { $1.discard() || $0 } }
 }

@@ -42,7 +42,28 @@ struct PerfRecords {
     }
 }
 
-/// Events on one CPU that share a ring.
+/// A sample with `PERF_SAMPLE_TID` and `PERF_SAMPLE_RAW`: the process and thread that were running, the length of the
+/// tracepoint's raw data, the raw data.
+struct PerfRecord {
+    let process: Int32
+    private let raw: UnsafeRawBufferPointer
+
+    /// Nil if it is too short.
+    init?(_ data: UnsafeRawBufferPointer) {
+        guard data.count >= 12 else { return nil }
+        let length = Int(data.loadUnaligned(fromByteOffset: 8, as: UInt32.self))
+        guard length <= data.count - 12 else { return nil }
+        process = data.loadUnaligned(fromByteOffset: 0, as: Int32.self)
+        raw = UnsafeRawBufferPointer(rebasing: data[12..<(12 + length)])
+    }
+
+    /// The field of four bytes at this place (`Tracepoint.offset`); nil if the data is too short.
+    func field(at offset: Int) -> Int32? {
+        offset + 4 <= raw.count ? raw.loadUnaligned(fromByteOffset: offset, as: Int32.self) : nil
+    }
+}
+
+/// An event on one CPU, and the ring that its records go to.
 final class PerfRing {
     /// An event, and a filter for the records that are kept. Without a filter, all are kept.
     struct Source {
@@ -65,134 +86,104 @@ final class PerfRing {
             make = { clinux_open_page_faults(period, $0) }
         }
 
-        /// The event that was handed over for this CPU, else a new one.
-        func open(cpu: Int32, _ handed: HandedOver) throws(KernelFailure) -> Descriptor {
-            if let event = try handed.event(name, cpu: cpu) { return event }
-            return try openAnew(cpu)
-        }
-
         /// A new event, disabled and without its filter.
-        func openAnew(_ cpu: Int32) throws(KernelFailure) -> Descriptor {
+        func open(_ cpu: Int32) throws(KernelFailure) -> Descriptor {
             try Descriptor.taking(make(cpu), "perf_event_open", "\(name) on CPU \(cpu)")
         }
     }
 
-    /// The first has the mapping and is polled; the others write into its ring.
-    private let events: [PerfEvent]
-    private let mapping: UnsafeMutableRawPointer
-    private let pageSize: Int
+    private let event: Descriptor
+    private let subject: String
+    private let pageSize = sysconf(Int32(_SC_PAGESIZE))
     private let dataPages: Int
+    private var mapping: UnsafeMutableRawPointer?
 
-    /// Opens and enables the events. Throws `ENODEV` if the CPU does not exist or is offline. `dataPages` is a power of
-    /// two, as the kernel demands.
-    init(
-        _ sources: [Source], cpu: Int32, dataPages: Int, handed: HandedOver
-    ) throws(KernelFailure) {
-        var events: [PerfEvent] = []
-        for source in sources { events.append(try PerfEvent(source, cpu: cpu, handed)) }
-        guard let first = events.first else { preconditionFailure("a ring of no tracepoint") }
-        let pageSize = sysconf(Int32(_SC_PAGESIZE))
-        let length = (1 + dataPages) * pageSize
-        guard
-            let mapping = mmap(nil, length, PROT_READ | PROT_WRITE, MAP_SHARED, first.number, 0),
-            mapping != MAP_FAILED
-        else { throw KernelFailure(operation: "mmap", subject: first.subject, errno: errno) }
-        do throws(KernelFailure) {
-            for event in events.dropFirst() { try event.write(into: first) }
-            for event in events { try event.turn(on: true) }
-        } catch {
-            munmap(mapping, length)
-            throw error
-        }
-        self.events = events
-        self.mapping = mapping
-        self.pageSize = pageSize
+    /// Opens and enables the event, the one that was handed over for this CPU if there is one. Throws `ENODEV` if the CPU
+    /// does not exist or is offline. `dataPages` is a power of two, as the kernel demands.
+    init(_ source: Source, cpu: Int32, dataPages: Int, handed: HandedOver) throws(KernelFailure) {
+        subject = "\(source.name) on CPU \(cpu)"
         self.dataPages = dataPages
+        if let its = try handed.event(source.name, cpu: cpu) {
+            event = its
+        } else {
+            event = try source.open(cpu)
+        }
+        if let filter = source.filter {
+            try check(clinux_perf_set_filter(descriptor, filter), "perf set filter")
+        }
+        let length = (1 + dataPages) * pageSize
+        guard let mapping = mmap(nil, length, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0),
+            mapping != MAP_FAILED
+        else { throw KernelFailure(operation: "mmap", subject: subject, errno: errno) }
+        self.mapping = mapping
+        try turn(on: true)
     }
 
-    /// One ring for each of these CPUs.
+    /// A ring for each of these events on each of these CPUs.
     static func rings(
         _ sources: [Source], on cpus: [Int32], dataPages: Int = 1, handed: HandedOver
     ) throws(KernelFailure) -> [PerfRing] {
         var rings: [PerfRing] = []
         for cpu in cpus {
-            rings.append(try PerfRing(sources, cpu: cpu, dataPages: dataPages, handed: handed))
+            for source in sources {
+                rings.append(try PerfRing(source, cpu: cpu, dataPages: dataPages, handed: handed))
+            }
         }
         return rings
     }
 
     deinit {
-        munmap(mapping, (1 + dataPages) * pageSize)
+        if let mapping { munmap(mapping, (1 + dataPages) * pageSize) }
     }
 
     /// The descriptor to be polled. A poll reports it as readable once. The next poll waits for more records, whether
     /// or not the ring was drained (kernel/events/core.c, `perf_poll`).
-    var descriptor: Int32 { events[0].number }
+    var descriptor: Int32 { event.rawValue }
 
     /// Turns the records on or off, which takes effect at once. Closing the ring does not: the kernel waits some 100 ms
     /// until no task can still be in its tracepoints (`tracepoint_synchronize_unregister`).
     func turn(on isOn: Bool) throws(KernelFailure) {
-        for event in events { try event.turn(on: isOn) }
+        let result = isOn ? clinux_perf_enable(descriptor) : clinux_perf_disable(descriptor)
+        try check(result, isOn ? "perf enable" : "perf disable")
     }
 
-    /// From now on, a record comes for every `period` events.
+    /// From now on, a record comes for every `period` events. Disabled in between: a running event would fire at its next
+    /// occurrence, whatever the period (kernel/events/core.c, `_perf_event_period`).
     func restart(every period: UInt64) throws(KernelFailure) {
-        for event in events { try event.restart(every: period) }
+        try turn(on: false)
+        try check(clinux_perf_set_period(descriptor, period), "perf set period")
+        try turn(on: true)
     }
 
-    /// Passes every record to `body` and gives the ring back to the kernel. False if records were lost or may have
-    /// been.
-    func drain(_ body: (UInt32, UnsafeRawBufferPointer) -> Void) -> Bool {
+    /// Passes every record to `body`, which returns whether it was as expected, and gives the ring back to the kernel.
+    /// False if records were lost or may have been.
+    func drain(_ body: (PerfRecord) -> Bool) -> Bool {
+        guard let mapping else { return true }
         let head = clinux_perf_head(mapping)
         let tail = clinux_perf_tail(mapping)
         let ring = UnsafeRawBufferPointer(start: mapping + pageSize, count: dataPages * pageSize)
-        let whole = PerfRecords(ring: ring).forEach(from: tail, to: head, body)
+        var isWhole = true
+        let isRead = PerfRecords(ring: ring).forEach(from: tail, to: head) { type, data in
+            switch type {
+            case UInt32(PERF_RECORD_SAMPLE.rawValue):
+                if PerfRecord(data).map(body) != true { isWhole = false }
+            case UInt32(PERF_RECORD_LOST.rawValue), UInt32(PERF_RECORD_THROTTLE.rawValue): isWhole = false
+            default: break
+            }
+        }
         clinux_perf_set_tail(mapping, head)
         // The kernel reports lost records only before the next record that fits, so a ring that was nearly full may
         // have lost some silently.
-        return whole && head - tail <= UInt64(ring.count / 2)
+        return isRead && isWhole && head - tail <= UInt64(ring.count / 2)
     }
 
     /// Discards the unread records. Returns whether there were any.
     func discard() -> Bool {
+        guard let mapping else { return false }
         let head = clinux_perf_head(mapping)
         guard head != clinux_perf_tail(mapping) else { return false }
         clinux_perf_set_tail(mapping, head)
         return true
-    }
-}
-
-/// One event on one CPU.
-private final class PerfEvent {
-    private let descriptor: Descriptor
-    let subject: String
-
-    init(_ source: PerfRing.Source, cpu: Int32, _ handed: HandedOver) throws(KernelFailure) {
-        subject = "\(source.name) on CPU \(cpu)"
-        descriptor = try source.open(cpu: cpu, handed)
-        if let filter = source.filter {
-            try check(clinux_perf_set_filter(number, filter), "perf set filter")
-        }
-    }
-
-    var number: Int32 { descriptor.rawValue }
-
-    /// Sends its records to the ring of another event, which must be mapped.
-    func write(into other: PerfEvent) throws(KernelFailure) {
-        try check(clinux_perf_set_output(number, other.number), "perf set output")
-    }
-
-    func turn(on isOn: Bool) throws(KernelFailure) {
-        let result = isOn ? clinux_perf_enable(number) : clinux_perf_disable(number)
-        try check(result, isOn ? "perf enable" : "perf disable")
-    }
-
-    /// Disabled in between: a running event would fire at its next occurrence, whatever the period
-    /// (kernel/events/core.c, `_perf_event_period`).
-    func restart(every period: UInt64) throws(KernelFailure) {
-        try turn(on: false)
-        try check(clinux_perf_set_period(number, period), "perf set period")
-        try turn(on: true)
     }
 
     private func check(_ result: Int32, _ operation: String) throws(KernelFailure) {

@@ -24,21 +24,13 @@ public final class StopTrace {
     /// Signals with which people and service managers ask a process to end.
     public static let endings = [SIGTERM, SIGHUP, SIGINT, SIGQUIT]
 
-    /// Whether a drain returned every hint.
-    public enum Drained: Equatable, Sendable {
-        /// No hint was lost.
-        case complete
-        /// The kernel dropped hints: scan the processes.
-        case lost
-    }
-
     private let rings: [PerfRing]
     private let cpus: [Int32]
-    private let format: Hint.Format
+    /// Where a record has the fields `sig` and `pid`.
+    private let offsets: (signal: Int, target: Int)
+    static let tracepoints = ["signal:signal_generate"]
     /// 32 KiB with 4 KiB pages: about 450 records.
     private static let dataPages = 8
-    static let tracepoints = ["signal:signal_generate"]
-    private static let proof = "of signal:signal_generate with our own SIGCONT"
 
     /// Opens the trace, and tests it with a SIGCONT to our own process, which must appear in the trace.
     ///
@@ -47,7 +39,7 @@ public final class StopTrace {
     /// nowhere. Needs `CAP_PERFMON`, and root's access to tracefs.
     ///
     /// Throws `EXDEV` in a PID namespace other than the machine's first, because the records hold the ids of the first;
-    /// `EBUSY` if this process has a handler for SIGCONT; `ENODATA` if the test failed; otherwise the kernel's error.
+    /// `ENODATA` if the test failed; otherwise the kernel's error.
     public static func open(
         proc: Proc = Proc(), tracefs root: String? = nil, handed: HandedOver = HandedOver()
     ) throws(KernelFailure) -> StopTrace {
@@ -57,14 +49,16 @@ public final class StopTrace {
         }
         let tracepoint = try Tracepoint.find(tracepoints, root: root)[0]
         let trace = try StopTrace(tracepoint, cpus: CPUList.online(), handed)
-        try trace.prove()
+        guard trace.hearsItself(trace.rings) else {
+            throw KernelFailure(
+                operation: "self-test", subject: "of signal:signal_generate with our own SIGCONT",
+                errno: ENODATA)
+        }
         return trace
     }
 
     private init(_ tracepoint: Tracepoint, cpus: [Int32], _ handed: HandedOver) throws(KernelFailure) {
-        guard let format = Hint.Format(tracepoint.format) else {
-            throw KernelFailure(operation: "parse format of", subject: tracepoint.name, errno: EBADMSG)
-        }
+        offsets = (try tracepoint.offset(of: "sig"), try tracepoint.offset(of: "pid"))
         // The numbers differ between architectures.
         let stops = [SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU].map { "sig==\($0)" }
         let ends = Self.endings.map { "sig==\($0)" }
@@ -74,7 +68,6 @@ public final class StopTrace {
         let source = PerfRing.Source(tracepoint: tracepoint, filter: filter)
         rings = try PerfRing.rings([source], on: cpus, dataPages: Self.dataPages, handed: handed)
         self.cpus = cpus
-        self.format = format
     }
 
     /// Whether the trace still covers every CPU that is online now. Has each CPU generate a SIGCONT to our own process.
@@ -89,24 +82,18 @@ public final class StopTrace {
         return zip(cpus, rings).allSatisfy { cpu, ring in
             var only = [UInt](repeating: 0, count: usual.count)
             only[Int(cpu) / UInt.bitWidth] = 1 << (Int(cpu) % UInt.bitWidth)
-            guard clinux_set_affinity(UInt(length), only) >= 0 else { return false }
-            return (try? hearsItself([ring])) == true
+            return clinux_set_affinity(UInt(length), only) >= 0 && hearsItself([ring])
         }
     }
 
     /// Whether a SIGCONT to our own process appears in one of the rings.
-    private func hearsItself(_ rings: [PerfRing]) throws(KernelFailure) -> Bool {
+    private func hearsItself(_ rings: [PerfRing]) -> Bool {
+        let own = Hint(target: getpid(), signal: SIGCONT, sender: getpid())
         // A flood of other signals may displace ours.
         for _ in 0..<8 {
-            guard kill(getpid(), SIGCONT) == 0 else {
-                throw KernelFailure(operation: "self-test", subject: Self.proof, errno: errno)
-            }
+            kill(getpid(), SIGCONT)
             var isSeen = false
-            for ring in rings {
-                _ = drain(ring) { hint in
-                    if hint == Hint(target: getpid(), signal: SIGCONT, sender: getpid()) { isSeen = true }
-                }
-            }
+            _ = drain(rings) { if $0 == own { isSeen = true } }
             if isSeen { return true }
         }
         return false
@@ -115,80 +102,21 @@ public final class StopTrace {
     /// One descriptor for each CPU, to be polled for readability. They stay open as long as this value lives.
     public var descriptors: [Int32] { rings.map(\.descriptor) }
 
-    /// Takes the hints in the ring of one of `descriptors`, oldest first.
-    public func drain(_ descriptor: Int32, _ body: (Hint) -> Void) -> Drained {
-        guard let ring = rings.first(where: { $0.descriptor == descriptor }) else {
-            preconditionFailure("a descriptor of another trace")
-        }
-        return drain(ring, body) ? .complete : .lost
-    }
+    /// Takes the hints, oldest first for each CPU. False if the kernel has dropped some: scan the processes.
+    public func drain(_ body: (Hint) -> Void) -> Bool { drain(rings, body) }
 
-    /// Whether a thread is the leading thread of a process; false for a thread that is gone. Sends the null signal,
-    /// which costs a hundredth of reading the thread's status.
-    public static func leadsProcess(_ thread: Int32) -> Bool {
-        clinux_tgkill(thread, thread, 0) != -ESRCH
-    }
-
-    private func drain(_ ring: PerfRing, _ body: (Hint) -> Void) -> Bool {
+    private func drain(_ rings: [PerfRing], _ body: (Hint) -> Void) -> Bool {
         var isWhole = true
-        let drained = ring.drain { type, record in
-            switch type {
-            case UInt32(PERF_RECORD_SAMPLE.rawValue):
-                if let hint = Hint(record: record, format: format) {
-                    body(hint)
-                } else {
-                    isWhole = false
-                }
-            case UInt32(PERF_RECORD_LOST.rawValue), UInt32(PERF_RECORD_THROTTLE.rawValue):
-                isWhole = false
-            default:
-                break
+        for ring in rings {
+            let isDrained = ring.drain { record in
+                guard let signal = record.field(at: offsets.signal),
+                    let target = record.field(at: offsets.target)
+                else { return false }
+                body(Hint(target: target, signal: signal, sender: record.process))
+                return true
             }
+            if !isDrained { isWhole = false }
         }
-        return drained && isWhole
-    }
-
-    private func prove() throws(KernelFailure) {
-        var action = sigaction()
-        // SIG_DFL is 0 and SIG_IGN is 1 (signal(2)); neither keeps SIGCONT from being generated.
-        guard sigaction(SIGCONT, nil, &action) == 0,
-            unsafeBitCast(action.__sigaction_handler.sa_handler, to: UInt.self) <= 1
-        else {
-            throw KernelFailure(operation: "self-test", subject: Self.proof, errno: EBUSY)
-        }
-        guard try hearsItself(rings) else {
-            throw KernelFailure(operation: "self-test", subject: Self.proof, errno: ENODATA)
-        }
-    }
-}
-
-extension StopTrace.Hint {
-    /// The offsets of the fields `sig` and `pid` in a record, four bytes each.
-    struct Format: Equatable {
-        let signal: Int
-        let target: Int
-
-        /// Nil if a field is missing or is not four bytes long.
-        init?(_ format: Tracepoint.Format) {
-            guard let signal = format.offset(ofInt32: "sig"), let target = format.offset(ofInt32: "pid")
-            else {
-                return nil
-            }
-            self.signal = signal
-            self.target = target
-        }
-    }
-
-    /// Parses a sample with `PERF_SAMPLE_TID` and `PERF_SAMPLE_RAW`: the sender's process and thread id, the length of
-    /// the raw data, the raw data. Nil if it is too short.
-    init?(record: UnsafeRawBufferPointer, format: Format) {
-        let rawStart = 12
-        guard record.count >= rawStart else { return nil }
-        let length = Int(record.loadUnaligned(fromByteOffset: 8, as: UInt32.self))
-        guard length <= record.count - rawStart, format.signal + 4 <= length, format.target + 4 <= length
-        else { return nil }
-        sender = record.loadUnaligned(fromByteOffset: 0, as: Int32.self)
-        signal = record.loadUnaligned(fromByteOffset: rawStart + format.signal, as: Int32.self)
-        target = record.loadUnaligned(fromByteOffset: rawStart + format.target, as: Int32.self)
+        return isWhole
     }
 }

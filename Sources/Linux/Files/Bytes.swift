@@ -125,7 +125,7 @@ func number(named name: UnsafePointer<CChar>) -> Int32? {
 /// Names and paths are bytes to the kernel, not `Character`s. To Swift, a slash followed by a combining
 /// accent is one character that is not a slash, and two names that look the same are equal.
 extension StringProtocol {
-    func hasBytes(prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
+    public func hasBytes(prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
 
     func hasBytes(suffix: String) -> Bool { utf8.suffix(suffix.utf8.count).elementsEqual(suffix.utf8) }
 

@@ -68,3 +68,71 @@ extension Descriptor {
     /// another program.
     public static func closeAll(from first: Int32) { _ = clinux_close_range(UInt32(first)) }
 }
+
+/// Several descriptors to be polled as one, an epoll(7) instance.
+///
+/// If an event loop watched a thousand pidfds one by one, and all of them became ready at once, each would get a turn
+/// before the loop read anything else again. This way the loop takes one per turn.
+public final class PollSet {
+    private let epoll: Descriptor
+
+    public init() throws(KernelFailure) {
+        epoll = try Descriptor.taking(clinux_epoll_create(), "epoll_create", "for several descriptors")
+    }
+
+    /// To be polled for readability: readable while one of the descriptors is, or has an error.
+    public var descriptor: Int32 { epoll.rawValue }
+
+    /// Adds a descriptor under a number that the caller chooses, until it is closed or passed to `remove`.
+    public func add(_ descriptor: Int32, as number: UInt64 = 0) throws(KernelFailure) {
+        let result = clinux_epoll_add(epoll.rawValue, descriptor, number)
+        guard result == 0 else {
+            throw KernelFailure(operation: "epoll_ctl", subject: "descriptor \(descriptor)", errno: -result)
+        }
+    }
+
+    /// One that is not in the set is no failure.
+    public func remove(_ descriptor: Int32) { _ = clinux_epoll_remove(epoll.rawValue, descriptor) }
+
+    /// The number of a readable descriptor; nil if none is. It is returned again until the descriptor is removed.
+    public func next() -> UInt64? {
+        var number: UInt64 = 0
+        return clinux_epoll_next(epoll.rawValue, &number) == 1 ? number : nil
+    }
+}
+
+/// A memory file (memfd_create(2)) that no process can change any longer: sealed against writing, growing,
+/// shrinking and further sealing. Reading it never waits for the process that created it, and always gives
+/// the same content.
+public struct SealedMemory: ~Copyable, Sendable {
+    private let file: Descriptor
+    /// In bytes; never changes.
+    public let size: UInt64
+
+    /// Valid while this value lives.
+    public var rawValue: Int32 { file.rawValue }
+
+    /// Takes over the descriptor.
+    ///
+    /// - Throws: `EINVAL` for a file that is not a memory file (fcntl(2), `F_GET_SEALS`); `EPERM` if a seal
+    ///   is missing; `EBADF` if it is not open for reading.
+    public init(adopting file: consuming Descriptor) throws(KernelFailure) {
+        let seals = clinux_get_seals(file.rawValue)
+        guard seals >= 0 else {
+            throw KernelFailure(operation: "F_GET_SEALS", subject: "the descriptor", errno: -seals)
+        }
+        let wanted = clinux_all_seals()
+        guard seals & wanted == wanted else {
+            throw KernelFailure(operation: "use unsealed", subject: "the memory file", errno: EPERM)
+        }
+        guard fcntl(file.rawValue, F_GETFL) & O_ACCMODE != O_WRONLY else {
+            throw KernelFailure(operation: "read", subject: "the memory file", errno: EBADF)
+        }
+        var status = stat()
+        guard fstat(file.rawValue, &status) == 0 else {
+            throw KernelFailure(operation: "fstat", subject: "the memory file", errno: errno)
+        }
+        size = UInt64(max(0, status.st_size))
+        self.file = file
+    }
+}

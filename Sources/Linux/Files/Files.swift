@@ -99,22 +99,33 @@ enum Files {
 
     /// The entries of a directory whose names are numbers, in the order that the kernel gives, at most `limit`.
     static func numbers(in path: String, atMost limit: Int = .max) throws(KernelFailure) -> [Int32] {
+        var found: [Int32] = []
+        try forEachEntry(of: path) { name, _ in
+            if let number = Linux.number(named: name) { found.append(number) }
+            return found.count < limit
+        }
+        return found
+    }
+
+    /// Calls `body` with the name and the type (`DT_DIR` and the like) of each entry of a directory, in the order that
+    /// the kernel gives, until it returns false.
+    static func forEachEntry(
+        of path: String, _ body: (UnsafePointer<CChar>, UInt8) -> Bool
+    ) throws(KernelFailure) {
         guard let directory = opendir(path) else {
             throw KernelFailure(operation: "opendir", subject: path, errno: errno)
         }
         defer { closedir(directory) }
-        var found: [Int32] = []
-        while found.count < limit {
-            errno = 0
-            guard let entry = readdir(directory) else {
-                guard errno == 0 else {
-                    throw KernelFailure(operation: "readdir", subject: path, errno: errno)
-                }
-                break
+        errno = 0
+        while let entry = readdir(directory) {
+            let type = entry.pointee.d_type
+            let wantsMore = withUnsafePointer(to: &entry.pointee.d_name) { name in
+                name.withMemoryRebound(to: CChar.self, capacity: 256) { body($0, type) }
             }
-            if let number = entry.withName({ Linux.number(named: $0) }) { found.append(number) }
+            if !wantsMore { return }
+            errno = 0
         }
-        return found
+        guard errno == 0 else { throw KernelFailure(operation: "readdir", subject: path, errno: errno) }
     }
 
     /// Writes a word to a file of the kernel, which accepts it in one write(2) or not at all.
@@ -139,15 +150,6 @@ enum Files {
     static func exists(_ path: String) -> Bool {
         var information = stat()
         return fstatat(AT_FDCWD, path, &information, 0) == 0
-    }
-}
-
-extension UnsafeMutablePointer<dirent> {
-    /// Calls `body` with the entry's name.
-    func withName<Value>(_ body: (UnsafePointer<CChar>) -> Value) -> Value {
-        withUnsafePointer(to: &pointee.d_name) { name in
-            name.withMemoryRebound(to: CChar.self, capacity: 256) { body($0) }
-        }
     }
 }
 

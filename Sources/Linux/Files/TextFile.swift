@@ -42,16 +42,16 @@ public enum TextFile {
 
     /// The same; none if there is no such directory, and a failure if it cannot be read.
     public static func entries(ofDirectory path: String) throws(KernelFailure) -> [String] {
-        guard let directory = opendir(path) else {
-            if errno == ENOENT { return [] }
-            throw KernelFailure(operation: "opendir", subject: path, errno: errno)
-        }
-        defer { closedir(directory) }
         var names: [String] = []
-        while let entry = readdir(directory) {
-            let name = entry.withName { String(cString: $0) }
-            if name != "." && name != ".." { names.append(name) }
+        do throws(KernelFailure) {
+            try Files.forEachEntry(of: path) { name, _ in
+                names.append(String(cString: name))
+                return true
+            }
+        } catch {
+            if !error.isNoSuchFile { throw error }
         }
+        names.removeAll { $0 == "." || $0 == ".." }
         return names.sorted { Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8)) }
     }
 }

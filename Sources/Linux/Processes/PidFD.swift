@@ -61,7 +61,7 @@ public struct PidFD: ~Copyable {
 
     /// A copy of one of the process's descriptors (pidfd_getfd(2)), close-on-exec. `EBADF`: it has no descriptor of
     /// that number; `EPERM`: we may not trace it.
-    func copy(of number: Int32) throws(KernelFailure) -> Descriptor {
+    public func copy(of number: Int32) throws(KernelFailure) -> Descriptor {
         try Descriptor.taking(
             clinux_pidfd_getfd(rawValue, number), "pidfd_getfd", "pid \(firstPID), \(number)")
     }

@@ -48,25 +48,6 @@ extension Proc {
             flatpak: try unifiedCgroup(of: pid).flatMap(Sandbox.flatpak(ofCgroup:)))
     }
 
-    /// The processes that have this id in their own PID namespaces, the mount's or one below: a program in a sandbox
-    /// reports that id about itself.
-    ///
-    /// - Returns: none if the mount shows no processes.
-    public func processes(knowingThemselvesAs pid: Int32) -> [Int32] {
-        let all = (try? processes()) ?? []
-        return all.filter { process in
-            var own: Int32?
-            // The ids in all namespaces that show it, its own at the end. A kernel without PID namespaces has no such
-            // line.
-            try? forEachLine(process, "status") { line in
-                guard line.take("NSpid:") else { return true }
-                while let id = line.signed32() { own = id }
-                return false
-            }
-            return own ?? process == pid
-        }
-    }
-
     /// The application id of a snap's process; nil: it belongs to no snap.
     public func snapApplication(of pid: Int32) -> String? {
         securityLabel(of: pid).flatMap(Sandbox.snapApplication(ofLabel:))
@@ -79,9 +60,4 @@ extension Proc {
             return try? label.get()
         }
     }
-}
-
-extension KernelFailure {
-    /// We have no descriptors or no memory left, so the failure says nothing about the subject.
-    public var isExhaustion: Bool { [EMFILE, ENFILE, ENOMEM].contains(errno) }
 }

@@ -2,9 +2,9 @@ import CLinux
 import Glibc
 
 /// Queries the kernel about sockets: sock_diag(7).
-struct SocketDiagnosis: ~Copyable {
+public struct SocketDiagnosis: ~Copyable {
     /// The query about every local socket of our network namespace that is connected or listening.
-    enum Question {
+    public enum Question {
         /// How many bytes or connections wait in the sockets.
         case unread
         /// The names to which the sockets are bound.
@@ -12,22 +12,22 @@ struct SocketDiagnosis: ~Copyable {
     }
 
     /// The kernel's report about one local socket.
-    struct Report: Equatable {
+    public struct Report: Equatable {
         /// `SOCK_STREAM` and the like.
         let type: UInt8
         /// Whether it listens.
-        let isListening: Bool
-        let inode: UInt32
+        public let isListening: Bool
+        public let inode: UInt32
         /// False for a datagram socket, which holds nothing but datagrams.
-        var isConnectionOriented: Bool {
+        public var isConnectionOriented: Bool {
             [SOCK_STREAM.rawValue, SOCK_SEQPACKET.rawValue].contains(UInt32(type))
         }
         /// Bytes to read; for a listening socket, connections to accept. 0 if this was not requested.
-        var waiting: UInt32 = 0
+        public var waiting: UInt32 = 0
         /// The inode of the other end; nil if there is none, or no longer any.
-        var peer: UInt32?
+        public var peer: UInt32?
         /// The name that it is bound to, as in `sun_path` of unix(7).
-        var name: String?
+        public var name: String?
     }
 
     /// The kernel's report about one TCP connection.
@@ -48,7 +48,7 @@ struct SocketDiagnosis: ~Copyable {
     private static let bufferSize = 32_768
 
     /// Uses the socket that was handed over, which must not be in use by another thread, else one of its own.
-    init(_ handed: HandedOver = HandedOver()) throws(KernelFailure) {
+    public init(_ handed: HandedOver = HandedOver()) throws(KernelFailure) {
         if let its = try handed.socket() {
             socket = its
         } else {
@@ -74,7 +74,7 @@ struct SocketDiagnosis: ~Copyable {
 
     /// Calls `body` with each socket of the answer until it returns false. Do not send another query after
     /// that, because the rest of the answer is still to come.
-    func ask(_ question: Question, _ body: (Report) -> Bool) throws(KernelFailure) {
+    public func ask(_ question: Question, _ body: (Report) -> Bool) throws(KernelFailure) {
         try exchange(question.request, Report.init, body)
     }
 

@@ -49,7 +49,7 @@ public enum UnixSockets {
 extension Proc {
     /// The sockets among the process's open files: their inode numbers, and a descriptor of each; and the descriptors of
     /// `/dev/fuse`.
-    func sockets(of pid: Int32) throws(KernelFailure) -> (numbers: [UInt32: Int32], fuse: [Int32]) {
+    public func sockets(of pid: Int32) throws(KernelFailure) -> (numbers: [UInt32: Int32], fuse: [Int32]) {
         let numbers: [Int32]
         do throws(KernelFailure) {
             numbers = try Files.numbers(in: path(pid, "fd"))
@@ -74,8 +74,8 @@ extension Proc {
 
     /// The sockets of processes: a process that has each socket, and its descriptor there; and their descriptors of
     /// `/dev/fuse`. Processes that are gone, in another network namespace, or out of our reach count as having none.
-    func sockets(
-        of processes: some Sequence<Int32>, _ handed: HandedOver
+    public func sockets(
+        of processes: some Sequence<Int32>, _ handed: HandedOver = HandedOver()
     ) -> (holders: [UInt32: (pid: Int32, number: Int32)], fuse: [(pid: Int32, number: Int32)]) {
         var holders: [UInt32: (pid: Int32, number: Int32)] = [:]
         var fuse: [(pid: Int32, number: Int32)] = []
@@ -91,13 +91,16 @@ extension Proc {
         return (holders, fuse)
     }
 
-    enum OpenFile: Equatable {
+    public enum OpenFile: Equatable {
         /// By its inode.
         case socket(UInt32)
         /// The end of a FUSE server (fuse(4)), whether it has mounted something or not.
         case fuse
         case other
     }
+
+    /// What one of our own descriptors refers to; nil: it is not open.
+    public static func openFile(_ number: Int32) -> OpenFile? { try? file("/proc/self/fd/\(number)").get() }
 
     /// What the link of a descriptor leads to.
     static func file(_ path: String) -> Result<OpenFile, ErrorNumber> {
@@ -131,5 +134,25 @@ extension Proc {
             throw failure("stat", pid, "ns/net", errno)
         }
         return own.st_ino == its.st_ino && own.st_dev == its.st_dev
+    }
+}
+
+/// The process at the other end of a local socket, at the time when it connected or began to listen: unix(7),
+/// "SO_PEERCRED".
+public struct SocketPeer: Sendable {
+    /// Nil: it is in a PID namespace that we cannot see.
+    public let pid: Int32?
+    public let uid: UInt32
+
+    /// Nil for a socket of another kind, whose other end may be on another machine.
+    public init?(of descriptor: Int32) {
+        // struct ucred: the process, the user, the group. The kernel reports no user for a socket that is not local.
+        var credentials: [Int32] = [0, -1, -1]
+        var size = socklen_t(credentials.count * MemoryLayout<Int32>.size)
+        guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0,
+            credentials[1] != -1
+        else { return nil }
+        pid = credentials[0] > 0 ? credentials[0] : nil
+        uid = UInt32(bitPattern: credentials[1])
     }
 }

@@ -289,3 +289,19 @@ public final class PlaybackObserver {
         return TagStruct(packet[...])
     }
 }
+
+extension Proc {
+    /// The processes that have this id in their own PID namespaces, the mount's or one below: a program in a sandbox
+    /// reports that id about itself.
+    ///
+    /// - Returns: none if the mount shows no processes.
+    func processes(knowingThemselvesAs pid: Int32) -> [Int32] {
+        ((try? processes()) ?? []).filter { process in
+            let status = (try? TextFile.read("\(root)/\(process)/status")) ?? ""
+            // The ids in all namespaces that show it, its own at the end. A kernel without PID namespaces has no such
+            // line.
+            let ids = status.split(separator: "\n").first { $0.hasPrefix("NSpid:") }?.split(separator: "\t")
+            return ids?.last.flatMap { Int32($0) } ?? process == pid
+        }
+    }
+}

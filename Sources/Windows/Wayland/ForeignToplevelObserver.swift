@@ -39,10 +39,15 @@ public final class ForeignToplevelObserver: WindowObserver {
     /// - Parameters:
     ///   - display: as in WAYLAND_DISPLAY; nil for WAYLAND_DISPLAY itself.
     ///   - x11Display: as in DISPLAY, of the compositor's Xwayland, whose clients have windows here too; nil: none.
+    ///   - command: returns the name of the program that the desktop entry of an id starts; nil: there is none.
     /// - Throws: `unreachable` if no compositor answers, `unsupported` if it lacks the protocol.
-    public init(display: String? = nil, x11Display: String? = nil) throws(ObserverFailure) {
+    public init(
+        display: String? = nil, x11Display: String? = nil,
+        command: @escaping (String) -> String? = { _ in nil }
+    ) throws(ObserverFailure) {
         connection = try WaylandConnection(display: display)
-        owners = WindowOwners(services: [connection.service] + WindowOwners.services(ofX11: x11Display))
+        owners = WindowOwners(
+            services: [connection.service] + WindowOwners.services(ofX11: x11Display), command: command)
         guard let manager = connection.bind(cwayland_toplevel_manager_interface()) else {
             throw .unsupported(
                 "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks zwlr_foreign_toplevel_manager_v1")

@@ -20,7 +20,8 @@ struct WindowOwners {
     private let proc: Proc
     private var connections: SocketClients
     private var names: [ProcessIdentity: ProgramName] = [:]
-    private var entries: DesktopEntries
+    /// The name of the program that the desktop entry of this id starts; nil if there is none.
+    private let command: (String) -> String?
 
     /// The most sandboxes that are looked at. Flatpak leaves their sockets behind until the session ends.
     private static let mostSandboxes = 16_384
@@ -28,15 +29,16 @@ struct WindowOwners {
     /// - Parameters:
     ///   - services: the names of the sockets of the compositor and of its X server.
     ///   - runtime: the value of XDG_RUNTIME_DIR.
+    ///   - command: returns the name of the program that the desktop entry of an id starts.
     init(
         services: some Sequence<String>, runtime: String? = Environment["XDG_RUNTIME_DIR"],
-        proc: Proc = Proc()
+        proc: Proc = Proc(), command: @escaping (String) -> String? = { _ in nil }
     ) {
         self.services = Set(services)
         sandboxes = runtime.map { Self.sandboxes(in: $0) }
         self.proc = proc
         connections = SocketClients(proc: proc)
-        entries = DesktopEntries()
+        self.command = command
     }
 
     /// The sockets of an X server on this machine.
@@ -80,7 +82,7 @@ struct WindowOwners {
     mutating func of(_ appID: String, among candidates: Set<ProcessIdentity>) -> [ProcessIdentity] {
         var best = ProgramName.Match.none
         var found: [ProcessIdentity] = []
-        let command = entries.command(of: appID)
+        let command = command(appID)
         for candidate in candidates.sorted(by: { ($0.startTime, $0.pid) < ($1.startTime, $1.pid) }) {
             let match = max(
                 name(of: candidate).match(appID, command: command), registration(of: candidate).match(appID))

@@ -1,4 +1,5 @@
 import AppStateBus
+import Desktop
 import Linux
 
 /// The start of an application by the session bus.

@@ -1,4 +1,5 @@
 import AppStateBus
+import Desktop
 import Linux
 import Systemd
 import Windows

@@ -19,7 +19,8 @@ final class Starters {
     init(loop: EventLoop, user: SessionBus) {
         self.loop = loop
         self.user = user
-        executable = OwnProgram.path
+        // If our program was replaced, the file that has taken its place.
+        executable = (try? Proc().formerExecutable(of: getpid())) ?? "/proc/self/exe"
     }
 
     /// The starter for new programs.

@@ -60,10 +60,10 @@ struct Activity: Equatable {
     /// Reads the line that `json` makes, on this machine or on another.
     init(line: [UInt8]) throws(Failure) {
         let json: JSON
-        do throws(JSONReader.Failure) {
+        do {
             json = try JSON(reading: line)
         } catch {
-            throw Failure("the activity is not readable: \(error)")
+            throw Failure("the activity is not readable JSON")
         }
         id = try json.string("id")
         number = try json.number("number")

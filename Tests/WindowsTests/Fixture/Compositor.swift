@@ -1,3 +1,4 @@
+import Desktop
 import Foundation
 import Glibc
 import TestSupport
@@ -69,7 +70,10 @@ final class Compositor {
 
     /// An observer of its windows.
     func watch() throws -> Watch {
-        try Watch.patiently { try ForeignToplevelObserver(display: display, x11Display: x11Display) }
+        var entries = DesktopEntries()
+        return try Watch.patiently {
+            try ForeignToplevelObserver(display: display, x11Display: x11Display) { entries.command(of: $0) }
+        }
     }
 
     /// Ends it.

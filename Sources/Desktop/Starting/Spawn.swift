@@ -1,4 +1,5 @@
 import Glibc
+public import Linux
 
 /// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty
 /// unless it is given one.
@@ -102,5 +103,21 @@ public enum Spawn {
         let copies = strings.map { strdup($0) }
         defer { for copy in copies { free(copy) } }
         return body(copies + [nil])
+    }
+}
+
+extension Environment {
+    /// The variables that a process was started with (proc_pid_environ(5)); none if they may not be read.
+    ///
+    /// - Parameter process: the name of its directory in `/proc`: a process id, or `self`.
+    public static func variables(of process: String) -> [(name: String, value: String)] {
+        let whole = (try? WholeFile.read("/proc/\(process)/environ")) ?? []
+        return whole.split(separator: 0).compactMap { bytes in
+            guard let equals = bytes.firstIndex(of: UInt8(ascii: "=")) else { return nil }
+            return (
+                String(decoding: bytes[..<equals], as: UTF8.self),
+                String(decoding: bytes[(equals + 1)...], as: UTF8.self)
+            )
+        }
     }
 }

@@ -1,3 +1,5 @@
+public import Linux
+
 /// Where programs look for data and configuration: the XDG Base Directory Specification.
 public struct BaseDirectories: Equatable, Sendable {
     /// For data, in order of precedence: `XDG_DATA_HOME`, then `XDG_DATA_DIRS`.

@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 
 /// A copy of another process's descriptor of a local socket (unix(7)) or of `/dev/fuse` (fuse(4)), to be
 /// polled. While the copy is open the socket stays open, and the file system of a FUSE server stays mounted,
@@ -7,14 +8,14 @@ import Glibc
 /// Closing it also closes the descriptors in its queue, and any user can queue one whose close takes an hour:
 /// a TCP socket that lingers, or a file of a FUSE server that does not answer. Therefore a copy is never
 /// closed implicitly, only by `close`.
-public struct SocketCopy: Sendable {
+struct SocketCopy: Sendable {
     /// To be polled, until `close`.
-    public let descriptor: Int32
+    let descriptor: Int32
 
     /// Distinguishes it from others for as long as it is open.
-    public let id: ID
+    let id: ID
 
-    public enum ID: Hashable, Sendable {
+    enum ID: Hashable, Sendable {
         /// By its inode.
         case socket(UInt32)
         /// All of them have the same inode.
@@ -22,9 +23,9 @@ public struct SocketCopy: Sendable {
     }
 
     /// Its purpose.
-    public let role: Role
+    let role: Role
 
-    public enum Role: Hashable, Sendable {
+    enum Role: Hashable, Sendable {
         /// Readable while a connection waits to be accepted.
         case listening
         /// It is connected to the service of this name, as in `sun_path` of unix(7). It is readable as long as
@@ -38,14 +39,14 @@ public struct SocketCopy: Sendable {
     }
 
     /// Whether a connection waits, or something to read.
-    public var isReadable: Bool {
+    var isReadable: Bool {
         var look = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
         // `/dev/fuse` without a mount reports an error.
         return poll(&look, 1, 0) > 0 && look.revents & Int16(POLLIN) != 0
     }
 
     /// How many bytes wait to be read, including those behind a descriptor. Never blocks.
-    public var waiting: Int {
+    var waiting: Int {
         var count: Int32 = 0
         return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? Int(count) : 0
     }
@@ -58,7 +59,7 @@ public struct SocketCopy: Sendable {
     /// all others, `MSG_DONTWAIT` or not (net/unix/af_unix.c, `iolock`).
     ///
     /// - Parameter limit: the most bytes that are examined.
-    public func peek<Result>(
+    func peek<Result>(
         atMost limit: Int, _ body: (_ bytes: UnsafeRawBufferPointer, _ isCut: Bool) -> Result
     ) -> Result {
         withUnsafeTemporaryAllocation(byteCount: limit, alignment: 8) { buffer in
@@ -76,7 +77,7 @@ public struct SocketCopy: Sendable {
     }
 
     /// Must be called once. May block indefinitely.
-    public func close() { Glibc.close(descriptor) }
+    func close() { Glibc.close(descriptor) }
 
     /// The listening sockets of some processes, the connections that others have made to these, their own connections to
     /// some services, and the ends of their FUSE servers, each once. Only parts of the result are of the same moment.
@@ -89,19 +90,18 @@ public struct SocketCopy: Sendable {
     ///   - isService: whether connections to the service of this name are wanted.
     ///   - isMinor: whether that service is a minor one. Every process may have a connection to it.
     /// - Throws: if this process has no descriptors left, or the kernel cannot list sockets.
-    public static func of(
+    static func of(
         _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
         minor isMinor: (String) -> Bool = { _ in false }, proc: Proc = Proc()
     ) throws(KernelFailure) -> [SocketCopy] {
-        let handed = HandedOver()
-        let own = proc.sockets(of: processes, handed)
+        let own = proc.sockets(of: processes)
         var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
         }
         if !own.holders.isEmpty {
             let roles: [UInt32: Role]
             do throws(KernelFailure) {
-                roles = try Self.roles(among: own.holders, handed, isService)
+                roles = try Self.roles(among: own.holders, isService)
             } catch {
                 // FUSE needs no socket diagnosis, which a kernel may lack.
                 if found.isEmpty { throw error }
@@ -131,13 +131,12 @@ public struct SocketCopy: Sendable {
     }
 
     private static func roles(
-        among holders: [UInt32: (pid: Int32, number: Int32)], _ handed: HandedOver,
-        _ isService: (String) -> Bool
+        among holders: [UInt32: (pid: Int32, number: Int32)], _ isService: (String) -> Bool
     ) throws(KernelFailure) -> [UInt32: Role] {
         var roles: [UInt32: Role] = [:]
         var names: Set<String> = []
         var named: [UInt32: String] = [:]
-        try SocketDiagnosis(handed).ask(.names) { report in
+        try SocketDiagnosis().ask(.names) { report in
             let isOwn = holders[report.inode] != nil
             if report.isListening {
                 if report.isConnectionOriented, isOwn {
@@ -160,10 +159,10 @@ public struct SocketCopy: Sendable {
 
     /// Whether one of our descriptors refers to the socket that was found.
     private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
-        let file = try? Proc.file("/proc/self/fd/\(descriptor)").get()
-        switch id {
-        case .socket(let inode): return file == .socket(inode)
-        case .fuse: return file == .fuse
+        let file = Proc.openFile(descriptor)
+        return switch id {
+        case .socket(let inode): file == .socket(inode)
+        case .fuse: file == .fuse
         }
     }
 }

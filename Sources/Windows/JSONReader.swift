@@ -9,16 +9,16 @@
 ///         default: try json.skip()
 ///         }
 ///     }
-public struct JSONReader {
+struct JSONReader {
     /// The text does not have the expected structure, or is not JSON.
-    public struct Failure: Error, Equatable, CustomStringConvertible, Sendable {
+    struct Failure: Error, Equatable, CustomStringConvertible, Sendable {
         /// In bytes from the beginning.
-        public let offset: Int
+        let offset: Int
         /// What should be there.
-        public let expected: String
+        let expected: String
 
         /// One sentence.
-        public var description: String { "\(expected) expected at byte \(offset) of the JSON text" }
+        var description: String { "\(expected) expected at byte \(offset) of the JSON text" }
     }
 
     /// A tree of windows is as deep as its nested containers, with three levels of JSON for each.
@@ -31,21 +31,21 @@ public struct JSONReader {
     private var isFollowing = false
 
     /// - Parameter bytes: the whole text.
-    public init(_ bytes: [UInt8]) {
+    init(_ bytes: [UInt8]) {
         self.bytes = bytes
     }
 
     // MARK: Structure
 
     /// Reads `{`.
-    public mutating func beginObject() throws(Failure) { try begin("{") }
+    mutating func beginObject() throws(Failure) { try begin("{") }
 
     /// Reads `[`.
-    public mutating func beginArray() throws(Failure) { try begin("[") }
+    mutating func beginArray() throws(Failure) { try begin("[") }
 
     /// The key of the object's next member, whose value must be read or skipped then; nil at the end, which is
     /// consumed.
-    public mutating func nextKey() throws(Failure) -> String? {
+    mutating func nextKey() throws(Failure) -> String? {
         guard try next(before: "}") else { return nil }
         let key = try string()
         try take(":", "a colon")
@@ -53,10 +53,10 @@ public struct JSONReader {
     }
 
     /// Whether the array has another element, which must be read or skipped then; if not, the end is consumed.
-    public mutating func nextElement() throws(Failure) -> Bool { try next(before: "]") }
+    mutating func nextElement() throws(Failure) -> Bool { try next(before: "]") }
 
     /// Checks that nothing follows.
-    public mutating func end() throws(Failure) {
+    mutating func end() throws(Failure) {
         skipBlanks()
         guard offset == bytes.count else { throw failure("the end") }
     }
@@ -64,14 +64,14 @@ public struct JSONReader {
     // MARK: Values
 
     /// Whether the next scalar is `null`, which is consumed then.
-    public mutating func null() throws(Failure) -> Bool {
+    mutating func null() throws(Failure) -> Bool {
         guard peek() == UInt8(ascii: "n") else { return false }
         try word("null")
         return true
     }
 
     /// `true` or `false`.
-    public mutating func bool() throws(Failure) -> Bool {
+    mutating func bool() throws(Failure) -> Bool {
         guard let first = peek(), "tf".utf8.contains(first) else { throw failure("true or false") }
         let isTrue = first == UInt8(ascii: "t")
         try word(isTrue ? "true" : "false")
@@ -79,18 +79,18 @@ public struct JSONReader {
     }
 
     /// A number without fraction and exponent that fits.
-    public mutating func integer() throws(Failure) -> Int64 {
+    mutating func integer() throws(Failure) -> Int64 {
         guard let value = Int64(try number()) else { throw failure("an integer of 64 bits") }
         return value
     }
 
     /// A string. What is not UTF-8 becomes U+FFFD.
-    public mutating func string() throws(Failure) -> String {
+    mutating func string() throws(Failure) -> String {
         String(decoding: try stringBytes(), as: UTF8.self)
     }
 
     /// The bytes of a string, which need not be UTF-8.
-    public mutating func stringBytes() throws(Failure) -> [UInt8] {
+    mutating func stringBytes() throws(Failure) -> [UInt8] {
         try take("\"", "a string")
         var text: [UInt8] = []
         while offset < bytes.count {
@@ -109,7 +109,7 @@ public struct JSONReader {
     }
 
     /// Reads a value of any kind, and forgets it.
-    public mutating func skip() throws(Failure) {
+    mutating func skip() throws(Failure) {
         switch peek() {
         case UInt8(ascii: "{"):
             try beginObject()
@@ -184,7 +184,7 @@ public struct JSONReader {
     }
 
     /// The text of a number.
-    public mutating func number() throws(Failure) -> String {
+    mutating func number() throws(Failure) -> String {
         skipBlanks()
         let begin = offset
         _ = skips("-")
@@ -226,7 +226,7 @@ public struct JSONReader {
     }
 
     /// The next byte that is not a blank: the first of the next value.
-    public mutating func peek() -> UInt8? {
+    mutating func peek() -> UInt8? {
         skipBlanks()
         return offset < bytes.count ? bytes[offset] : nil
     }
@@ -236,5 +236,5 @@ public struct JSONReader {
     }
 
     /// A failure at this place.
-    public func failure(_ expected: String) -> Failure { Failure(offset: offset, expected: expected) }
+    func failure(_ expected: String) -> Failure { Failure(offset: offset, expected: expected) }
 }

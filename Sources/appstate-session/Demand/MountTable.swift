@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 
 /// A line of `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 struct Mount {
@@ -16,6 +17,14 @@ struct Mount {
         }
         mountPoint = Self.unescape(fields[4])
         fileSystem = String(fields[dash + 1])
+    }
+
+    /// The mounts that a process sees, in the order of the kernel; nil: they cannot be read.
+    static func all(of process: String, _ proc: Proc) -> [Mount]? {
+        guard let text = try? TextFile.read("\(proc.root)/\(process)/mountinfo") else { return nil }
+        return text.utf8.split(separator: UInt8(ascii: "\n")).compactMap {
+            Mount(mountinfo: String(Substring($0)))
+        }
     }
 
     /// The kernel writes blank, tab, newline and backslash as a backslash and three octal digits.
@@ -38,7 +47,7 @@ struct Mount {
 
 /// The mounts that we see, read at once: where an examination of a file may wait without end, for a process that serves
 /// the file system (FUSE) or for another machine.
-public struct MountTable: Sendable {
+struct MountTable: Sendable {
     /// In the order of the kernel; nil: they cannot be read.
     private let mounts: [(point: String, mayHang: Bool)]?
 
@@ -50,19 +59,11 @@ public struct MountTable: Sendable {
     private static let mostLinks = 40
 
     /// Reads `/proc/self/mountinfo`.
-    public init(_ proc: Proc = Proc()) {
-        var mounts: [(point: String, mayHang: Bool)] = []
-        do throws(KernelFailure) {
-            try Files.forEachLine(of: "\(proc.root)/self/mountinfo") { line in
-                guard let mount = Mount(mountinfo: line.text) else { return true }
-                let type = mount.fileSystem
-                let isFUSE = type == "fuse" || type.hasBytes(prefix: "fuse.")
-                mounts.append((mount.mountPoint, isFUSE || Self.remote.contains(type)))
-                return true
-            }
-            self.mounts = mounts
-        } catch {
-            self.mounts = nil
+    init(_ proc: Proc = Proc()) {
+        mounts = Mount.all(of: "self", proc)?.map { mount in
+            let type = mount.fileSystem
+            let isFUSE = type == "fuse" || type.hasPrefix("fuse.")
+            return (mount.mountPoint, isFUSE || Self.remote.contains(type))
         }
     }
 
@@ -70,7 +71,7 @@ public struct MountTable: Sendable {
     /// not be read. A root directory on another machine does not count: without it, nothing on this one works.
     ///
     /// - Parameter path: absolute, without symbolic links.
-    public func mayHang(_ path: String) -> Bool {
+    func mayHang(_ path: String) -> Bool {
         guard let mounts else { return true }
         var longest = 0
         var mayHang = false
@@ -91,7 +92,7 @@ public struct MountTable: Sendable {
     /// - Parameter path: absolute.
     /// - Returns: nil if a directory in it does not exist or cannot be searched, or if an examination of one of its parts,
     ///   the file included, may wait without end.
-    public func resolve(_ path: String) -> String? {
+    func resolve(_ path: String) -> String? {
         guard path.hasBytes(prefix: "/") else { return nil }
         var rest = Self.parts(of: path)
         var done: [Substring] = []

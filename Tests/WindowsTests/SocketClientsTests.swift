@@ -1,9 +1,10 @@
 import Foundation
 import Glibc
+import Linux
 import TestSupport
 import Testing
 
-@testable import Linux
+@testable import Windows
 
 @Suite("SocketClients")
 struct SocketClientsTests {
@@ -65,7 +66,7 @@ struct SocketClientsTests {
         #expect(try clients.connected(to: [service.name, other.name]) == [own])
 
         // A child inherits the connection: the older of both processes counts, then the remaining one.
-        let child = try TestSupport.Child("cat", descriptors: [0: first])
+        let child = try Child("cat", descriptors: [0: first])
         #expect(try clients.connected(to: [service.name]) == [own])
         close(first)
         var anew = SocketClients()
@@ -80,7 +81,7 @@ struct SocketClientsTests {
 
     @Test("the program of a process is found")
     func program() throws {
-        let child = try TestSupport.Child("sleep", ["1000"])
+        let child = try Child("sleep", ["1000"])
         #expect(try Proc().program(of: child.pid) == "sleep")
         child.kill(SIGKILL)
         try child.waitForExit()

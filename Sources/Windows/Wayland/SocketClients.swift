@@ -1,4 +1,4 @@
-import Glibc
+import Linux
 
 /// Which processes are connected to a service through its local socket (unix(7)), according to sock_diag(7) and the
 /// processes' open files.
@@ -6,12 +6,12 @@ import Glibc
 /// The result for a connection is remembered, so another query costs little as long as there is no new
 /// connection. Clients in another network namespace are not found, because their connections belong to that
 /// namespace. Clients whose open files we may not read (proc_pid_fd(5)) are not found either.
-public struct SocketClients {
+struct SocketClients {
     private let proc: Proc
     /// The process that holds the client's end, by the end's number; nil if it cannot be determined.
     private var holders: [UInt32: ProcessIdentity?] = [:]
 
-    public init(proc: Proc = Proc()) {
+    init(proc: Proc = Proc()) {
         self.proc = proc
     }
 
@@ -20,7 +20,7 @@ public struct SocketClients {
     ///
     /// - Parameter services: as they are bound: a path, or `@` and an abstract name.
     /// - Throws: if the kernel answers nothing at all, as in `UnixSockets.haveUnread`.
-    public mutating func connected(to services: Set<String>) throws(KernelFailure) -> [ProcessIdentity] {
+    mutating func connected(to services: Set<String>) throws(KernelFailure) -> [ProcessIdentity] {
         var ends: Set<UInt32> = []
         try SocketDiagnosis().ask(.names) { report in
             // A connection that the service has accepted has the service's name.

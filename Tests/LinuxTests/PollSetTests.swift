@@ -3,17 +3,17 @@ import Linux
 import Testing
 
 /// Notification of the ends of many processes by one descriptor.
-@Suite("ExitWatch, on real processes")
-struct ExitWatchTests {
+@Suite("PollSet, on real processes")
+struct PollSetTests {
     @Test("ends are reported one by one, each until it is removed, and live processes are not")
     func oneByOne() throws {
-        let watch = try ExitWatch()
+        let watch = try PollSet()
         var processes = try (0..<3).map { _ in try Spawned("sleep", "1000") }
         let living = try Spawned("sleep", "1000")
         for (number, process) in processes.enumerated() {
-            try watch.add(process.descriptor, as: UInt64(number))
+            try watch.add(process.descriptor.rawValue, as: UInt64(number))
         }
-        try watch.add(living.descriptor, as: 99)
+        try watch.add(living.descriptor.rawValue, as: 99)
         #expect(watch.next() == nil)
 
         for process in processes { process.kill() }
@@ -23,7 +23,7 @@ struct ExitWatchTests {
             try #require(poll(&ready, 1, 300_000) == 1)
             let number = try #require(watch.next())
             #expect(seen.insert(number).inserted)
-            watch.remove(processes[Int(number)].descriptor)
+            watch.remove(processes[Int(number)].descriptor.rawValue)
         }
         #expect(seen == [0, 1, 2])
         #expect(watch.next() == nil)

@@ -1,4 +1,5 @@
 import Glibc
+public import Linux
 
 /// A file of groups with keys and values, as the Desktop Entry Specification 1.5 describes it ("Basic format of the
 /// file").

@@ -1,7 +1,9 @@
 import Foundation
+import Glibc
 import TestSupport
 import Testing
-import Windows
+
+@testable import Desktop
 
 /// Which desktop entry belongs to an application, however it was started.
 @Suite("Desktop entries")
@@ -71,5 +73,40 @@ struct DesktopEntryTests {
         try data.add("org.example.Editor", "Exec=other", "own")
         #expect(data.entries.id(ofClass: "", program: "other") == "org.example.Editor")
         #expect(data.entries.id(ofClass: "", program: "editor") == nil)
+    }
+
+    @Test(
+        "the program that a desktop entry starts is found",
+        arguments: [
+            ("[Desktop Entry]\nExec=/usr/bin/foot --server %U\n", "foot"),
+            ("[Desktop Action new]\nExec=other\n[Desktop Entry]\nName=x\nExec = foot\n", "foot"),
+            ("[Desktop Entry]\nExec=env A=b \"/opt/some/program\" --x\n", "program"),
+            ("[Desktop Entry]\nExec=/usr/bin/env A=b\n", nil), ("[Desktop Entry]\nTryExec=foot\n", nil),
+            ("", nil),
+            ("Exec=foot\n", nil),
+        ])
+    func command(_ text: String, _ command: String?) {
+        #expect(DesktopEntries.command(in: KeyFile(Array(text.utf8))) == command)
+    }
+
+    @Test("entries are looked up in their directories in order")
+    func entries() throws {
+        let directory = NSTemporaryDirectory() + "entries.\(UUID().uuidString)"
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        for (place, id, command) in [("b", "org.example.App", "second"), ("a", "org.example.App", "first")] {
+            let applications = "\(directory)/\(place)/applications"
+            try FileManager.default.createDirectory(atPath: applications, withIntermediateDirectories: true)
+            try "[Desktop Entry]\nExec=\(command)\n".write(
+                toFile: "\(applications)/\(id).desktop", atomically: true, encoding: .utf8)
+        }
+        // Opening it would block until a writer opens it.
+        mkfifo("\(directory)/a/applications/pipe.desktop", 0o600)
+        var entries = DesktopEntries(directories: ["\(directory)/a", "\(directory)/b"])
+        #expect(entries.command(of: "org.example.App") == "first")
+        for id in [
+            "pipe", "../a/applications/org.example.App", "", "missing", String(repeating: "x", count: 300),
+        ] {
+            #expect(entries.command(of: id) == nil)
+        }
     }
 }

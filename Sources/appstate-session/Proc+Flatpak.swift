@@ -1,4 +1,5 @@
 import Glibc
+import Linux
 
 extension Proc {
     /// The application for which the process runs in a Flatpak sandbox: `name` in `/.flatpak-info`
@@ -7,19 +8,15 @@ extension Proc {
     /// The file is read only if the kernel reports that both the sandbox's root and the file are on a tmpfs, as
     /// bubblewrap makes them: a process that creates a mount namespace may mount a file system that never
     /// answers. It may also write anything into the file, so the result is a name, not an identity.
-    public func flatpakApplication(of pid: Int32) -> String? {
+    func flatpakApplication(of pid: Int32) -> String? {
         var fileSystems: [String: String] = [:]
         // The last mount on a place is the visible one.
-        _ = try? forEachLine(pid, "mountinfo") { line in
-            if let mount = Mount(mountinfo: line.text),
-                ["/", Self.flatpakInfo].contains(mount.mountPoint)
-            {
-                fileSystems[mount.mountPoint] = mount.fileSystem
-            }
-            return true
+        for mount in Mount.all(of: "\(pid)", self) ?? []
+        where ["/", Self.flatpakInfo].contains(mount.mountPoint) {
+            fileSystems[mount.mountPoint] = mount.fileSystem
         }
         guard fileSystems["/"] == "tmpfs", fileSystems[Self.flatpakInfo] == "tmpfs",
-            let text = try? TextFile.read(path(pid, "root") + Self.flatpakInfo)
+            let text = try? TextFile.read("\(root)/\(pid)/root" + Self.flatpakInfo)
         else { return nil }
         return ConfigurationFile(text, name: Self.flatpakInfo).assignments.first { assignment in
             assignment.section == "Application" && assignment.key == "name" && !assignment.value.isEmpty
@@ -32,7 +29,7 @@ extension Proc {
     private static let flatpakProxy = "xdg-dbus-proxy"
 
     /// The unit of the Flatpak's instance whose proxy the process is; nil: it is no such proxy.
-    public func flatpakUnit(ofProxy pid: Int32) -> String? {
+    func flatpakUnit(ofProxy pid: Int32) -> String? {
         guard (try? program(of: pid)) == Self.flatpakProxy else { return nil }
         return (try? sandbox(of: pid))?.flatpak
     }
@@ -41,7 +38,7 @@ extension Proc {
     /// nil: nothing runs in the sandbox, or we may not inspect it.
     ///
     /// - Parameter unit: the unit of the instance.
-    public func mainProcess(ofFlatpak unit: String) -> ProcessIdentity? {
+    func mainProcess(ofFlatpak unit: String) -> ProcessIdentity? {
         guard let own = try? sandbox(of: getpid()), let processes = try? processes() else { return nil }
         for pid in processes {
             guard let sandbox = try? sandbox(of: pid), sandbox.flatpak == unit,
