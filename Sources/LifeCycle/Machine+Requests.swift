@@ -311,7 +311,7 @@ extension Machine {
 }
 
 /// A process's own registration replaces an application that another program registered on its own
-/// initiative, in one step (§ 2). In between, its windows, their focus and its exemptions never lack an
+/// initiative, in one step (§ 2), and so does anybody's if it is only mirrored. In between, its windows, their focus and its exemptions never lack an
 /// application, and never pass to another one.
 extension Machine {
     /// The application that a registration replaces; nil: there is none. Throws if it must not be replaced.
@@ -321,7 +321,10 @@ extension Machine {
         }
         // If a process registers under an id other than the one of its launch, this also begins a new
         // application.
-        guard former.isAdopted || former.awaitsOwnRegistration, registration.byItself else {
+        guard
+            former.isMirrored && !registration.adopted
+                || (former.isAdopted || former.awaitsOwnRegistration) && registration.byItself
+        else {
             throw .alreadyRegistered(registration.process, number)
         }
         return former

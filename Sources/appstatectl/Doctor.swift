@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import ArgumentParser
+import Desktop
 import Glibc
 import Linux
 

@@ -188,6 +188,24 @@ struct AdoptedTests {
         #expect(throws: Refusal.alreadyRegistered(stage.process, last)) { try register(&stage) }
     }
 
+    @Test("anybody's registration replaces an application that is only mirrored, but not one that a rule names")
+    func mirrored() throws {
+        var stage = try Stage.launched(delegate: false) {
+            $0.adopted = true
+            $0.suspension = .manual
+        }
+        let registration = Registration(
+            id: stage.application.id, process: stage.process, user: 1000, session: .user(1000))
+        try stage.perform(.configure(stage.number, Rule()))
+        #expect(throws: Refusal.alreadyRegistered(stage.process, stage.number)) {
+            try stage.perform(.register(registration))
+        }
+        try stage.perform(.configure(stage.number, nil))
+        try stage.perform(.register(registration))
+        #expect(stage.machine.applications[stage.number] == nil)
+        #expect(stage.machine.application(of: stage.process)?.isAdopted == false)
+    }
+
     @Test("the record keeps that an application is adopted; a record without the key means not adopted")
     func recorded() throws {
         let stage = try adopted()

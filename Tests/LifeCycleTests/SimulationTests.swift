@@ -291,7 +291,9 @@ struct Simulation {
         let isTaken = try world.perform(.register(registration))
         if !isTaken, !world.machine.isConcerned(with: process) { world.held.remove(process) }
         let isTakenOver = former?.awaitsOwnRegistration == true && registration.byItself
-        let isReplaced = former?.isAdopted == true && registration.byItself
+        let isReplaced =
+            former?.isAdopted == true && registration.byItself
+            || former?.isMirrored == true && !registration.adopted
         try world.require(
             former == nil || isTaken == (isReplaced || isTakenOver),
             "\(former?.number.description ?? "") was not replaced as expected")
