@@ -6,8 +6,6 @@ struct Tally<Thing: Hashable & Sendable>: Sendable, Equatable {
     /// CLOCK_MONOTONIC, in microseconds.
     private let time: UInt64
 
-    var isEmpty: Bool { counts.isEmpty }
-
     /// - Parameter time: when the counting began or ended, CLOCK_MONOTONIC in microseconds; the same for both tallies.
     init(_ counts: [Thing: UInt64] = [:], at time: UInt64 = 0) { (self.counts, self.time) = (counts, time) }
 
