@@ -5,6 +5,8 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     case network
     /// It writes more than `DiskRate=` to files.
     case disk
+    /// Its service manager would end it, because it would no longer say that it is alive.
+    case watchdog
     /// A command runs in the foreground of its terminal.
     case terminalJob = "terminal-job"
     /// It holds an inhibitor of systemd-logind against sleep, shutdown or idleness.

@@ -215,6 +215,26 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
+    @Test("a process that must say that it is alive is not suspended, unless another one must say so")
+    func watchdog() throws {
+        let script = """
+            import os, signal, sys
+            if len(sys.argv) < 3: os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:], "x"],
+                                            {"WATCHDOG_USEC": "6000000", "WATCHDOG_PID": sys.argv[1] or str(os.getpid())})
+            print("on", flush=True)
+            while True: signal.pause()
+            """
+        let watched = try Child(Scripts.python, ["-c", script, ""])
+        try watched.waitForLine(containing: "on")
+        let path = try register(watched)
+        try wait(for: .watchdog, at: path)
+        try count([.network], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        let other = try Child(Scripts.python, ["-c", script, "1"])
+        try other.waitForLine(containing: "on")
+        try client.wait(for: try register(other), toBe: "suspended")
+    }
+
     @Test(
         "what an orphan in the application's unit does counts, because it would be frozen with the unit",
         .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))

@@ -78,6 +78,10 @@ struct Check: Sendable {
             }
         case .inhibitor:
             return inhibition(work.inhibitors, in: Set(pids))
+        case .watchdog:
+            return proc.watchdogProcess(of: main.pid).flatMap {
+                pids.contains($0) ? "a service manager expects pid \($0) to say that it is alive" : nil
+            }
         case .network:
             guard let limit = work.networkRate, let now = sample?.traffic else { return nil }
             guard now.isWhole else { return "cannot be determined: the machine has too many sockets" }
