@@ -7,7 +7,7 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     case disk
     /// Its service manager would end it, because it would no longer say that it is alive.
     case watchdog
-    /// A command runs in the foreground of its terminal.
+    /// A command runs in its terminal, in the foreground or in the background.
     case terminalJob = "terminal-job"
     /// It holds an inhibitor of systemd-logind against sleep, shutdown or idleness.
     case inhibitor

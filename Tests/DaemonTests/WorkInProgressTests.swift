@@ -95,7 +95,8 @@ struct WorkInProgressTests {
             Int32(terminal.waitForLine(containing: "pid ").drop { !$0.isNumber }.prefix { $0.isNumber }))
         let path = try register(terminal)
         try wait(for: .terminalJob, at: path)
-        #expect(try client.listObjections(path).contains("terminal-job: pid \(pid) works in a terminal"))
+        let found = "terminal-job: sleep 1000 (pid \(pid)) works in a terminal"
+        #expect(try client.listObjections(path).contains(found))
         try count([.network, .inhibitor], at: path)
         try client.wait(for: path, toBe: "suspended")
         try count([.terminalJob], at: path)

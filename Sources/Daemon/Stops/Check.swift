@@ -73,9 +73,7 @@ struct Check: Sendable {
         let earlier = work.earlier
         switch kind {
         case .terminalJob:
-            return proc.foregroundJob(of: pids, isForeign: foreign.contains).map {
-                "\($0.words) works in a terminal"
-            }
+            return proc.terminalJob(of: pids, isForeign: foreign.contains).map(words)
         case .inhibitor:
             return inhibition(work.inhibitors, in: Set(pids))
         case .watchdog:
@@ -125,6 +123,14 @@ struct Check: Sendable {
         return sample
     }
 
+    private func words(_ job: TerminalJob) -> String {
+        switch job {
+        case .foreground(let pid): "\(proc.commandLine(of: pid)) (pid \(pid)) works in a terminal"
+        case .group(let group): "process group \(group) works in a terminal"
+        case .background(let pid): "\(proc.commandLine(of: pid)) (pid \(pid)) works in the background of a terminal"
+        }
+    }
+
     private func inhibition(_ inhibitors: [Inhibitors.Inhibitor], in pids: Set<Int32>) -> String? {
         inhibitors.first { isOfUser($0, in: pids) }.map { "pid \($0.pid) inhibits \($0.what)" }
     }
@@ -156,15 +162,6 @@ struct WorkSample: Sendable {
     var written: WrittenBytes?
     /// It may be at work, so that it is worth a second sample.
     var mayWork = false
-}
-
-extension ForegroundJob {
-    fileprivate var words: String {
-        switch self {
-        case .process(let pid): "pid \(pid)"
-        case .group(let group): "process group \(group)"
-        }
-    }
 }
 
 extension FileLocks.Waiter {
