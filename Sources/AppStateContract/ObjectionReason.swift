@@ -5,6 +5,8 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     case network
     /// It writes more than `DiskRate=` to files.
     case disk
+    /// It has a device open that speaks for itself: a serial line, a camera, an input device.
+    case device
     /// Its service manager would end it, because it would no longer say that it is alive.
     case watchdog
     /// A command runs in its terminal, in the foreground or in the background.

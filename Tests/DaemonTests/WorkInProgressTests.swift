@@ -216,6 +216,49 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
+    @Test("an open line to another program prevents suspension until it is closed, a terminal's end does not")
+    func device() throws {
+        let printer = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, pty, signal, sys
+                here, there = pty.openpty()
+                print(os.ttyname(there), flush=True)
+                while True: signal.pause()
+                """,
+            ])
+        let line = try printer.waitForLine(containing: "/dev/pts/")
+        let host = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, signal, sys
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                line = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY)
+                print("open", flush=True)
+                signal.sigwait({signal.SIGUSR1})
+                os.dup2(line, 0)
+                os.close(line)
+                while True: signal.pause()
+                """, line,
+            ])
+        try host.waitForLine(containing: "open")
+        let path = try register(host)
+        try wait(for: .device, at: path)
+        #expect(try client.listObjections(path).contains("device: it has \(line) open"))
+        try count([.network, .terminalJob], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.device], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .device, at: path)
+        host.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+        withExtendedLifetime(printer) {}
+    }
+
     @Test("a process that must say that it is alive is not suspended, unless another one must say so")
     func watchdog() throws {
         let script = """

@@ -171,6 +171,10 @@ struct WorkTests {
         #expect(proc.terminalJob(of: alone) == nil)
     }
 
+    private func look(at child: TestSupport.Child, _ owner: UInt32 = getuid()) -> NetworkTraffic {
+        NetworkTraffic(of: OpenFiles(of: [child.pid]), owner: owner)
+    }
+
     @Test("TCP traffic is counted, over IPv4 and IPv6", arguments: ["127.0.0.1", "::1"])
     func traffic(_ address: String) throws {
         let sender = try TestSupport.Child(
@@ -192,17 +196,17 @@ struct WorkTests {
                 """, address,
             ])
         guard try sender.waitForLine(containing: "n") != "none" else { return }
-        let before = NetworkTraffic(of: [sender.pid], owner: getuid())
+        let before = look(at: sender)
         #expect(before.isInUse)
         var rate: UInt64 = 0
         #expect(
             eventually {
-                rate = NetworkTraffic(of: [sender.pid], owner: getuid()).rate(since: before)
+                rate = look(at: sender).rate(since: before)
                 return rate > 0
             })
         let other = try Child.idle()
-        #expect(!NetworkTraffic(of: [other.pid], owner: getuid()).isInUse)
-        #expect(!NetworkTraffic(of: [sender.pid], owner: getuid() + 1).isInUse)
+        #expect(!look(at: other).isInUse)
+        #expect(!look(at: sender, getuid() + 1).isInUse)
         #expect(before.rate(since: before) == 0)
         #expect(before.isWhole)
     }

@@ -53,10 +53,13 @@ struct Check: Sendable {
         if let waiter = try? FileLocks(proc: proc).waiters(blockedBy: found.pids, proc: proc).first {
             found.reasons.append(waiter.words)
         }
-        if work.isMeasured { found.sample = sample(work, of: pids) }
+        guard work.isMeasured || !work.kinds.isEmpty else { return found }
+        let files = OpenFiles(of: pids, proc: proc, handed: handed)
+        let looked = Looked(pids: pids, files: files, onTerminals: proc.processes(on: files.pseudoterminals))
+        if work.isMeasured { found.sample = sample(work, of: pids, files) }
         for kind in ObjectionReason.allCases where work.kinds.contains(kind) {
             // A finding begins with the word that is written in a rule.
-            if let why = reason(kind, work, pids, found.sample) {
+            if let why = reason(kind, work, looked, found.sample) {
                 found.reasons.append("\(kind.rawValue): \(why)")
             }
         }
@@ -66,19 +69,34 @@ struct Check: Sendable {
         return found
     }
 
+    /// What was looked at once, for all kinds of work.
+    private struct Looked {
+        let pids: [Int32]
+        let files: OpenFiles
+        /// The processes on pseudoterminals of which the application has an end.
+        let onTerminals: [Proc.Stat]
+    }
+
     /// What there is of this kind of work, in words; nil: nothing.
     private func reason(
-        _ kind: ObjectionReason, _ work: Work, _ pids: [Int32], _ sample: WorkSample?
+        _ kind: ObjectionReason, _ work: Work, _ looked: Looked, _ sample: WorkSample?
     ) -> String? {
         let earlier = work.earlier
         switch kind {
         case .terminalJob:
+            // A terminal's shells may have a unit of their own. They wait when nobody reads what they write.
+            let others = looked.onTerminals.filter { isOn($0, looked.files.masters) }.map(\.pid)
+            let pids = Set(looked.pids).union(others).sorted()
             return proc.terminalJob(of: pids, isForeign: foreign.contains).map(words)
         case .inhibitor:
-            return inhibition(work.inhibitors, in: Set(pids))
+            return inhibition(work.inhibitors, in: Set(looked.pids))
+        case .device:
+            return looked.files.device(besides: Set(looked.onTerminals.compactMap(\.pseudoterminal))).map {
+                "it has \($0) open"
+            }
         case .watchdog:
             return proc.watchdogProcess(of: main.pid).flatMap {
-                pids.contains($0) ? "a service manager expects pid \($0) to say that it is alive" : nil
+                looked.pids.contains($0) ? "a service manager expects pid \($0) to say that it is alive" : nil
             }
         case .network:
             guard let limit = work.networkRate, let now = sample?.traffic else { return nil }
@@ -101,12 +119,15 @@ struct Check: Sendable {
     }
 
     /// How much it has worked so far.
-    func sample(_ work: Work) -> WorkSample { sample(work, of: members().map(\.pid)) }
+    func sample(_ work: Work) -> WorkSample {
+        let pids = members().map(\.pid)
+        return sample(work, of: pids, OpenFiles(of: pids, proc: proc, handed: handed))
+    }
 
-    private func sample(_ work: Work, of pids: [Int32]) -> WorkSample {
+    private func sample(_ work: Work, of pids: [Int32], _ files: OpenFiles) -> WorkSample {
         var sample = WorkSample(time: Clock.monotonicMicroseconds)
         if work.kinds.contains(.network), work.networkRate != nil {
-            let traffic = NetworkTraffic(of: pids, owner: owner, proc: proc, handed: handed)
+            let traffic = NetworkTraffic(of: files, owner: owner, handed: handed)
             sample.traffic = traffic
             sample.mayWork = traffic.isInUse
         }
@@ -121,6 +142,12 @@ struct Check: Sendable {
             if written.sum >= limit { sample.mayWork = true }
         }
         return sample
+    }
+
+    /// Whether the process is on one of these terminals, and belongs to no other application.
+    private func isOn(_ process: Proc.Stat, _ terminals: Set<Int32>) -> Bool {
+        guard let terminal = process.pseudoterminal, terminals.contains(terminal) else { return false }
+        return !proc.lineage(of: process.pid).prefix { $0 != main }.contains(where: foreign.contains)
     }
 
     private func words(_ job: TerminalJob) -> String {

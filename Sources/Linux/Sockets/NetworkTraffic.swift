@@ -13,13 +13,10 @@ public struct NetworkTraffic: Sendable {
     /// A connection that was not used for this many milliseconds is idle.
     private static let recent: UInt32 = 2_000
 
-    /// Processes that are gone, in another network namespace, or out of our reach count as having no traffic.
-    ///
-    /// - Parameter owner: the user whose sockets count.
-    public init(
-        of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver()
-    ) {
+    /// - Parameters:
+    ///   - files: what the processes have open.
+    ///   - owner: the user whose sockets count.
+    public init(of files: OpenFiles, owner: UInt32, handed: HandedOver = HandedOver()) {
         let time = Clock.monotonicMicroseconds
         var used: Set<UInt32> = []
         let all: [UInt32: UInt64]
@@ -27,7 +24,7 @@ public struct NetworkTraffic: Sendable {
             if $0.idle < Self.recent { used.insert($0.inode) }
             return $0.bytes
         }
-        let own = all.isEmpty ? [:] : proc.sockets(of: processes, handed).holders
+        let own = files.sockets
         bytes = Tally(all.filter { own[$0.key] != nil }, at: time)
         isInUse = used.contains { own[$0] != nil }
     }
@@ -40,7 +37,7 @@ public struct NetworkTraffic: Sendable {
     ) -> Bool {
         let waiting = bytes(owner, handed) { $0.waiting > 0 ? UInt64($0.waiting) : nil }
         if waiting.bytes.isEmpty || !waiting.isWhole { return !waiting.isWhole }
-        let own = proc.sockets(of: processes, handed).holders
+        let own = OpenFiles(of: processes, proc: proc, handed: handed).sockets
         return waiting.bytes.keys.contains { own[$0] != nil }
     }
 
