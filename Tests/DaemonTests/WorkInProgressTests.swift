@@ -223,9 +223,13 @@ struct WorkInProgressTests {
             [
                 "-c",
                 """
-                import os, pty, signal, sys
+                import os, pty, signal
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
                 here, there = pty.openpty()
                 print(os.ttyname(there), flush=True)
+                signal.sigwait({signal.SIGUSR1})
+                os.close(there)
+                print("closed", flush=True)
                 while True: signal.pause()
                 """,
             ])
@@ -246,6 +250,11 @@ struct WorkInProgressTests {
                 """, line,
             ])
         try host.waitForLine(containing: "open")
+        printer.kill(SIGUSR1)
+        try printer.waitForLine(containing: "closed")
+        // It has only the master end, and counts as well, unlike a terminal.
+        let other = try register(printer)
+        try wait(for: .device, at: other)
         let path = try register(host)
         try wait(for: .device, at: path)
         #expect(try client.listObjections(path).contains("device: it has \(line) open"))
@@ -256,7 +265,7 @@ struct WorkInProgressTests {
         try wait(for: .device, at: path)
         host.kill(SIGUSR1)
         try client.wait(for: path, toBe: "suspended")
-        withExtendedLifetime(printer) {}
+        try client.wait(for: other, toBe: "suspended")
     }
 
     @Test("a process that must say that it is alive is not suspended, unless another one must say so")

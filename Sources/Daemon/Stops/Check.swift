@@ -91,9 +91,12 @@ struct Check: Sendable {
         case .inhibitor:
             return inhibition(work.inhibitors, in: Set(looked.pids))
         case .device:
-            return looked.files.device(besides: Set(looked.onTerminals.compactMap(\.pseudoterminal))).map {
-                "it has \($0) open"
+            let terminals = Set(looked.onTerminals.compactMap(\.pseudoterminal))
+            let device = looked.files.device(besides: terminals) {
+                let others = ((try? proc.processes()) ?? []).filter { !looked.pids.contains($0) }
+                return OpenFiles(of: others, proc: proc, handed: handed)
             }
+            return device.map { "it has \($0) open" }
         case .watchdog:
             return proc.watchdogProcess(of: main.pid).flatMap {
                 looked.pids.contains($0) ? "a service manager expects pid \($0) to say that it is alive" : nil

@@ -42,12 +42,18 @@ public struct OpenFiles: Sendable {
     }
 
     /// A device that speaks for itself, such as a serial line; or a pseudoterminal that is such a line to another
-    /// program, because it is nobody's terminal, and they have only one end of it.
+    /// program: it is nobody's terminal, and that program has its other end.
     ///
-    /// - Parameter terminals: those of `pseudoterminals` that are somebody's controlling terminal.
-    public func device(besides terminals: Set<Int32>) -> String? {
-        let ends = Set(masters.map(Device.pseudoterminal)).symmetricDifference(lines)
-        return ends.subtracting(standard).subtracting(terminals.map(Device.pseudoterminal)).map(\.name).min()
+    /// - Parameters:
+    ///   - terminals: those of `pseudoterminals` that are somebody's controlling terminal.
+    ///   - others: what all other processes have open. That takes a while, and is asked only of a program that has a
+    ///     master end without a terminal.
+    public func device(besides terminals: Set<Int32>, _ others: () -> OpenFiles) -> String? {
+        let ends = Set(masters.map(Device.pseudoterminal))
+        let ignored = standard.union(terminals.map(Device.pseudoterminal))
+        if let line = lines.subtracting(ignored).subtracting(ends).map(\.name).min() { return line }
+        let free = ends.subtracting(ignored).subtracting(lines)
+        return free.isEmpty ? nil : free.intersection(others().lines).map(\.name).min()
     }
 }
 
