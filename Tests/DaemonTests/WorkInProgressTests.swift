@@ -288,6 +288,30 @@ struct WorkInProgressTests {
         try client.wait(for: try register(other), toBe: "suspended")
     }
 
+    @Test("computing prevents suspension if the user's rule says so")
+    func cpu() throws {
+        let busy = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import signal
+                def rest(*_): signal.pause()
+                signal.signal(signal.SIGUSR1, rest)
+                print("on", flush=True)
+                while True: pass
+                """,
+            ])
+        try busy.waitForLine(containing: "on")
+        let path = try register(busy)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.network, .cpu], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .cpu, at: path)
+        busy.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
     @Test(
         "what an orphan in the application's unit does counts, because it would be frozen with the unit",
         .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))

@@ -106,6 +106,8 @@ struct Check: Sendable {
             guard now.isWhole else { return "cannot be determined: the machine has too many sockets" }
             guard let before = earlier?.traffic, now.rate(since: before) >= limit else { return nil }
             return "it transfers \(limit) bytes per second or more"
+        case .cpu:
+            return computes(sample, since: earlier) ? "it uses a tenth of a processor or more" : nil
         case .disk:
             guard let limit = work.diskRate, let now = sample?.written, let before = earlier?.written,
                 now.rate(since: before, over: Work.leastWriting) >= limit
@@ -134,7 +136,7 @@ struct Check: Sendable {
             sample.traffic = traffic
             sample.mayWork = traffic.isInUse
         }
-        if work.isAnswering {
+        if work.isAnswering || work.kinds.contains(.cpu) {
             sample.processorTime = ProcessorTime(of: pids)
             sample.mayWork = true
         }
