@@ -254,9 +254,12 @@ final class Agent {
     }
 
     private func dispatch() {
+        let before = (observer?.windows, observer?.desktopProcesses)
         do throws(ObserverFailure) {
             try observer?.dispatch()
             settleConnection()
+            // On X11, much that wakes us changes nothing: a window moves, a menu opens.
+            if observer?.system == .x11, before == (observer?.windows, observer?.desktopProcesses) { return }
             report()
         } catch {
             journal.log(.notice, error.description)
