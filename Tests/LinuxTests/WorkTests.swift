@@ -171,8 +171,8 @@ struct WorkTests {
         #expect(proc.terminalJob(of: alone) == nil)
     }
 
-    private func look(at child: TestSupport.Child, _ owner: UInt32 = getuid()) -> NetworkTraffic {
-        NetworkTraffic(of: OpenFiles(of: [child.pid]), owner: owner)
+    private func look(at pid: Int32, _ owner: UInt32 = getuid()) -> NetworkTraffic {
+        NetworkTraffic(of: OpenFiles(of: [pid]), owner: owner)
     }
 
     @Test("TCP traffic is counted, over IPv4 and IPv6", arguments: ["127.0.0.1", "::1"])
@@ -196,17 +196,17 @@ struct WorkTests {
                 """, address,
             ])
         guard try sender.waitForLine(containing: "n") != "none" else { return }
-        let before = look(at: sender)
+        let before = look(at: sender.pid)
         #expect(before.isInUse)
         var rate: UInt64 = 0
         #expect(
             eventually {
-                rate = look(at: sender).rate(since: before)
+                rate = look(at: sender.pid).rate(since: before)
                 return rate > 0
             })
         let other = try Child.idle()
-        #expect(!look(at: other).isInUse)
-        #expect(!look(at: sender, getuid() + 1).isInUse)
+        #expect(!look(at: other.pid).isInUse)
+        #expect(!look(at: sender.pid, getuid() + 1).isInUse)
         #expect(before.rate(since: before) == 0)
         #expect(before.isWhole)
     }
