@@ -240,7 +240,11 @@ final class Agent {
             do {
                 let watch = try Playback(path: path, loop: loop, journal: journal) {
                     path throws(ObserverFailure) in
-                    if index == 0 { try PlaybackObserver(path: path) } else { try PipeWireObserver(path: path) }
+                    if index == 0 {
+                        try PlaybackObserver(path: path)
+                    } else {
+                        try PipeWireObserver(path: path)
+                    }
                 } tell: { [unowned self] in
                     players[index] = $0
                     tell(.audio, players[0].union(players[1]))

@@ -44,7 +44,9 @@ struct WorkTests {
 
         /// The process that works in the background.
         func background() -> Int32? {
-            guard case .background(let pid) = work(), (try? proc.stat(pid).comm) == "sleep" else { return nil }
+            guard case .background(let pid) = work(), (try? proc.stat(pid).comm) == "sleep" else {
+                return nil
+            }
             return pid
         }
 

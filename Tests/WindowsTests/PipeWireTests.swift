@@ -66,16 +66,21 @@ private final class PipeWireServer {
         processes.append(try start("pipewire", []))
         try wait("the socket") { access(socket, F_OK) == 0 }
         processes.append(try start("wireplumber", []))
-        let sink = "{ factory.name=support.null-audio-sink node.name=quiet media.class=Audio/Sink object.linger=true"
+        let sink =
+            "{ factory.name=support.null-audio-sink node.name=quiet media.class=Audio/Sink object.linger=true"
             + " audio.position=[FL FR] }"
         _ = try start("pw-cli", ["create-node", "adapter", sink]).waitForExit()
         // A WAV file of silence: 48,000 frames of one channel for each of 600 seconds.
         let length = UInt32(48_000 * 2 * 600)
         var header = Data("RIFF".utf8)
-        func add(_ value: UInt32, _ count: Int) { header += withUnsafeBytes(of: value.littleEndian) { Data($0.prefix(count)) } }
+        func add(_ value: UInt32, _ count: Int) {
+            header += withUnsafeBytes(of: value.littleEndian) { Data($0.prefix(count)) }
+        }
         add(length + 36, 4)
         header += Data("WAVEfmt ".utf8)
-        for (value, count) in [(16, 4), (1, 2), (1, 2), (48_000, 4), (96_000, 4), (2, 2), (16, 2)] as [(UInt32, Int)] {
+        for (value, count) in [(16, 4), (1, 2), (1, 2), (48_000, 4), (96_000, 4), (2, 2), (16, 2)]
+            as [(UInt32, Int)]
+        {
             add(value, count)
         }
         header += Data("data".utf8)
@@ -96,7 +101,8 @@ private final class PipeWireServer {
         try Child(
             program, arguments,
             environment: [
-                "XDG_RUNTIME_DIR": directory, "HOME": directory, "PIPEWIRE_REMOTE": nil, "PIPEWIRE_RUNTIME_DIR": nil,
+                "XDG_RUNTIME_DIR": directory, "HOME": directory, "PIPEWIRE_REMOTE": nil,
+                "PIPEWIRE_RUNTIME_DIR": nil,
                 "DBUS_SESSION_BUS_ADDRESS": bus.address, "DISPLAY": nil,
             ])
     }

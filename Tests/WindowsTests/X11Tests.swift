@@ -130,7 +130,9 @@ struct X11Tests {
         }
     }
 
-    @Test("what the X server shows is visible, whatever desktop it is said to be on", arguments: WindowManager.present)
+    @Test(
+        "what the X server shows is visible, whatever desktop it is said to be on",
+        arguments: WindowManager.present)
     func viewable(_ manager: WindowManager) throws {
         let display = try Display(manager)
         let watch = try display.watch()
@@ -158,7 +160,8 @@ struct X11Tests {
         let watch = try display.watch()
         func wait(for processes: [Int32]) throws {
             try watch.wait("the windows of \(processes)") { windows in
-                windows.filter { $0.isShared && $0.visible }.compactMap(\.process).sorted() == processes.sorted()
+                windows.filter { $0.isShared && $0.visible }.compactMap(\.process).sorted()
+                    == processes.sorted()
             }
         }
         try wait(for: [app.pid])

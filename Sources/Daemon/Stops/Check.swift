@@ -159,7 +159,8 @@ struct Check: Sendable {
         switch job {
         case .foreground(let pid): "\(proc.commandLine(of: pid)) (pid \(pid)) works in a terminal"
         case .group(let group): "process group \(group) works in a terminal"
-        case .background(let pid): "\(proc.commandLine(of: pid)) (pid \(pid)) works in the background of a terminal"
+        case .background(let pid):
+            "\(proc.commandLine(of: pid)) (pid \(pid)) works in the background of a terminal"
         }
     }
 

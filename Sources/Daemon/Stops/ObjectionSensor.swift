@@ -188,7 +188,9 @@ final class ObjectionSensor {
         let settings = core.machine.settings
         var work = Check.Work(networkRate: settings.networkRate, diskRate: settings.diskRate)
         // An application that is stopped does not work: bytes that the kernel accepts for it are not its own work.
-        guard let known = core.application(number), !known.isStopped || known.isBeingDrained else { return work }
+        guard let known = core.application(number), !known.isStopped || known.isBeingDrained else {
+            return work
+        }
         work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
         work.isAnswering = known.isAnswering(at: now())
         return work

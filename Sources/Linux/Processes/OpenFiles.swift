@@ -25,8 +25,10 @@ public struct OpenFiles: Sendable {
                     isHere = isHere ?? ((try? proc.sharesNetwork(with: pid, handed)) == true)
                     if isHere == true, sockets[inode] == nil { sockets[inode] = (pid, number) }
                 case .fuse: fuse.append((pid, number))
-                case .device(let device): if number > 2 { lines.insert(device) } else { standard.insert(device) }
-                case .master: if let terminal = proc.terminal(ofMaster: number, in: pid) { masters.insert(terminal) }
+                case .device(let device):
+                    if number > 2 { lines.insert(device) } else { standard.insert(device) }
+                case .master:
+                    if let terminal = proc.terminal(ofMaster: number, in: pid) { masters.insert(terminal) }
                 case .other: break
                 }
             }
@@ -73,7 +75,8 @@ enum Device: Hashable, Sendable {
     /// Where the names of devices begin that speak for themselves, or that a program works with while nobody looks:
     /// serial lines, input, made-up input, cameras, recorded sound, and devices that programs drive themselves.
     private static let names = [
-        "/dev/ttyUSB", "/dev/ttyACM", "/dev/ttyS", "/dev/ttyAMA", "/dev/rfcomm", "/dev/input/event", "/dev/uinput",
+        "/dev/ttyUSB", "/dev/ttyACM", "/dev/ttyS", "/dev/ttyAMA", "/dev/rfcomm", "/dev/input/event",
+        "/dev/uinput",
         "/dev/video", "/dev/snd/pcm", "/dev/snd/midi", "/dev/bus/usb/", "/dev/hidraw",
     ]
 

@@ -79,7 +79,9 @@ public final class PipeWireObserver: SoundObserver {
             guard unread.count >= Self.headerLength + length else { return }
             var pod = Pod(ArraySlice(unread[Self.headerLength..<Self.headerLength + length]))
             unread.removeFirst(Self.headerLength + length)
-            guard let number = Int32(exactly: words[0]), case .fields(let fields)? = pod.next() else { continue }
+            guard let number = Int32(exactly: words[0]), case .fields(let fields)? = pod.next() else {
+                continue
+            }
             try take(number, words[1] >> 24, Pod(fields))
         }
     }

@@ -332,7 +332,8 @@ final class XConnection {
             let bytes = UnsafeRawBufferPointer(start: reply, count: 32 + 4 * Int(reply.pointee.length))
             var monitors: [Rectangle] = []
             var next = 32
-            for _ in 0..<bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self) where next + 24 <= bytes.count {
+            for _ in 0..<bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self)
+            where next + 24 <= bytes.count {
                 monitors.append(
                     Rectangle(
                         x: Int(bytes.loadUnaligned(fromByteOffset: next + 8, as: Int16.self)),
