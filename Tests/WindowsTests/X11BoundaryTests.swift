@@ -80,6 +80,10 @@ struct X11BoundaryTests {
         try app.ask("property 0 _NET_CLIENT_LIST WINDOW \(window)")
         try app.ask("property 0 _NET_SHOWING_DESKTOP CARDINAL 1")
         let watch = Watch(try X11Observer(display: name))
+        // What the X server shows is visible, unless the window manager is one that leaves hidden windows mapped.
+        try watch.wait(for: ["Alpha"])
+        try app.ask("title \(window) KWin")
+        try app.ask("property 0 _NET_SUPPORTING_WM_CHECK WINDOW \(window)")
         try watch.wait(for: ["Alpha hidden"])
         try app.ask("property 0 _NET_SUPPORTED ATOM _NET_CLIENT_LIST")
         try watch.wait(for: ["Alpha"])
