@@ -99,7 +99,8 @@ struct Check: Sendable {
             return device.map { "it has \($0) open" }
         case .watchdog:
             return proc.watchdogProcess(of: main.pid).flatMap {
-                looked.pids.contains($0) ? "a service manager expects pid \($0) to say that it is alive" : nil
+                looked.pids.contains($0) || isInUnit($0)
+                    ? "a service manager expects pid \($0) to say that it is alive" : nil
             }
         case .network:
             guard let limit = work.networkRate, let now = sample?.traffic else { return nil }
@@ -147,6 +148,13 @@ struct Check: Sendable {
             if written.sum >= limit { sample.mayWork = true }
         }
         return sample
+    }
+
+    /// Whether the process is in the cgroup of the main process: the one with which a service began may only be the
+    /// script that has started the application.
+    private func isInUnit(_ pid: Int32) -> Bool {
+        guard let unit = try? proc.unifiedCgroup(of: main.pid), unit != "/" else { return false }
+        return (try? proc.unifiedCgroup(of: pid)) == unit
     }
 
     /// Whether the process is on one of these terminals, and belongs to no other application.

@@ -186,6 +186,7 @@ public final class X11Observer: WindowObserver {
         let process = connection.askProcesses(of: [window])
         let name = connection.ask(window, atoms[.netName], words: AtomName.netName.words)
         manager = connection.answer(to: process)[connection.client(of: window)]
+        desk.overrides = desk.overrides.filter { $0.value.process != manager }
         desk.leavesMapped = connection.answer(to: name).map { Desk.leavesMapped($0.text) } ?? false
         stale.isMapping = true
     }
