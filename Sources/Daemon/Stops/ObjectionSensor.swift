@@ -91,7 +91,10 @@ final class ObjectionSensor {
     func noteState(_ application: Registered) {
         let number = application.number
         samples[number] = nil
-        guard core.application(number)?.graceDeadline != nil, !isBrief(number) else { return }
+        // At the end of a long grace period, it would be too old.
+        guard let end = core.application(number)?.graceDeadline, end < now() + Self.longestSpan,
+            !isBrief(number)
+        else { return }
         let (check, work) = (check(of: application), work(of: number))
         worker.run {
             check.sample(work)
