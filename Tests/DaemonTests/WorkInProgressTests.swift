@@ -96,13 +96,41 @@ struct WorkInProgressTests {
         let path = try register(terminal)
         try wait(for: .terminalJob, at: path)
         let found = "terminal-job: sleep 1000 (pid \(pid)) works in a terminal"
-        #expect(try client.listObjections(path).contains(found))
+        try client.wait("the job's command line") { try client.listObjections(path).contains(found) }
         try count([.network, .inhibitor], at: path)
         try client.wait(for: path, toBe: "suspended")
         try count([.terminalJob], at: path)
         try client.application(path, "Resume")
         try wait(for: .terminalJob, at: path)
         kill(pid, SIGKILL)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test("a shell that is no descendant of its terminal, as in a unit of its own, counts for it")
+    func distantShell() throws {
+        let terminal = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import fcntl, os, pty, signal, termios
+                here, there = pty.openpty()
+                if os.fork() == 0:
+                    if os.fork() > 0: os._exit(0)
+                    os.setsid()
+                    fcntl.ioctl(there, termios.TIOCSCTTY, 0)
+                    for number in range(3): os.dup2(there, number)
+                    os.execvp("sh", ["sh", "-c", "echo on; sleep 1000; true"])
+                os.close(there)
+                os.read(here, 100)
+                print("on", flush=True)
+                signal.pause()
+                """,
+            ])
+        try terminal.waitForLine(containing: "on")
+        let path = try register(terminal)
+        try wait(for: .terminalJob, at: path)
+        try count([.device], at: path)
         try client.wait(for: path, toBe: "suspended")
     }
 
