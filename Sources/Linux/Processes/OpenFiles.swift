@@ -3,9 +3,9 @@ import Glibc
 /// What some processes have open, as far as it matters here.
 public struct OpenFiles: Sendable {
     /// A process that has each socket, by the socket's inode, and its descriptor there.
-    var sockets: [UInt32: (pid: Int32, number: Int32)] = [:]
+    public private(set) var sockets: [UInt32: (pid: Int32, number: Int32)] = [:]
     /// Their descriptors of `/dev/fuse`.
-    var fuse: [(pid: Int32, number: Int32)] = []
+    public private(set) var fuse: [(pid: Int32, number: Int32)] = []
     /// The devices and pseudoterminals that they have open, without those of `standard`.
     private var lines: Set<Device> = []
     /// The same, for the descriptors 0 to 2 of any of them.
@@ -60,7 +60,7 @@ public struct OpenFiles: Sendable {
 }
 
 /// A character device of interest.
-enum Device: Hashable, Sendable {
+public enum Device: Hashable, Sendable {
     case named(String)
     /// `/dev/pts/NUMBER`
     case pseudoterminal(Int32)
@@ -105,7 +105,7 @@ extension Proc {
     }
 
     /// The sockets among the process's open files: their inode numbers, and a descriptor of each.
-    func sockets(of pid: Int32) throws(KernelFailure) -> [UInt32: Int32] {
+    public func sockets(of pid: Int32) throws(KernelFailure) -> [UInt32: Int32] {
         var found: [UInt32: Int32] = [:]
         for (number, file) in try files(of: pid) {
             if case .socket(let inode) = file { found[inode] = number }
@@ -113,7 +113,7 @@ extension Proc {
         return found
     }
 
-    enum OpenFile: Equatable {
+    public enum OpenFile: Equatable {
         /// By its inode.
         case socket(UInt32)
         /// The end of a FUSE server (fuse(4)), whether it has mounted something or not.
@@ -146,8 +146,11 @@ extension Proc {
         return found
     }
 
+    /// What one of our own descriptors refers to; nil: it is not open.
+    public static func openFile(_ number: Int32) -> OpenFile? { try? file("/proc/self/fd/\(number)").get() }
+
     /// What the link of a descriptor leads to.
-    static func file(_ path: String) -> Result<OpenFile, ErrorNumber> {
+    private static func file(_ path: String) -> Result<OpenFile, ErrorNumber> {
         // `socket:[4294967295]` and the names of devices are shorter; a link longer than the buffer is something else.
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: 64) { buffer in
             guard let base = buffer.baseAddress else { return .failure(ErrorNumber(value: ENOMEM)) }

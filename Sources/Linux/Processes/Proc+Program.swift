@@ -60,27 +60,12 @@ extension Proc {
                 $0.hasBytes(prefix: ".mount_") || $0.hasBytes(prefix: "appimage_extracted_")
             }
         }
-        guard isImage else { return nil }
-        return environment(of: pid)["APPIMAGE"].flatMap { $0.hasBytes(prefix: "/") ? $0 : nil }
-    }
-
-    /// The process that must keep telling a service manager that it is alive, as `WatchdogSec=` says, according to the
-    /// environment of a process: itself, or one above it (sd_watchdog_enabled(3)); nil: there is none.
-    public func watchdogProcess(of pid: Int32) -> Int32? {
-        let environment = environment(of: pid)
-        guard let span = environment["WATCHDOG_USEC"].flatMap({ UInt64($0) }), span > 0 else { return nil }
-        return environment["WATCHDOG_PID"].map { Int32($0) } ?? pid
-    }
-
-    /// The variables with which the program was started; empty if they cannot be read.
-    private func environment(of pid: Int32) -> [String: String] {
-        let text = (try? TextFile.read(path(pid, "environ"))) ?? ""
-        let pairs = text.split(separator: "\0").compactMap { line in
-            line.utf8.firstIndex(of: UInt8(ascii: "=")).map {
-                (String(line[..<$0]), String(line[line.utf8.index(after: $0)...]))
-            }
+        guard isImage, let text = try? TextFile.read(path(pid, "environ")) else { return nil }
+        let name = "APPIMAGE="
+        let value = text.split(separator: "\0").first { $0.hasBytes(prefix: name) }.map {
+            String(Substring($0.utf8.dropFirst(name.utf8.count)))
         }
-        return Dictionary(pairs) { first, _ in first }
+        return value.flatMap { $0.hasBytes(prefix: "/") ? $0 : nil }
     }
 
     private static let deleted = " (deleted)"

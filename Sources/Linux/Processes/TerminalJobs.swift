@@ -58,14 +58,6 @@ extension Proc {
         return others.first { $0.state != .stopped }.map { .background($0.pid) }
     }
 
-    /// The command line of a process, as it may be shown: its words, at most 80 bytes; its name if it has none.
-    public func commandLine(of pid: Int32) -> String {
-        let line = (try? TextFile.read(path(pid, "cmdline"))) ?? ""
-        let words = line.split(separator: "\0").joined(separator: " ")
-        if words.isEmpty { return (try? stat(pid))?.comm ?? "" }
-        return words.utf8.count <= 80 ? words : String(decoding: words.utf8.prefix(77), as: UTF8.self) + "..."
-    }
-
     /// Whether one of its threads computes or waits for a disk at this moment.
     private func isAtWork(_ leader: Stat) -> Bool {
         if leader.state.isWork { return true }

@@ -160,7 +160,7 @@ public struct SocketCopy: Sendable {
 
     /// Whether one of our descriptors refers to the socket that was found.
     private static func leads(_ descriptor: Int32, to id: ID) -> Bool {
-        let file = try? Proc.file("/proc/self/fd/\(descriptor)").get()
+        let file = Proc.openFile(descriptor)
         switch id {
         case .socket(let inode): return file == .socket(inode)
         case .fuse: return file == .fuse
