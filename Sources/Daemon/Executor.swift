@@ -111,7 +111,10 @@ final class Executor {
         case .changed(let number, let properties):
             if let application = table[number] {
                 note(properties, of: number)
-                if properties.contains(.state) { resources.update(application) }
+                if properties.contains(.state) {
+                    resources.update(application)
+                    freezer.noteState(application)
+                }
             }
         case .resources(let number):
             if let application = table[number] { resources.update(application) }

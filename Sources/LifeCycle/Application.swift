@@ -249,9 +249,9 @@ public struct Application: Equatable, Sendable {
         return reportedReasons.filter(counting.contains)
     }
 
-    /// Whether work of this kind keeps policy from suspending it. All kinds do, unless the user's rule lists them.
+    /// Whether work of this kind keeps policy from suspending it. The user's rule may list what does.
     public func counts(_ reason: ObjectionReason) -> Bool {
-        rule?.keepWhile?.contains(reason.rawValue) ?? true
+        rule?.keepWhile?.contains(reason.rawValue) ?? reason.isDefault
     }
 
     /// It was adopted because it has a window, and nobody wants anything of it: its state is known, and it yields in the

@@ -34,9 +34,9 @@ public struct Settings: Equatable, Sendable {
     /// Bytes per second over TCP from which an application counts as transferring something; nil: none
     /// does. An open chat or mailbox stays below it, a download does not.
     public var networkRate: UInt64? = 16_384
-    /// Bytes per second written to files from which an application counts as working; nil: none does. A copy or an export
-    /// is above it; a program that saves its state writes as much only for a moment.
-    public var diskRate: UInt64? = 1 << 20
+    /// Bytes per second written to files, over five seconds, from which an application counts as working; nil: none
+    /// does. A slow copy and a recording are above it.
+    public var diskRate: UInt64? = 64 << 10
     public var limits = Limits()
     public var pressure = PressureSettings()
     /// `[Application ID]`, by id.

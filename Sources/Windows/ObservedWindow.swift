@@ -17,7 +17,8 @@ public struct ObservedWindow: Equatable, Sendable {
     /// The user has minimized it; then it is neither visible nor focused.
     public var minimized: Bool
 
-    /// It represents windows that may belong to this process or to another one.
+    /// It makes its process visible, but says nothing else about it: it represents windows that may belong to this
+    /// process or to another one, or the window manager does not manage it.
     public var isShared: Bool
 
     /// The longest app id and title, in bytes. The daemon takes 1,024 (dbus-api, "Limits"); a whole set of

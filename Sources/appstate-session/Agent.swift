@@ -44,7 +44,9 @@ final class Agent {
     private var registered: Set<Int32> = []
     /// The suspended applications, the latest at the end.
     private var suspended: [Int32] = []
-    private var playback: Playback?
+    /// Of PulseAudio, which pipewire-pulse implements, and of PipeWire itself.
+    private var playback: [Playback] = []
+    private var players: [Set<Int32>] = [[], []]
     private var inhibitors: SessionInhibitors?
     private var selections: Selections?
     private var front = Front()
@@ -232,13 +234,25 @@ final class Agent {
     }
 
     private func watchPlayback() {
-        guard let path = PlaybackObserver.defaultPath else { return }
-        do {
-            playback = try Playback(path: path, loop: loop, journal: journal) { [unowned self] in
-                tell(.audio, $0)
+        let paths = [PlaybackObserver.defaultPath, PipeWireObserver.defaultPath]
+        for (index, path) in paths.enumerated() {
+            guard let path else { continue }
+            do {
+                let watch = try Playback(path: path, loop: loop, journal: journal) {
+                    path throws(ObserverFailure) in
+                    if index == 0 {
+                        try PlaybackObserver(path: path)
+                    } else {
+                        try PipeWireObserver(path: path)
+                    }
+                } tell: { [unowned self] in
+                    players[index] = $0
+                    tell(.audio, players[0].union(players[1]))
+                }
+                playback.append(watch)
+            } catch {
+                journal.log(.notice, "audio playback is not watched: \(error)")
             }
-        } catch {
-            journal.log(.notice, "audio playback is not watched: \(error)")
         }
     }
 
@@ -254,9 +268,12 @@ final class Agent {
     }
 
     private func dispatch() {
+        let before = (observer?.windows, observer?.desktopProcesses)
         do throws(ObserverFailure) {
             try observer?.dispatch()
             settleConnection()
+            // On X11, much that wakes us changes nothing: a window moves, a menu opens.
+            if observer?.system == .x11, before == (observer?.windows, observer?.desktopProcesses) { return }
             report()
         } catch {
             journal.log(.notice, error.description)

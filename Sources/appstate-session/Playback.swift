@@ -4,24 +4,29 @@ import Linux
 import Systemd
 import Windows
 
-/// Finds the processes that play or record sound, on whichever sound server this session has at the time.
+/// Finds the processes that play or record sound, on whichever server listens on a socket at the time.
 final class Playback {
     private let path: String
     private let loop: EventLoop
     private let journal: Journal
+    private let observe: (_ path: String) throws(ObserverFailure) -> any SoundObserver
     private let tell: (Set<Int32>) -> Void
     private let watch: PathWatch
     private var watchSource: Source?
-    private var observer: PlaybackObserver?
+    private var observer: (any SoundObserver)?
     private var source: Source?
     private var reconnection: Retry?
 
     /// - Parameters:
     ///   - path: the sound server's socket.
+    ///   - observe: connects to it.
     ///   - tell: gets the processes that play or record sound, whenever they may have changed.
     init(
-        path: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
+        path: String, loop: EventLoop, journal: Journal,
+        observe: @escaping (_ path: String) throws(ObserverFailure) -> any SoundObserver,
+        tell: @escaping (Set<Int32>) -> Void
     ) throws {
+        self.observe = observe
         self.path = path
         self.loop = loop
         self.journal = journal
@@ -39,7 +44,7 @@ final class Playback {
     private func connect() {
         guard observer == nil else { return }
         do {
-            let observer = try PlaybackObserver(path: path)
+            let observer = try observe(path)
             source = try loop.watch(observer.descriptor) { [unowned self] _ in dispatch() }
             self.observer = observer
             reconnection?.hasSucceeded()

@@ -95,13 +95,42 @@ struct WorkInProgressTests {
             Int32(terminal.waitForLine(containing: "pid ").drop { !$0.isNumber }.prefix { $0.isNumber }))
         let path = try register(terminal)
         try wait(for: .terminalJob, at: path)
-        #expect(try client.listObjections(path).contains("terminal-job: pid \(pid) works in a terminal"))
+        let found = "terminal-job: sleep 1000 (pid \(pid)) works in a terminal"
+        try client.wait("the job's command line") { try client.listObjections(path).contains(found) }
         try count([.network, .inhibitor], at: path)
         try client.wait(for: path, toBe: "suspended")
         try count([.terminalJob], at: path)
         try client.application(path, "Resume")
         try wait(for: .terminalJob, at: path)
         kill(pid, SIGKILL)
+        try client.wait(for: path, toBe: "suspended")
+    }
+
+    @Test("a shell that is no descendant of its terminal, as in a unit of its own, counts for it")
+    func distantShell() throws {
+        let terminal = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import fcntl, os, pty, signal, termios
+                here, there = pty.openpty()
+                if os.fork() == 0:
+                    if os.fork() > 0: os._exit(0)
+                    os.setsid()
+                    fcntl.ioctl(there, termios.TIOCSCTTY, 0)
+                    for number in range(3): os.dup2(there, number)
+                    os.execvp("sh", ["sh", "-c", "echo on; sleep 1000; true"])
+                os.close(there)
+                os.read(here, 100)
+                print("on", flush=True)
+                signal.pause()
+                """,
+            ])
+        try terminal.waitForLine(containing: "on")
+        let path = try register(terminal)
+        try wait(for: .terminalJob, at: path)
+        try count([.device], at: path)
         try client.wait(for: path, toBe: "suspended")
     }
 
@@ -175,7 +204,7 @@ struct WorkInProgressTests {
     }
 
     @Test(
-        "writing above the configured rate prevents suspension until it ends",
+        "slow but steady writing prevents suspension until it ends",
         .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
     func disk() throws {
         let file = try Storage.newFile()
@@ -192,15 +221,17 @@ struct WorkInProgressTests {
                     goes = not goes
                 signal.signal(signal.SIGUSR1, pause)
                 file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
+                def write(count):
+                    os.ftruncate(file, 0)
+                    os.pwrite(file, bytes(count), 0)
+                write(65536)
                 print("on", flush=True)
                 while True:
                     if not goes: signal.pause(); continue
-                    os.ftruncate(file, 0)
-                    os.pwrite(file, bytes(100000), 0)
-                    time.sleep(0.02)
+                    write(50000)
+                    time.sleep(0.25)
                 """, file,
             ])
-        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=64K\n")
         try copy.waitForLine(containing: "on")
         let path = try register(copy)
         try wait(for: .disk, at: path)
@@ -209,61 +240,104 @@ struct WorkInProgressTests {
         try count([.disk], at: path)
         try client.application(path, "Resume")
         try wait(for: .disk, at: path)
-        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=1T\n")
-        try client.wait(for: path, toBe: "suspended")
-        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nDiskRate=64K\n")
-        try client.application(path, "Resume")
-        try wait(for: .disk, at: path)
         copy.kill(SIGUSR1)
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test(
-        "writing counts if it goes on, and not if it lasts for a moment",
-        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
-    func burst() throws {
-        let file = try Storage.newFile()
-        defer { unlink(file) }
-        let writer = try Child(
+    @Test("an open line to another program prevents suspension until it is closed, a terminal's end does not")
+    func device() throws {
+        let printer = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import os, pty, signal
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+                here, there = pty.openpty()
+                print(os.ttyname(there), flush=True)
+                signal.sigwait({signal.SIGUSR1})
+                os.close(there)
+                print("closed", flush=True)
+                while True: signal.pause()
+                """,
+            ])
+        let line = try printer.waitForLine(containing: "/dev/pts/")
+        let host = try Child(
             Scripts.python,
             [
                 "-c",
                 """
                 import os, signal, sys
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-                file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY)
-                count = 0
-                while True:
-                    os.ftruncate(file, 0)
-                    os.pwrite(file, bytes(100000), 0)
-                    count += 1
-                    print("written", count, flush=True)
-                    signal.sigwait({signal.SIGUSR1})
-                """, file,
+                line = os.open(sys.argv[1], os.O_RDWR | os.O_NOCTTY)
+                print("open", flush=True)
+                signal.sigwait({signal.SIGUSR1})
+                os.dup2(line, 0)
+                os.close(line)
+                while True: signal.pause()
+                """, line,
             ])
-        try writer.waitForLine(containing: "written 1")
-        let proc = Proc()
-        let check = Check(
-            proc: proc, main: try proc.identity(of: writer.pid), owner: getuid(), cgroup: nil,
-            foreign: [], handed: HandedOver())
-        func found(_ earlier: WorkSample?) -> Check.Findings {
-            check.findings(Check.Work(kinds: [.disk], diskRate: 1, isMeasured: true, earlier: earlier))
-        }
-        let before = found(nil)
-        #expect(before.reasons.isEmpty && before.sample.written != nil)
-        #expect(found(before.sample).sample.isEmpty, "it has not written meanwhile")
-        writer.kill(SIGUSR1)
-        try writer.waitForLine(containing: "written 2")
-        let first = found(before.sample)
-        #expect(first.reasons.isEmpty && first.sample.hasWritten)
-        let rested = found(first.sample)
-        #expect(rested.reasons.isEmpty && rested.sample.isEmpty, "it wrote for a moment")
-        writer.kill(SIGUSR1)
-        try writer.waitForLine(containing: "written 3")
-        let second = found(first.sample)
-        #expect(second.reasons == ["disk: it writes 1 bytes per second or more"] && second.sample.isEmpty)
-        #expect(
-            check.findings(Check.Work(kinds: [.disk], isMeasured: true)).sample.isEmpty, "DiskRate=infinity")
+        try host.waitForLine(containing: "open")
+        printer.kill(SIGUSR1)
+        try printer.waitForLine(containing: "closed")
+        // It has only the master end, and counts as well, unlike a terminal.
+        let other = try register(printer)
+        try wait(for: .device, at: other)
+        let path = try register(host)
+        try wait(for: .device, at: path)
+        #expect(try client.listObjections(path).contains("device: it has \(line) open"))
+        try count([.network, .terminalJob], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.device], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .device, at: path)
+        host.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
+        try client.wait(for: other, toBe: "suspended")
+    }
+
+    @Test("a process that must say that it is alive is not suspended, unless another one must say so")
+    func watchdog() throws {
+        let script = """
+            import os, signal, sys
+            if len(sys.argv) < 3: os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:], "x"],
+                                            {"WATCHDOG_USEC": "6000000", "WATCHDOG_PID": sys.argv[1] or str(os.getpid())})
+            print("on", flush=True)
+            while True: signal.pause()
+            """
+        let watched = try Child(Scripts.python, ["-c", script, ""])
+        try watched.waitForLine(containing: "on")
+        let path = try register(watched)
+        try wait(for: .watchdog, at: path)
+        try count([.network], at: path)
+        try client.wait(for: path, toBe: "suspended")
+        let other = try Child(Scripts.python, ["-c", script, "1"])
+        try other.waitForLine(containing: "on")
+        try client.wait(for: try register(other), toBe: "suspended")
+    }
+
+    @Test("computing prevents suspension if the user's rule says so")
+    func cpu() throws {
+        let busy = try Child(
+            Scripts.python,
+            [
+                "-c",
+                """
+                import signal
+                def rest(*_): signal.pause()
+                signal.signal(signal.SIGUSR1, rest)
+                print("on", flush=True)
+                while True: pass
+                """,
+            ])
+        try busy.waitForLine(containing: "on")
+        let path = try register(busy)
+        try client.wait(for: path, toBe: "suspended")
+        try count([.network, .cpu], at: path)
+        try client.application(path, "Resume")
+        try wait(for: .cpu, at: path)
+        busy.kill(SIGUSR1)
+        try client.wait(for: path, toBe: "suspended")
     }
 
     @Test(

@@ -38,17 +38,25 @@ struct WorkTests {
 
         /// The name of the process that works.
         func job() -> String? {
-            guard case .process(let pid) = foreground() else { return nil }
+            guard case .foreground(let pid) = work() else { return nil }
             return try? proc.stat(pid).comm
+        }
+
+        /// The process that works in the background.
+        func background() -> Int32? {
+            guard case .background(let pid) = work(), (try? proc.stat(pid).comm) == "sleep" else {
+                return nil
+            }
+            return pid
         }
 
         /// The process group that works and has no process among `pids`.
         func group() -> Int32? {
-            guard case .group(let group) = foreground(), !pids.contains(group) else { return nil }
+            guard case .group(let group) = work(), !pids.contains(group) else { return nil }
             return group
         }
 
-        func foreground() -> ForegroundJob? { proc.foregroundJob(of: pids) }
+        func work() -> TerminalJob? { proc.terminalJob(of: pids) }
     }
 
     @Test("a command that a shell or a script waits for is a job")
@@ -59,15 +67,19 @@ struct WorkTests {
         #expect(eventually { shell.job() == "sleep" })
     }
 
-    @Test("a waiting session leader and processes in the background of its terminal are not jobs")
+    @Test("a command in the background is a job until it is stopped; a waiting session leader is none")
     func idle() throws {
         let editor = try Terminal(["sleep", "1000"])
         #expect(eventually { editor.programs.contains("sleep") })
         // It may not have begun to wait.
         #expect(eventually { editor.job() == nil })
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000 &\n")
-        #expect(eventually { shell.programs.contains("sleep") })
-        #expect(eventually { shell.job() == nil })
+        #expect(eventually { shell.background() != nil })
+        let job = try #require(shell.background())
+        // Its execve(2) may not be complete.
+        #expect(eventually { Proc().commandLine(of: job) == "sleep 1000" })
+        kill(job, SIGSTOP)
+        #expect(eventually { shell.work() == nil })
     }
 
     @Test(
@@ -122,19 +134,19 @@ struct WorkTests {
                 return group != nil
             })
         if let group, group > 1 { kill(-group, SIGKILL) }
-        #expect(eventually { terminal.foreground() == nil })
+        #expect(eventually { terminal.work() == nil })
     }
 
     @Test("a foreground process group that another application or a zombie leads is not a job")
     func foreignGroup() throws {
         let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
         #expect(eventually { shell.job() == "sleep" })
-        guard case .process(let sleep) = shell.foreground() else { throw TestFailure("no job") }
+        guard case .foreground(let sleep) = shell.work() else { throw TestFailure("no job") }
         let proc = Proc()
         let identity = try proc.identity(of: sleep)
         let others = shell.pids.filter { $0 != sleep }
-        #expect(proc.foregroundJob(of: others) == .group(sleep))
-        #expect(proc.foregroundJob(of: others, isForeign: { $0 == identity }) == nil)
+        #expect(proc.terminalJob(of: others) == .group(sleep))
+        #expect(proc.terminalJob(of: others, isForeign: { $0 == identity }) == nil)
         // A stopped shell does not wait for its child.
         let parent = try proc.stat(sleep).parent
         kill(parent, SIGSTOP)
@@ -143,7 +155,7 @@ struct WorkTests {
         kill(sleep, SIGKILL)
         #expect(eventually { (try? proc.stat(sleep))?.state == .zombie })
         #expect(try proc.stat(parent).foreground == sleep)
-        #expect(proc.foregroundJob(of: others) == nil)
+        #expect(proc.terminalJob(of: others) == nil)
     }
 
     @Test("a session leader that computes is a job")
@@ -159,7 +171,11 @@ struct WorkTests {
         let proc = Proc()
         let alone = script.pids.filter { (try? proc.stat($0).comm) == "sleep" }
         #expect(alone.count == 1)
-        #expect(proc.foregroundJob(of: alone) == nil)
+        #expect(proc.terminalJob(of: alone) == nil)
+    }
+
+    private func look(at pid: Int32, _ owner: UInt32 = getuid()) -> NetworkTraffic {
+        NetworkTraffic(of: OpenFiles(of: [pid]), owner: owner)
     }
 
     @Test("TCP traffic is counted, over IPv4 and IPv6", arguments: ["127.0.0.1", "::1"])
@@ -183,19 +199,18 @@ struct WorkTests {
                 """, address,
             ])
         guard try sender.waitForLine(containing: "n") != "none" else { return }
-        let before = NetworkTraffic(of: [sender.pid], owner: getuid())
-        #expect(!before.isEmpty)
+        let before = look(at: sender.pid)
+        #expect(before.isInUse)
         var rate: UInt64 = 0
         #expect(
             eventually {
-                rate = NetworkTraffic(of: [sender.pid], owner: getuid()).rate(since: before)
+                rate = look(at: sender.pid).rate(since: before)
                 return rate > 0
             })
         let other = try Child.idle()
-        #expect(NetworkTraffic(of: [other.pid], owner: getuid()).isEmpty)
-        #expect(NetworkTraffic(of: [sender.pid], owner: getuid() + 1).isEmpty)
+        #expect(!look(at: other.pid).isInUse)
+        #expect(!look(at: sender.pid, getuid() + 1).isInUse)
         #expect(before.rate(since: before) == 0)
-        #expect(before.rate(since: NetworkTraffic()) == 0)
         #expect(before.isWhole)
     }
 

@@ -64,6 +64,15 @@ final class Application {
         case "open-many":
             guard words.count == 2, let count = Int(words[0]) else { throw Mistake(text: "open-many") }
             return (0..<count).map { String(open(words[1], "window \($0)")) }
+        case "override":
+            guard words.count == 2, let width = UInt16(words[0]), let height = UInt16(words[1]) else {
+                throw Mistake(text: "override")
+            }
+            return [String(open("Override", "", override: (width, height)))]
+        case "focus":
+            xcb_set_input_focus(
+                connection, UInt8(XCB_INPUT_FOCUS_PARENT.rawValue), try window(words),
+                xcb_timestamp_t(XCB_CURRENT_TIME))
         case "fixture":
             guard words.count == 2 else { throw Mistake(text: "fixture") }
             return [String(open(words[1], words[1], type: words[0]))]
@@ -121,14 +130,17 @@ final class Application {
 
     // MARK: Windows
 
-    private func open(_ name: String, _ title: String, type: String? = nil) -> xcb_window_t {
+    /// - Parameter override: the size of a window that no window manager manages.
+    private func open(
+        _ name: String, _ title: String, type: String? = nil, override: (width: UInt16, height: UInt16)? = nil
+    ) -> xcb_window_t {
         let window = xcb_generate_id(connection)
         // Xwayland shows a window only once something is drawn; here the server draws it, in one colour.
-        var background = screen.white_pixel
+        var values = [screen.white_pixel, override == nil ? 0 : 1]
         xcb_create_window(
-            connection, UInt8(XCB_COPY_FROM_PARENT), window, screen.root, 0, 0, 200, 100, 0,
-            UInt16(XCB_WINDOW_CLASS_INPUT_OUTPUT.rawValue), screen.root_visual,
-            XCB_CW_BACK_PIXEL.rawValue, &background)
+            connection, UInt8(XCB_COPY_FROM_PARENT), window, screen.root, 0, 0, override?.width ?? 200,
+            override?.height ?? 100, 0, UInt16(XCB_WINDOW_CLASS_INPUT_OUTPUT.rawValue), screen.root_visual,
+            XCB_CW_BACK_PIXEL.rawValue | XCB_CW_OVERRIDE_REDIRECT.rawValue, &values)
         set(window, "WM_CLASS", "STRING", Array("\(name.lowercased())\0\(name)\0".utf8))
         set(window, "_NET_WM_NAME", "UTF8_STRING", Array(title.utf8))
         // As toolkits do. From within a PID namespace the value is useless to other processes.

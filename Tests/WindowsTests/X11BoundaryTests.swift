@@ -63,7 +63,8 @@ struct X11BoundaryTests {
         try display.run("xdotool", ["windowactivate", "--sync", "\(windows[1])"])
         try watch.wait(for: ["Alpha", "Beta focused", "Gamma"])
         for picture in watch.history {
-            let seen = picture.filter { $0.visible && $0.appID != "Gamma" }.map { $0.appID }
+            // Those of the next window manager itself, before it says what it is, do not matter.
+            let seen = picture.filter { $0.visible && $0.appID != "Gamma" && !$0.isShared }.map { $0.appID }
             #expect(seen.sorted() == ["Alpha", "Beta"], "\(picture.map { $0.picture })")
         }
         // A window that is closed while no window manager runs is gone all the same.
@@ -80,6 +81,10 @@ struct X11BoundaryTests {
         try app.ask("property 0 _NET_CLIENT_LIST WINDOW \(window)")
         try app.ask("property 0 _NET_SHOWING_DESKTOP CARDINAL 1")
         let watch = Watch(try X11Observer(display: name))
+        // What the X server shows is visible, unless the window manager is one that leaves hidden windows mapped.
+        try watch.wait(for: ["Alpha"])
+        try app.ask("title \(window) KWin")
+        try app.ask("property 0 _NET_SUPPORTING_WM_CHECK WINDOW \(window)")
         try watch.wait(for: ["Alpha hidden"])
         try app.ask("property 0 _NET_SUPPORTED ATOM _NET_CLIENT_LIST")
         try watch.wait(for: ["Alpha"])

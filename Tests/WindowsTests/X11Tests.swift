@@ -130,6 +130,55 @@ struct X11Tests {
         }
     }
 
+    @Test(
+        "what the X server shows is visible, whatever desktop it is said to be on",
+        arguments: WindowManager.present)
+    func viewable(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let watch = try display.watch()
+        let app = try display.app()
+        let window = try app.open("Alpha")
+        try watch.wait("the window") { $0.count == 1 }
+        // As with a window manager that shows a desktop on each monitor: its property alone does not move the window.
+        try app.ask("property \(window) _NET_WM_DESKTOP CARDINAL 3")
+        _ = try app.open("Beta")
+        try watch.wait("another window") { $0.count == 2 }
+        #expect(try watch.window("Alpha").visible)
+        try app.ask("desktop \(window) 2")
+        try watch.wait("a window that has moved") { windows in
+            windows.contains { $0.appID == "Alpha" && !$0.visible }
+        }
+    }
+
+    @Test(
+        "a window that nobody manages counts while it covers a quarter of the monitor, or has the focus",
+        arguments: WindowManager.present)
+    func override(_ manager: WindowManager) throws {
+        let display = try Display(manager)
+        let app = try display.app()
+        _ = try app.ask("override 640 400")
+        let watch = try display.watch()
+        func wait(for processes: [Int32]) throws {
+            try watch.wait("the windows of \(processes)") { windows in
+                windows.filter { $0.isShared && $0.visible }.compactMap(\.process).sorted()
+                    == processes.sorted()
+            }
+        }
+        try wait(for: [app.pid])
+        let (other, menu) = (try display.app(), try display.app())
+        let large = try other.ask("override 1280 800")
+        let small = try menu.ask("override 600 400")
+        try wait(for: [app.pid, other.pid])
+        let window = try app.open("Alpha")
+        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
+        try watch.wait("the focus") { $0.contains { $0.focused } }
+        try menu.ask("focus \(small)")
+        try wait(for: [app.pid, other.pid, menu.pid])
+        try menu.ask("withdraw \(small)")
+        try other.ask("close \(large)")
+        try wait(for: [app.pid])
+    }
+
     @Test("the shown desktop hides all windows but a panel", arguments: WindowManager.present)
     func showDesktop(_ manager: WindowManager) throws {
         let display = try Display(manager)

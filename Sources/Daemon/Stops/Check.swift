@@ -25,10 +25,14 @@ struct Check: Sendable {
         var inhibitors: [Inhibitors.Inhibitor] = []
         /// Whether it was needed a short while ago, so that it counts whether it computes.
         var isAnswering = false
-        /// Whether a later check measures the work relative to this one.
+        /// Whether work is measured.
         var isMeasured = false
-        /// The sample of an earlier check, relative to which the work is measured.
+        /// The sample relative to which it is measured; nil: a later check measures it relative to this one.
         var earlier: WorkSample?
+
+        /// What is written in a shorter time than this counts as written in this time: a program that saves its state
+        /// writes for a moment.
+        static let leastWriting: Microseconds = 5_000_000
     }
 
     struct Findings: Sendable {
@@ -36,87 +40,136 @@ struct Check: Sendable {
         var reasons: [String] = []
         /// The processes that were examined.
         var pids: Set<Int32> = []
-        /// How much they have worked so far; empty if the rate is already known or does not matter.
-        var sample = WorkSample()
+        /// How much they have worked so far; nil if that was not measured.
+        var sample: WorkSample?
     }
 
     func findings(_ work: Work) -> Findings {
-        var found = Findings(pids: Set(members().map(\.pid)))
-        let pids = found.pids.sorted()
+        let pids = members().map(\.pid).sorted()
+        var found = Findings(pids: Set(pids))
         if let tracer = proc.tracer(ofAny: pids) {
             found.reasons.append("a debugger (pid \(tracer)) is attached")
         }
         if let waiter = try? FileLocks(proc: proc).waiters(blockedBy: found.pids, proc: proc).first {
             found.reasons.append(waiter.words)
         }
-        add(work, of: pids, to: &found)
+        guard work.isMeasured || !work.kinds.isEmpty else { return found }
+        let files = OpenFiles(of: pids, proc: proc, handed: handed)
+        let looked = Looked(pids: pids, files: files, onTerminals: proc.processes(on: files.pseudoterminals))
+        if work.isMeasured { found.sample = sample(work, of: pids, files) }
+        for kind in ObjectionReason.allCases where work.kinds.contains(kind) {
+            // A finding begins with the word that is written in a rule.
+            if let why = reason(kind, work, looked, found.sample) {
+                found.reasons.append("\(kind.rawValue): \(why)")
+            }
+        }
+        if work.isAnswering, computes(found.sample, since: work.earlier) {
+            found.reasons.append("demand: it was needed, and still computes")
+        }
         return found
     }
 
-    /// The words for a finding begin with the reason, as it is written in a rule.
-    private func add(_ work: Work, of pids: [Int32], to found: inout Findings) {
-        if work.kinds.contains(.terminalJob),
-            let job = proc.foregroundJob(of: pids, isForeign: foreign.contains)
-        {
-            found.reasons.append("\(ObjectionReason.terminalJob.rawValue): \(job.words) works in a terminal")
-        }
-        if work.kinds.contains(.inhibitor), let why = inhibition(work.inhibitors, in: found.pids) {
-            found.reasons.append("\(ObjectionReason.inhibitor.rawValue): \(why)")
-        }
-        guard work.isMeasured, found.reasons.isEmpty else { return }
-        let sample = sample(work, of: pids)
-        guard sample.traffic.isWhole else {
-            found.reasons.append(
-                "\(ObjectionReason.network.rawValue): cannot be determined: the machine has too many sockets")
-            return
-        }
-        guard let earlier = work.earlier else {
-            found.sample = sample
-            return
-        }
-        if let limit = work.networkRate, !earlier.traffic.isEmpty,
-            sample.traffic.rate(since: earlier.traffic) >= limit
-        {
-            found.reasons.append(
-                "\(ObjectionReason.network.rawValue): it transfers \(limit) bytes per second or more")
-        }
-        if let now = sample.processorTime, let before = earlier.processorTime,
-            now.processors(since: before) >= Self.answeringProcessors
-        {
-            found.reasons.append("demand: it was needed, and still computes")
-        }
-        guard let limit = work.diskRate, let now = sample.written, let before = earlier.written,
-            now.rate(since: before) >= limit
-        else { return }
-        if earlier.hasWritten {
-            found.reasons.append(
-                "\(ObjectionReason.disk.rawValue): it writes \(limit) bytes per second or more")
-        } else {
-            found.sample = WorkSample(written: now, hasWritten: true)
+    /// What was looked at once, for all kinds of work.
+    private struct Looked {
+        let pids: [Int32]
+        let files: OpenFiles
+        /// The processes on pseudoterminals of which the application has an end.
+        let onTerminals: [Proc.Stat]
+    }
+
+    /// What there is of this kind of work, in words; nil: nothing.
+    private func reason(
+        _ kind: ObjectionReason, _ work: Work, _ looked: Looked, _ sample: WorkSample?
+    ) -> String? {
+        let earlier = work.earlier
+        switch kind {
+        case .terminalJob:
+            // A terminal's shells may have a unit of their own. They wait when nobody reads what they write.
+            let others = looked.onTerminals.filter { isOn($0, looked.files.masters) }.map(\.pid)
+            let pids = Set(looked.pids).union(others).sorted()
+            return proc.terminalJob(of: pids, isForeign: foreign.contains).map(words)
+        case .inhibitor:
+            return inhibition(work.inhibitors, in: Set(looked.pids))
+        case .device:
+            let terminals = Set(looked.onTerminals.compactMap(\.pseudoterminal))
+            let device = looked.files.device(besides: terminals) {
+                let others = ((try? proc.processes()) ?? []).filter { !looked.pids.contains($0) }
+                return OpenFiles(of: others, proc: proc, handed: handed)
+            }
+            return device.map { "it has \($0) open" }
+        case .watchdog:
+            return proc.watchdogProcess(of: main.pid).flatMap {
+                looked.pids.contains($0) || isInUnit($0)
+                    ? "a service manager expects pid \($0) to say that it is alive" : nil
+            }
+        case .network:
+            guard let limit = work.networkRate, let now = sample?.traffic else { return nil }
+            guard now.isWhole else { return "cannot be determined: the machine has too many sockets" }
+            guard let before = earlier?.traffic, now.rate(since: before) >= limit else { return nil }
+            return "it transfers \(limit) bytes per second or more"
+        case .cpu:
+            return computes(sample, since: earlier) ? "it uses a tenth of a processor or more" : nil
+        case .disk:
+            guard let limit = work.diskRate, let now = sample?.written, let before = earlier?.written,
+                now.rate(since: before, over: Work.leastWriting) >= limit
+            else { return nil }
+            return "it writes \(limit) bytes per second or more"
         }
     }
 
-    /// An application that was needed counts as working while it uses a tenth of a processor: an application
-    /// that opens a file uses most of a processor, and one that waits uses almost nothing.
-    private static let answeringProcessors = 0.1
+    /// An application computes while it uses a tenth of a processor: one that opens a file uses most of a processor, and
+    /// one that waits uses almost nothing.
+    private func computes(_ sample: WorkSample?, since earlier: WorkSample?) -> Bool {
+        guard let now = sample?.processorTime, let before = earlier?.processorTime else { return false }
+        return now.processors(since: before) >= 0.1
+    }
 
-    private func sample(_ work: Work, of pids: [Int32]) -> WorkSample {
-        var sample = WorkSample()
-        // A later check measures what the one before has begun to measure.
-        if work.kinds.contains(.network), work.networkRate != nil, work.earlier?.traffic.isEmpty != true {
-            sample.traffic = NetworkTraffic(of: pids, owner: owner, proc: proc, handed: handed)
+    /// How much it has worked so far.
+    func sample(_ work: Work) -> WorkSample {
+        let pids = members().map(\.pid)
+        return sample(work, of: pids, OpenFiles(of: pids, proc: proc, handed: handed))
+    }
+
+    private func sample(_ work: Work, of pids: [Int32], _ files: OpenFiles) -> WorkSample {
+        var sample = WorkSample(time: Clock.monotonicMicroseconds)
+        if work.kinds.contains(.network), work.networkRate != nil {
+            let traffic = NetworkTraffic(of: files, owner: owner, handed: handed)
+            sample.traffic = traffic
+            sample.mayWork = traffic.isInUse
         }
-        if work.isAnswering, work.earlier == nil || work.earlier?.processorTime != nil {
+        if work.isAnswering || work.kinds.contains(.cpu) {
             sample.processorTime = ProcessorTime(of: pids)
+            sample.mayWork = true
         }
-        if work.kinds.contains(.disk), let limit = work.diskRate,
-            work.earlier == nil || work.earlier?.written != nil
-        {
+        if work.kinds.contains(.disk), let limit = work.diskRate {
             let written = WrittenBytes(of: pids, proc: proc)
+            sample.written = written
             // One that has written less in its whole life was never as fast for a second.
-            if written.sum >= limit { sample.written = written }
+            if written.sum >= limit { sample.mayWork = true }
         }
         return sample
+    }
+
+    /// Whether the process is in the cgroup of the main process: the one with which a service began may only be the
+    /// script that has started the application.
+    private func isInUnit(_ pid: Int32) -> Bool {
+        guard let unit = try? proc.unifiedCgroup(of: main.pid), unit != "/" else { return false }
+        return (try? proc.unifiedCgroup(of: pid)) == unit
+    }
+
+    /// Whether the process is on one of these terminals, and belongs to no other application.
+    private func isOn(_ process: Proc.Stat, _ terminals: Set<Int32>) -> Bool {
+        guard let terminal = process.pseudoterminal, terminals.contains(terminal) else { return false }
+        return !proc.lineage(of: process.pid).prefix { $0 != main }.contains(where: foreign.contains)
+    }
+
+    private func words(_ job: TerminalJob) -> String {
+        switch job {
+        case .foreground(let pid): "\(proc.commandLine(of: pid)) (pid \(pid)) works in a terminal"
+        case .group(let group): "process group \(group) works in a terminal"
+        case .background(let pid):
+            "\(proc.commandLine(of: pid)) (pid \(pid)) works in the background of a terminal"
+        }
     }
 
     private func inhibition(_ inhibitors: [Inhibitors.Inhibitor], in pids: Set<Int32>) -> String? {
@@ -141,28 +194,15 @@ struct Check: Sendable {
     }
 }
 
-/// How much an application has worked so far. Two samples give the rate.
+/// How much an application has worked so far. Two samples give the rates. What does not count is nil.
 struct WorkSample: Sendable {
-    /// Empty if transfers do not count, or if there were none a moment ago.
-    var traffic = NetworkTraffic()
-    /// nil if its use of the processor does not count.
+    /// CLOCK_MONOTONIC, in microseconds.
+    let time: Microseconds
+    var traffic: NetworkTraffic?
     var processorTime: ProcessorTime?
-    /// nil if it does not count what it writes, or if it has never written enough.
     var written: WrittenBytes?
-    /// It wrote much between the two checks before. A program that saves its state does so for a moment; one that
-    /// copies or exports something goes on.
-    var hasWritten = false
-
-    var isEmpty: Bool { traffic.isEmpty && processorTime == nil && written == nil }
-}
-
-extension ForegroundJob {
-    fileprivate var words: String {
-        switch self {
-        case .process(let pid): "pid \(pid)"
-        case .group(let group): "process group \(group)"
-        }
-    }
+    /// It may be at work, so that it is worth a second sample.
+    var mayWork = false
 }
 
 extension FileLocks.Waiter {

@@ -125,6 +125,9 @@ final class Freezer {
 
     // MARK: Stopping
 
+    /// Its state has changed.
+    func noteState(_ application: Registered) { objections.noteState(application) }
+
     /// Checks for objections to its stop.
     func check(_ number: ApplicationNumber, stands: Bool) {
         if let application = table[number] { objections.check(application, stands: stands) }

@@ -19,10 +19,15 @@ final class ObjectionSensor {
     /// Policy's check that is under way, one for each application: the result of an earlier one is discarded.
     private var awaited: [ApplicationNumber: UInt64] = [:]
     private var lastCheck: UInt64 = 0
-    /// The time until applications that transfer something are checked again.
+    /// The time until applications that may be at work are checked again.
     private var pauses: [ApplicationNumber: Timer] = [:]
-    /// The time over which the rate is measured.
-    private static let measure: Microseconds = 1_000_000
+    /// Where the measurement of their work began: at the beginning of the background, or at the last objection.
+    private var samples: [ApplicationNumber: WorkSample] = [:]
+    /// The time over which work is measured, at least. A sample that is much older says little about the present.
+    private static let span: Microseconds = 5_000_000
+    private static let longestSpan: Microseconds = 60_000_000
+    /// The same for an application that has just been needed, or that is drained: it was not at work before.
+    private static let briefSpan: Microseconds = 1_000_000
 
     init(
         loop: EventLoop, proc: Proc, worker: Worker, now: @escaping () -> Microseconds, core: Core,
@@ -68,7 +73,10 @@ final class ObjectionSensor {
     ///   works.
     func check(_ application: Registered, stands: Bool) {
         let number = application.number
-        guard stands else { return measure(application, since: nil) }
+        guard stands else {
+            let begun = samples[number].flatMap { $0.time + Self.longestSpan > now() ? $0 : nil }
+            return measure(application, since: isBrief(number) ? nil : begun)
+        }
         let isAwaited = begin(number)
         run(application, Check.Work()) { [weak self] found in
             guard let self, isAwaited() else { return }
@@ -79,27 +87,62 @@ final class ObjectionSensor {
         }
     }
 
-    /// Checks before a stop. If the application may be at work, its work is measured until the next check.
-    private func measure(_ application: Registered, since earlier: WorkSample?) {
+    /// An application has entered or left the background. In the background, its work is measured from now on.
+    func noteState(_ application: Registered) {
         let number = application.number
-        let isAwaited = begin(number)
-        look(at: application, isMeasured: true, since: earlier) { [weak self] found in
-            guard let self, isAwaited() else { return }
-            if let why = found.reasons.first { return core.report(.checked(number, .objection(why))) }
-            if !found.sample.isEmpty, pause(application, found.sample) { return }
-            core.report(.checked(number, .clear(stands: true)))
+        samples[number] = nil
+        // At the end of a long grace period, it would be too old.
+        guard let end = core.application(number)?.graceDeadline, end < now() + Self.longestSpan,
+            !isBrief(number)
+        else { return }
+        let (check, work) = (check(of: application), work(of: number))
+        worker.run {
+            check.sample(work)
+        } then: { [weak self] sample in
+            guard let self, sample.mayWork, samples[number] == nil, table[number] != nil else { return }
+            if core.application(number)?.graceDeadline != nil { samples[number] = sample }
         }
     }
 
-    /// Checks again a moment later. Returns false if there is no timer.
-    private func pause(_ application: Registered, _ sample: WorkSample) -> Bool {
+    /// It was needed a short while ago, or is drained: it was not at work before, and its work is measured for a moment.
+    private func isBrief(_ number: ApplicationNumber) -> Bool {
+        core.application(number).map { $0.isAnswering(at: now()) || $0.isBeingDrained } ?? false
+    }
+
+    /// Checks before a stop. If the application may be at work, its work is measured until the next check.
+    ///
+    /// - Parameter earlier: where the measurement began; nil: it begins now.
+    private func measure(_ application: Registered, since earlier: WorkSample?) {
+        let number = application.number
+        let isBrief = isBrief(number)
+        let due = earlier.map { $0.time + (isBrief ? Self.briefSpan : Self.span) }
+        if let due, due > now(), pause(application, until: due, since: earlier) { return }
+        let isAwaited = begin(number)
+        look(at: application, isMeasured: true, since: earlier) { [weak self] found in
+            guard let self, isAwaited() else { return }
+            samples[number] = nil
+            if let why = found.reasons.first {
+                if !isBrief { samples[number] = found.sample }
+                core.report(.checked(number, .objection(why)))
+            } else if earlier == nil, let sample = found.sample, sample.mayWork {
+                measure(application, since: sample)
+            } else {
+                core.report(.checked(number, .clear(stands: true)))
+            }
+        }
+    }
+
+    /// Checks again at this time. Returns false if there is no timer.
+    private func pause(
+        _ application: Registered, until due: Microseconds, since earlier: WorkSample?
+    ) -> Bool {
         let number = application.number
         let isAwaited = begin(number)
         let timer = try? loop.timer { [weak self] in
-            if isAwaited() { self?.measure(application, since: sample) }
+            if isAwaited() { self?.measure(application, since: earlier) }
         }
         guard let timer else { return false }
-        timer.arm(at: now() + Self.measure)
+        timer.arm(at: due)
         pauses[number] = timer
         return true
     }
@@ -108,6 +151,7 @@ final class ObjectionSensor {
     func forget(_ number: ApplicationNumber) {
         awaited[number] = nil
         pauses[number] = nil
+        samples[number] = nil
         locks.unwatch(number)
     }
 
@@ -136,20 +180,23 @@ final class ObjectionSensor {
     ) {
         inhibitors.read { [weak self] list in
             guard let self else { return }
-            var work = Check.Work(inhibitors: list, isMeasured: isMeasured, earlier: earlier)
-            specify(&work, of: application.number)
+            var work = work(of: application.number)
+            (work.inhibitors, work.isMeasured, work.earlier) = (list, isMeasured, earlier)
             run(application, work, answer)
         }
     }
 
     /// Determines which kinds of work count, in the current state.
-    private func specify(_ work: inout Check.Work, of number: ApplicationNumber) {
-        work.networkRate = core.machine.settings.networkRate
-        work.diskRate = core.machine.settings.diskRate
+    private func work(of number: ApplicationNumber) -> Check.Work {
+        let settings = core.machine.settings
+        var work = Check.Work(networkRate: settings.networkRate, diskRate: settings.diskRate)
         // An application that is stopped does not work: bytes that the kernel accepts for it are not its own work.
-        guard let known = core.application(number), !known.isStopped || known.isBeingDrained else { return }
+        guard let known = core.application(number), !known.isStopped || known.isBeingDrained else {
+            return work
+        }
         work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
         work.isAnswering = known.isAnswering(at: now())
+        return work
     }
 
     private func run(

@@ -41,4 +41,9 @@ extension Proc.Stat {
     /// Its controlling terminal has one of the major numbers of pseudoterminals: 136 to 143 (devices.txt of the
     /// kernel's documentation). Field 7 of proc_pid_stat(5) has the major number in the bits 8 to 19.
     public var hasPseudoterminal: Bool { (136...143).contains(terminal >> 8 & 0xfff) }
+
+    /// The number of its controlling terminal, if that is a pseudoterminal: the minor number, in the other bits.
+    public var pseudoterminal: Int32? {
+        hasPseudoterminal ? terminal & 0xff | terminal >> 12 & 0xfff00 : nil
+    }
 }

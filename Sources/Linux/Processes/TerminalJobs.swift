@@ -1,30 +1,33 @@
 import CLinux
 import Glibc
 
-/// What works in the foreground of a terminal.
-public enum ForegroundJob: Equatable, Sendable {
-    /// The process with this id.
-    case process(Int32)
-    /// The process group with this id, in which there may be no process with that id.
+/// What works in a terminal.
+public enum TerminalJob: Equatable, Sendable {
+    /// This process works in the foreground.
+    case foreground(Int32)
+    /// This process group works in the foreground; there may be no process with its id.
     case group(Int32)
+    /// This process works in the background: a command with `&`.
+    case background(Int32)
 }
 
 extension Proc {
-    /// A process, or a process group, that works in the foreground of a terminal whose session one of `pids` leads:
+    /// What works in a terminal whose session one of `pids` leads, the foreground first:
     ///
     /// - a command that a shell waits for, or the command of a script, even if it is an orphan;
-    /// - the leader itself, if it computes, waits for a disk, or waits for one of its children: the `wait` of a shell.
+    /// - the leader itself, if it computes, waits for a disk, or waits for one of its children: the `wait` of a shell;
+    /// - a background job, unless it is stopped.
     ///
-    /// A leader alone that waits for something else, such as a shell at its prompt or an editor, does not count, and
-    /// neither do the background jobs of a shell at its prompt. nil: there is no such process.
+    /// A leader alone that waits for something else, such as a shell at its prompt or an editor, does not count. nil:
+    /// there is no such process.
     ///
     /// It may take long: the kernel waits until an execve(2) of a leader is complete.
     ///
     /// - Parameter isForeign: whether a process is an application of its own; a process group that it leads does not
     ///   count.
-    public func foregroundJob(
+    public func terminalJob(
         of pids: [Int32], isForeign: (ProcessIdentity) -> Bool = { _ in false }
-    ) -> ForegroundJob? {
+    ) -> TerminalJob? {
         var leaders: [Int32: Stat] = [:]
         var others: [Stat] = []
         var parents: Set<Int32> = []
@@ -34,14 +37,12 @@ extension Proc {
             if stat.terminal == 0 { continue }
             if stat.session == pid { leaders[pid] = stat } else { others.append(stat) }
         }
-        for other in others
-        where other.isInForeground && leaders[other.session]?.terminal == other.terminal {
-            return .process(other.pid)
-        }
+        others.removeAll { leaders[$0.session]?.terminal != $0.terminal }
+        if let job = others.first(where: \.isInForeground) { return .foreground(job.pid) }
         for leader in leaders.values.sorted(by: { $0.pid < $1.pid }) {
             if leader.isInForeground {
                 if isAtWork(leader) || parents.contains(leader.pid) && waitsForChildren(leader.pid) {
-                    return .process(leader.pid)
+                    return .foreground(leader.pid)
                 }
             } else if Self.hasMembers(leader.foreground) {
                 // None of its processes is among `pids`: their parents have ended, or they are zombies, or they belong
@@ -54,7 +55,7 @@ extension Proc {
                 return .group(leader.foreground)
             }
         }
-        return nil
+        return others.first { $0.state != .stopped }.map { .background($0.pid) }
     }
 
     /// Whether one of its threads computes or waits for a disk at this moment.

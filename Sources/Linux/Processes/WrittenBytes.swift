@@ -36,7 +36,9 @@ public struct WrittenBytes: Sendable, Equatable {
 
     /// Bytes per second since an earlier look at the same application, those of new processes included. What an ended
     /// process had written before is not counted again for its parent, or for the next ancestor that lives.
-    public func rate(since earlier: WrittenBytes) -> UInt64 {
+    ///
+    /// - Parameter span: microseconds. What was written in a shorter time counts as written in this time.
+    public func rate(since earlier: WrittenBytes, over span: UInt64 = 0) -> UInt64 {
         guard time > earlier.time else { return 0 }
         var growth: [Int32: UInt64] = [:]
         for (pid, now) in processes {
@@ -49,7 +51,7 @@ public struct WrittenBytes: Sendable, Equatable {
             growth[heir] = grown > before.bytes ? grown - before.bytes : 0
         }
         let bytes = growth.values.reduce(0.0) { $0 + Double($1) }
-        return UInt64(min(bytes * 1_000_000 / Double(time - earlier.time), 1e18))
+        return UInt64(min(bytes * 1_000_000 / Double(max(time - earlier.time, span)), 1e18))
     }
 
     /// The most ancestors that are asked whether they live.

@@ -1,37 +1,32 @@
 import Glibc
 
-/// How much some processes have sent and received so far over TCP connections that were used a moment ago.
+/// How much some processes have sent and received so far over TCP connections.
 public struct NetworkTraffic: Sendable {
     /// Bytes by the socket's inode.
     private let bytes: Tally<UInt32>
     /// Whether the kernel's list of connections was read to its end. If not, there may be more traffic.
     public let isWhole: Bool
 
+    /// Whether a connection of the processes was used a moment ago.
+    public let isInUse: Bool
+
     /// A connection that was not used for this many milliseconds is idle.
     private static let recent: UInt32 = 2_000
 
-    /// Whether no connection of the processes was used.
-    public var isEmpty: Bool { bytes.isEmpty }
-
-    /// No traffic.
-    public init() { (bytes, isWhole) = (Tally(), true) }
-
-    /// Processes that are gone, in another network namespace, or out of our reach count as having no traffic.
-    ///
-    /// - Parameter owner: the user whose sockets count.
-    public init(
-        of processes: some Sequence<Int32>, owner: UInt32, proc: Proc = Proc(),
-        handed: HandedOver = HandedOver()
-    ) {
+    /// - Parameters:
+    ///   - files: what the processes have open.
+    ///   - owner: the user whose sockets count.
+    public init(of files: OpenFiles, owner: UInt32, handed: HandedOver = HandedOver()) {
         let time = Clock.monotonicMicroseconds
-        let used: [UInt32: UInt64]
-        (used, isWhole) = Self.bytes(owner, handed) { $0.idle < Self.recent ? $0.bytes : nil }
-        guard !used.isEmpty else {
-            bytes = Tally()
-            return
+        var used: Set<UInt32> = []
+        let all: [UInt32: UInt64]
+        (all, isWhole) = Self.bytes(owner, handed) {
+            if $0.idle < Self.recent { used.insert($0.inode) }
+            return $0.bytes
         }
-        let own = proc.sockets(of: processes, handed).holders
-        bytes = Tally(used.filter { own[$0.key] != nil }, at: time)
+        let own = files.sockets
+        bytes = Tally(all.filter { own[$0.key] != nil }, at: time)
+        isInUse = used.contains { own[$0] != nil }
     }
 
     /// Whether bytes to read wait in a TCP connection of the processes, which count as above. Also true if there was no
@@ -42,7 +37,7 @@ public struct NetworkTraffic: Sendable {
     ) -> Bool {
         let waiting = bytes(owner, handed) { $0.waiting > 0 ? UInt64($0.waiting) : nil }
         if waiting.bytes.isEmpty || !waiting.isWhole { return !waiting.isWhole }
-        let own = proc.sockets(of: processes, handed).holders
+        let own = OpenFiles(of: processes, proc: proc, handed: handed).sockets
         return waiting.bytes.keys.contains { own[$0] != nil }
     }
 
@@ -70,7 +65,7 @@ public struct NetworkTraffic: Sendable {
 
     private static let lacks = [EAGAIN, EBUSY, EINTR, EMFILE, EMSGSIZE, ENFILE, ENOBUFS, ENOMEM]
 
-    /// Bytes per second since an earlier look, over the connections that both looks have seen.
+    /// Bytes per second since an earlier look, over all connections that there are now.
     public func rate(since earlier: NetworkTraffic) -> UInt64 {
         UInt64(bytes.rate(since: earlier.bytes))
     }

@@ -6,17 +6,16 @@ struct Tally<Thing: Hashable & Sendable>: Sendable, Equatable {
     /// CLOCK_MONOTONIC, in microseconds.
     private let time: UInt64
 
-    var isEmpty: Bool { counts.isEmpty }
-
     /// - Parameter time: when the counting began or ended, CLOCK_MONOTONIC in microseconds; the same for both tallies.
     init(_ counts: [Thing: UInt64] = [:], at time: UInt64 = 0) { (self.counts, self.time) = (counts, time) }
 
-    /// The growth per second since an earlier tally, over the things that both have counted.
+    /// The growth per second since an earlier tally. What the earlier one has not counted is new.
     func rate(since earlier: Tally) -> Double {
         guard time > earlier.time else { return 0 }
         var sum: UInt64 = 0
         for (thing, now) in counts {
-            if let before = earlier.counts[thing], now > before { sum += now - before }
+            let before = earlier.counts[thing] ?? 0
+            if now > before { sum += now - before }
         }
         return Double(sum) * 1_000_000 / Double(time - earlier.time)
     }
@@ -40,8 +39,8 @@ public struct ProcessorTime: Sendable, Equatable {
         self.used = Tally(used, at: Clock.monotonicMicroseconds)
     }
 
-    /// How many processors the processes of both samples have used on average since an earlier sample: 1 for
-    /// a process that computes all the time.
+    /// How many processors the processes, those that are new included, have used on average since an earlier sample: 1
+    /// for a process that computes all the time.
     public func processors(since earlier: ProcessorTime) -> Double {
         used.rate(since: earlier.used) / 1_000_000_000
     }

@@ -1,12 +1,26 @@
 import Glibc
 import Linux
 
+/// Watches which processes play or record sound, on one server.
+public protocol SoundObserver: AnyObject {
+    /// The processes that play or record, as of the last dispatch.
+    var players: Set<Int32> { get }
+    /// What is watched, for the user.
+    var subject: String { get }
+    /// Readable when there is something to dispatch. Open while the observer lives.
+    var descriptor: Int32 { get }
+    /// Handles everything that has arrived, without waiting.
+    ///
+    /// - Throws: `ended` when the server is gone, or sends an invalid message.
+    func dispatch() throws(ObserverFailure)
+}
+
 /// Watches which processes play or record sound, by the native protocol of PulseAudio, which PipeWire implements
 /// too (pipewire-pulse).
 ///
 /// It needs only a small part of the protocol: to identify itself, to be notified that streams have changed,
 /// and to request all streams. libpulse could do that too, but depends on two dozen libraries.
-public final class PlaybackObserver {
+public final class PlaybackObserver: SoundObserver {
     /// The processes with a stream that plays or records, which means that it is not paused (“corked”), as of the last
     /// dispatch. A stream that only measures how loud it is does not count.
     ///
@@ -117,14 +131,9 @@ public final class PlaybackObserver {
         }
     }
 
-    /// What is watched, for the user.
     public var subject: String { "streams of the sound server at \(path)" }
-    /// Readable when there is something to dispatch. Open while the observer lives.
     public var descriptor: Int32 { socket.rawValue }
 
-    /// Handles everything that has arrived, without waiting.
-    ///
-    /// - Throws: `ended` when the server is gone, or sends an invalid message.
     public func dispatch() throws(ObserverFailure) {
         try receive()
         while let packet = try takePacket() { try take(packet) }

@@ -47,7 +47,7 @@ struct SocketClients {
         for end in ends { holders[end] = .some(nil) }
         for pid in (try? proc.processes()) ?? [] {
             // We may not read other users' open files.
-            guard let sockets = try? proc.sockets(of: pid).numbers else { continue }
+            guard let sockets = try? proc.sockets(of: pid) else { continue }
             let held = ends.filter { sockets[$0] != nil }
             guard !held.isEmpty, let process = try? proc.identity(of: pid) else { continue }
             for end in held {

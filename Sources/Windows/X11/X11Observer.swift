@@ -3,8 +3,8 @@ import CXCB
 /// Watches the windows that an X11 window manager manages, by the Extended Window Manager Hints.
 ///
 /// All windows of _NET_CLIENT_LIST are reported, whatever their type: a panel or the desktop is an application's
-/// visible window too, and the process that shows one must not be stopped. Withdrawn windows, and windows that the
-/// window manager does not manage (menus, tooltips), are not reported.
+/// visible window too, and the process that shows one must not be stopped. Withdrawn windows are not reported, nor are
+/// windows that the window manager does not manage (menus, tooltips), unless they are large or have the focus.
 ///
 /// When a window manager ends, the windows stay, and the next window manager begins with an empty list.
 /// Therefore a mapped window is kept, listed or not, with its last reported state.
@@ -26,8 +26,9 @@ public final class X11Observer: WindowObserver {
         connection = try XConnection(display: display)
         atoms = Atoms(connection)
         // First the events, then the values: a change in between is seen twice rather than never.
-        connection.select(.propertyChange, of: connection.root)
+        connection.select([.propertyChange, .substructureNotify], of: connection.root)
         stale.root = AtomName.ofRoot
+        stale.overrides = Set(connection.overrides())
         try dispatch()
     }
 
@@ -67,6 +68,8 @@ public final class X11Observer: WindowObserver {
         for _ in 0..<Self.mostRounds where !stale.isEmpty {
             readRoot()
             readWindows()
+            readOverrides()
+            readMapping()
             takeEvents()
         }
         guard connection.isAlive else {
@@ -87,8 +90,12 @@ public final class X11Observer: WindowObserver {
         var windows: [xcb_window_t: Set<AtomName>] = [:]
         /// Windows whose process is not known yet.
         var newcomers: Set<xcb_window_t> = []
+        /// Windows that were mapped, and that no window manager manages.
+        var overrides: Set<xcb_window_t> = []
+        /// Windows may be viewable now that were not before, or no longer.
+        var isMapping = false
 
-        var isEmpty: Bool { root.isEmpty && windows.isEmpty }
+        var isEmpty: Bool { root.isEmpty && windows.isEmpty && overrides.isEmpty && !isMapping }
     }
 
     private static let mostEvents = 10_000
@@ -110,16 +117,28 @@ public final class X11Observer: WindowObserver {
                 }
             case .destroyed(let window):
                 // Its number may be reused, so the next window with that number must be read again.
+                if desk.clients[window] != nil { stale.root.insert(.clientList) }
                 drop(window)
-                stale.root.insert(.clientList)
+                dropOverride(window)
             case .unmapped(let window):
                 // For good, or while it is given to another parent.
                 if desk.clients[window]?.isListed == false { stale.root.insert(.clientList) }
+                dropOverride(window)
+                stale.isMapping = true
+            case .mapped(let window, let isOverride):
+                if isOverride { stale.overrides.insert(window) }
+                stale.isMapping = true
             case .focusMoved: stale.root.insert(.activeWindow)
             case .selection, .message: break
             }
         }
         isBehind = left == 0
+    }
+
+    private func dropOverride(_ window: xcb_window_t) {
+        stale.overrides.remove(window)
+        // It may have had the focus.
+        if desk.overrides.removeValue(forKey: window) != nil { stale.root.insert(.activeWindow) }
     }
 
     private func drop(_ window: xcb_window_t) {
@@ -145,18 +164,31 @@ public final class X11Observer: WindowObserver {
             case .clientList: take(list: property.numbers)
             case .activeWindow: take(active: property.numbers.first ?? 0)
             case .supported: supported = Set(property.numbers)
-            case .currentDesktop: desk.current = isSupported(name) ? property.numbers.first : nil
-            case .showingDesktop: desk.isShown = isSupported(name) && property.numbers.first == 1
+            case .currentDesktop:
+                desk.current = isSupported(name) ? property.numbers.first : nil
+                stale.isMapping = true
+            case .showingDesktop:
+                desk.isShown = isSupported(name) && property.numbers.first == 1
+                stale.isMapping = true
             case .supportingWMCheck:
                 // A new window manager may have found the windows with values that it only takes over.
                 for window in desk.clients.keys { stale.windows[window] = AtomName.ofWindow }
-                manager = property.numbers.first.flatMap { window in
-                    connection.answer(to: connection.askProcesses(of: [window]))[
-                        connection.client(of: window)]
-                }
+                take(manager: property.numbers.first)
             default: break
             }
         }
+    }
+
+    private func take(manager window: xcb_window_t?) {
+        manager = nil
+        desk.leavesMapped = false
+        guard let window else { return }
+        let process = connection.askProcesses(of: [window])
+        let name = connection.ask(window, atoms[.netName], words: AtomName.netName.words)
+        manager = connection.answer(to: process)[connection.client(of: window)]
+        desk.overrides = desk.overrides.filter { $0.value.process != manager }
+        desk.leavesMapped = connection.answer(to: name).map { Desk.leavesMapped($0.text) } ?? false
+        stale.isMapping = true
     }
 
     private func isSupported(_ name: AtomName) -> Bool {
@@ -167,11 +199,17 @@ public final class X11Observer: WindowObserver {
     /// In this case the X server knows better: an application must not lose the focus when the focus moves to
     /// another of its windows.
     private func take(active: xcb_window_t) {
-        guard active == 0 else {
-            desk.active = active
-            return
-        }
+        if active != 0 { desk.active = active }
+        desk.focusedOverride = nil
+        guard active == 0 || !desk.overrides.isEmpty else { return }
         let focus = connection.focus()
+        if desk.clients[focus] == nil, focus > 1 {
+            let own = desk.overrides.keys.filter {
+                connection.client(of: $0) == connection.client(of: focus)
+            }
+            desk.focusedOverride = own.contains(focus) ? focus : own.min()
+        }
+        guard active == 0 else { return }
         if desk.clients[focus] != nil {
             desk.active = focus
         } else if let before = desk.active, focus > 1,
@@ -227,10 +265,39 @@ public final class X11Observer: WindowObserver {
         }
     }
 
+    /// Frames and the like are the desktop's own, and show nothing of an application.
+    private func readOverrides() {
+        let windows = connection.overrides(among: Array(stale.overrides))
+        stale.overrides = []
+        guard !windows.isEmpty else { return }
+        let question = connection.askProcesses(of: windows)
+        let large = connection.large(of: windows)
+        let processes = connection.answer(to: question)
+        let desktop = desktopProcesses
+        for window in windows {
+            guard desk.clients[window] == nil, let process = processes[connection.client(of: window)],
+                !desktop.contains(process)
+            else { continue }
+            desk.overrides[window] = Desk.Override(process: process, isLarge: large.contains(window))
+            stale.root.insert(.activeWindow)
+        }
+    }
+
+    /// Which windows the X server shows although the window manager says that they are elsewhere.
+    private func readMapping() {
+        guard stale.isMapping else { return }
+        stale.isMapping = false
+        let away = desk.clients.filter { desk.isAway($0.value) }.map(\.key)
+        let viewable = desk.leavesMapped ? [] : connection.viewable(of: away)
+        for window in away { desk.clients[window]?.isViewable = viewable.contains(window) }
+    }
+
     private func take(_ property: XConnection.Property, _ name: AtomName, of window: xcb_window_t) {
         switch name {
         case .state: desk.clients[window]?.isHidden = property.numbers.contains(atoms[.hidden])
-        case .desktop: desk.clients[window]?.desktop = property.numbers.first
+        case .desktop:
+            desk.clients[window]?.desktop = property.numbers.first
+            stale.isMapping = true
         case .type:
             // The first known type counts; these two are never in second place.
             let types = [atoms[.typeDesktop], atoms[.typeDock]]

@@ -79,6 +79,8 @@ final class XConnection {
         case property(window: xcb_window_t, atom: xcb_atom_t)
         case destroyed(xcb_window_t)
         case unmapped(xcb_window_t)
+        /// - Parameter isOverride: the window manager does not manage it (X Window System Protocol, override-redirect).
+        case mapped(xcb_window_t, isOverride: Bool)
         /// A selection has another owner; 0: none.
         case selection(xcb_atom_t, owner: xcb_window_t)
         /// The keyboard focus has come to a window or left it, or a window inside.
@@ -106,6 +108,9 @@ final class XConnection {
                 return .destroyed(raw.loadUnaligned(as: xcb_destroy_notify_event_t.self).window)
             case XCB_UNMAP_NOTIFY:
                 return .unmapped(raw.loadUnaligned(as: xcb_unmap_notify_event_t.self).window)
+            case XCB_MAP_NOTIFY:
+                let notice = raw.loadUnaligned(as: xcb_map_notify_event_t.self)
+                return .mapped(notice.window, isOverride: notice.override_redirect != 0)
             case XCB_FOCUS_IN, XCB_FOCUS_OUT: return .focusMoved
             case XCB_CLIENT_MESSAGE:
                 let notice = raw.loadUnaligned(as: xcb_client_message_event_t.self)
@@ -258,18 +263,91 @@ final class XConnection {
         return reply.pointee.focus
     }
 
-    /// The windows among these that are mapped, though perhaps within a window that is not. Takes a round trip.
-    func mapped(of windows: [xcb_window_t]) -> Set<xcb_window_t> {
+    /// The attributes of these windows, without windows that are gone. Takes a round trip.
+    private func attributes(
+        of windows: [xcb_window_t]
+    ) -> [(window: xcb_window_t, values: xcb_get_window_attributes_reply_t)] {
         let cookies = windows.map { ($0, xcb_get_window_attributes(pointer, $0)) }
-        var mapped: Set<xcb_window_t> = []
-        for (window, cookie) in cookies {
+        return cookies.compactMap { window, cookie in
             guard let reply = reply(cookie.sequence, as: xcb_get_window_attributes_reply_t.self) else {
-                continue
+                return nil
             }
             defer { free(reply) }
-            if UInt32(reply.pointee.map_state) != XCB_MAP_STATE_UNMAPPED.rawValue { mapped.insert(window) }
+            return (window, reply.pointee)
         }
-        return mapped
+    }
+
+    /// The windows among these that are mapped, though perhaps within a window that is not. Takes a round trip.
+    func mapped(of windows: [xcb_window_t]) -> Set<xcb_window_t> {
+        Set(
+            attributes(of: windows).filter { UInt32($0.values.map_state) != XCB_MAP_STATE_UNMAPPED.rawValue }
+                .map(\.window))
+    }
+
+    /// The windows among these that are mapped, and so are all windows around them. Takes a round trip.
+    func viewable(of windows: [xcb_window_t]) -> Set<xcb_window_t> {
+        Set(attributes(of: windows).filter(\.values.isViewable).map(\.window))
+    }
+
+    /// The windows on the root window that can be seen and that no window manager manages. Takes two round trips.
+    func overrides() -> [xcb_window_t] {
+        let cookie = xcb_query_tree(pointer, root)
+        guard let reply = reply(cookie.sequence, as: xcb_query_tree_reply_t.self) else { return [] }
+        defer { free(reply) }
+        let children = UnsafeBufferPointer(
+            start: xcb_query_tree_children(reply), count: Int(xcb_query_tree_children_length(reply)))
+        return overrides(among: Array(children))
+    }
+
+    /// The same for some windows.
+    func overrides(among windows: [xcb_window_t]) -> [xcb_window_t] {
+        attributes(of: windows).filter {
+            $0.values.isViewable && $0.values.override_redirect != 0
+                && UInt32($0.values._class) == XCB_WINDOW_CLASS_INPUT_OUTPUT.rawValue
+        }.map(\.window)
+    }
+
+    /// The windows among these children of the root window that cover a quarter of a monitor. Takes a round trip.
+    func large(of windows: [xcb_window_t]) -> Set<xcb_window_t> {
+        let cookies = windows.map { ($0, xcb_get_geometry(pointer, $0)) }
+        let monitors = monitors()
+        var large: Set<xcb_window_t> = []
+        for (window, cookie) in cookies {
+            guard let reply = reply(cookie.sequence, as: xcb_get_geometry_reply_t.self) else { continue }
+            defer { free(reply) }
+            let area = Rectangle(reply.pointee)
+            if monitors.contains(where: { 4 * $0.overlap(with: area) >= $0.overlap(with: $0) }) {
+                large.insert(window)
+            }
+        }
+        return large
+    }
+
+    /// The areas of the monitors; that of the root window if the server does not tell.
+    private func monitors() -> [Rectangle] {
+        let sequence = cxcb_get_monitors(pointer, root)
+        if sequence != 0, let reply = reply(sequence, as: xcb_generic_reply_t.self) {
+            defer { free(reply) }
+            // RandR 1.5, "RRGetMonitors": the number of monitors at 12. Each has 24 bytes, and 4 for each output.
+            let bytes = UnsafeRawBufferPointer(start: reply, count: 32 + 4 * Int(reply.pointee.length))
+            var monitors: [Rectangle] = []
+            var next = 32
+            for _ in 0..<bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self)
+            where next + 24 <= bytes.count {
+                monitors.append(
+                    Rectangle(
+                        x: Int(bytes.loadUnaligned(fromByteOffset: next + 8, as: Int16.self)),
+                        y: Int(bytes.loadUnaligned(fromByteOffset: next + 10, as: Int16.self)),
+                        width: Int(bytes.loadUnaligned(fromByteOffset: next + 12, as: UInt16.self)),
+                        height: Int(bytes.loadUnaligned(fromByteOffset: next + 14, as: UInt16.self))))
+                next += 24 + 4 * Int(bytes.loadUnaligned(fromByteOffset: next + 6, as: UInt16.self))
+            }
+            if !monitors.isEmpty { return monitors }
+        }
+        let cookie = xcb_get_geometry(pointer, root)
+        guard let reply = reply(cookie.sequence, as: xcb_get_geometry_reply_t.self) else { return [] }
+        defer { free(reply) }
+        return [Rectangle(reply.pointee)]
     }
 
     // MARK: Processes
@@ -323,6 +401,30 @@ final class XConnection {
         defer { free(reply) }
         return (reply.pointee.server_major, reply.pointee.server_minor) >= (1, 2)
     }
+}
+
+private struct Rectangle {
+    let x, y, width, height: Int
+
+    init(x: Int, y: Int, width: Int, height: Int) {
+        (self.x, self.y, self.width, self.height) = (x, y, width, height)
+    }
+
+    init(_ geometry: xcb_get_geometry_reply_t) {
+        self.init(
+            x: Int(geometry.x), y: Int(geometry.y), width: Int(geometry.width), height: Int(geometry.height))
+    }
+
+    /// The area that both cover.
+    func overlap(with other: Rectangle) -> Int {
+        let across = min(x + width, other.x + other.width) - max(x, other.x)
+        let down = min(y + height, other.y + other.height) - max(y, other.y)
+        return max(across, 0) * max(down, 0)
+    }
+}
+
+extension xcb_get_window_attributes_reply_t {
+    fileprivate var isViewable: Bool { UInt32(map_state) == XCB_MAP_STATE_VIEWABLE.rawValue }
 }
 
 /// Which events of a window are sent (X Window System Protocol, "SETofEVENT").

@@ -94,21 +94,21 @@ struct SocketCopy: Sendable {
         _ processes: some Sequence<Int32>, atMost limit: Int, connectedTo isService: (String) -> Bool,
         minor isMinor: (String) -> Bool = { _ in false }, proc: Proc = Proc()
     ) throws(KernelFailure) -> [SocketCopy] {
-        let own = proc.sockets(of: processes)
+        let own = OpenFiles(of: processes, proc: proc)
         var found: [(id: ID, role: Role, pid: Int32, number: Int32)] = own.fuse.map {
             (.fuse(pid: $0.pid, number: $0.number), .fuse, $0.pid, $0.number)
         }
-        if !own.holders.isEmpty {
+        if !own.sockets.isEmpty {
             let roles: [UInt32: Role]
             do throws(KernelFailure) {
-                roles = try Self.roles(among: own.holders, isService)
+                roles = try Self.roles(among: own.sockets, isService)
             } catch {
                 // FUSE needs no socket diagnosis, which a kernel may lack.
                 if found.isEmpty { throw error }
                 roles = [:]
             }
             for (inode, role) in roles.sorted(by: { $0.key < $1.key }) {
-                guard let (pid, number) = own.holders[inode] else { continue }
+                guard let (pid, number) = own.sockets[inode] else { continue }
                 found.append((.socket(inode), role, pid, number))
             }
         }
