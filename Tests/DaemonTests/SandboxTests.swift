@@ -75,29 +75,6 @@ struct SandboxTests {
         #expect(agent.presented.allSatisfy { $0.options["urls"] == nil } && agent.started.isEmpty)
     }
 
-    @Test("a program is not started again by an id that a sandboxed process has chosen")
-    func relaunching() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let outside = try Child("sleep", ["1000"])
-        let other = try client.register("org.example.Outside", outside.pid)
-        let app = try App(daemon.bus, isSandboxed: true)
-        let own = try app.register("org.example.Editor")
-        func relaunches(_ path: String) throws -> Bool {
-            try client.application(path, "Configure") {
-                try $0.appendDictionary([
-                    ("rule", .string("*")), ("relaunch-reclaimed", .bool(true)),
-                ])
-            }
-            let file = "\(daemon.runtimeDirectory)/applications/\(path.split(separator: "/").last ?? "")"
-            let record = RecordFile.read(try WholeFile.read(file)).record
-            #expect(record["rule"] != nil)
-            return record["rule-relaunch"] != nil
-        }
-        #expect(try relaunches(other))
-        #expect(try !relaunches(own))
-    }
-
     @Test("an object manager in a sandbox follows the sandbox's own application, and no other")
     func objectManager() throws {
         let daemon = try TestDaemon()
@@ -135,40 +112,22 @@ struct SandboxTests {
         #expect(!objects("Interfaces").contains { $0.contains(outside) })
     }
 
-    @Test("a sandboxed process does not learn which processes there are outside")
-    func numbers() throws {
-        let daemon = try TestDaemon()
-        let app = try App(daemon.bus, isSandboxed: true)
-        // The second is beyond every pid.
-        for pid in [getpid(), 4_194_305] {
-            #expect(errorName { try app.manager("GetApplicationByPID u:\(pid)") } == Self.noSuchApplication)
-            let refusal = errorName { try app.manager("Register s:org.example.Other u:\(pid) {}") }
-            #expect(refusal == ErrorName.accessDenied.rawValue)
-        }
-    }
-
     @Test("a sandboxed process may not use what is for other callers")
     func others() throws {
         let daemon = try TestDaemon()
         let app = try App(daemon.bus, isSandboxed: true)
         let own = try app.register()
-        for words in [
-            "Subscribe", "ReloadConfig", "RegisterLauncher s:none", "RegisterPresenter s:none",
-            "Launch s:org.example.App {}",
-            "GetHistory s:org.example.Actor", "ListHistory {}", "ForgetApplication s:org.example.Actor",
-            "ListScheduledLaunches", "CancelLaunch s:org.example.Actor s:name",
-        ] {
-            #expect(errorName { try app.manager(words) } == ErrorName.accessDenied.rawValue, "\(words)")
-        }
-        for words in ["SetFocus u:0", "UpdateWindow t:1 u:\(app.pid) {}", "RemoveWindow t:1"] {
-            #expect(errorName { try app.reporter(words) } == ErrorName.accessDenied.rawValue, "\(words)")
-        }
-        for words in [
-            "Suspend", "Resume", "Toggle {}", "ListObjections", "Configure {}", "CancelTask t:1",
-            "Terminate b:true", "Activate {}", "ListWindows", "Inhibit s:make s:build",
-        ] {
-            let name = errorName { try app.application(own, words) }
-            #expect(name == ErrorName.accessDenied.rawValue, "\(words)")
+        let methods = [
+            (BusNames.manager, BusNames.root, ["outside a sandbox", "Who: root."]),
+            (BusNames.reporter, BusNames.root, [""]),
+            (BusNames.application, own, ["Who: the application's user and root."]),
+        ]
+        for (interface, path, who) in methods {
+            for method in try Description.methods(interface) where who.contains(where: method.text.contains) {
+                guard let words = method.words(pid: app.pid) else { continue }
+                let error = errorName { try app.ask("call \(path) \(interface) \(words)") }
+                #expect(error == ErrorName.accessDenied.rawValue, "\(words)")
+            }
         }
     }
 }
