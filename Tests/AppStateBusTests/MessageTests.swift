@@ -133,42 +133,6 @@ import Testing
         #expect(try reply.readBytes() == [0, 1, 255])
     }
 
-    @Test func anEmptyMessageOfArraysReadsEmpty() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Empty", out: [("a", "ay"), ("b", "as"), ("c", "a{sv}")]) { call in
-                try call.reply { reply in
-                    try reply.append(bytes: [])
-                    try reply.append(strings: [])
-                    try reply.appendDictionary([])
-                }
-            })
-        let reply = try peers.call("Empty")
-        #expect(try reply.readBytes() == [])
-        #expect(try reply.readStrings() == [])
-        #expect(try reply.readDictionary().isEmpty)
-    }
-
-    @Test func aMessageIsMeasured() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Measure", in: [("arrays", "aas"), ("numbers", "at")], out: [("sizes", "at")]) { call in
-                let sizes = try [call.message.size(atMost: 1_000), call.message.size(atMost: 800)]
-                let numbers = sizes.map { UInt64($0 ?? 0) }
-                try call.reply { reply in
-                    try reply.withContainer(.array, "t") {
-                        for number in numbers { try reply.append(number) }
-                    }
-                }
-            })
-        let reply = try peers.call("Measure") { call in
-            try call.withContainer(.array, "as") { for _ in 0..<100 { try call.append(strings: []) } }
-            try call.withContainer(.array, "t") { for number: UInt64 in 0..<3 { try call.append(number) } }
-        }
-        // One array around them, and one of three numbers.
-        #expect(try reply.readUInt64s() == [840, 0])
-    }
-
     @Test func aCallWithMoreThanItsMethodTakesIsRefused() throws {
         let peers = try Peers()
         var calls = 0
@@ -237,16 +201,6 @@ import Testing
         #expect(throws: BusFailure.self) { try call.appendDictionary([("b", .descriptor)]) }
     }
 
-    @Test func whatDBusDoesNotKnowIsRefused() throws {
-        let peers = try Peers()
-        let call = try peers.newCall("Any")
-        #expect(throws: BusFailure.self) { try call.append("nul \0 inside") }
-        let path = try peers.newCall("Any")
-        #expect(throws: BusFailure.self) { try path.append(objectPath: "no path") }
-        let signature = try peers.newCall("Any")
-        #expect(throws: BusFailure.self) { try signature.append(signature: "(") }
-    }
-
     @Test func headersAreReadable() throws {
         let peers = try Peers()
         let (service, client) = (peers.service.uniqueName, peers.client.uniqueName)
@@ -291,15 +245,5 @@ import Testing
         #expect(text == "\u{FFFD}é\u{FFFD}")
         let error = try peers.refusal("Echo") { try $0.append("fail") }
         #expect(error?.message == "a\u{FFFD}b")
-    }
-
-    @Test("of an error's text the first 4,096 bytes are read")
-    func longError() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Fail") { _ in throw MethodError.failed(String(repeating: "x", count: 1 << 20)) })
-        let reply = try peers.call("Fail")
-        let error = reply.error
-        #expect(error?.message.utf8.count == 4_096)
     }
 }

@@ -22,16 +22,6 @@ struct LockTraceTests {
         return false
     }
 
-    /// Whether no hint arrives while `body` runs, once in five minutes: other processes on the machine wait too.
-    private func isSilent(_ trace: LockTrace, _ body: () throws -> Void) rethrows -> Bool {
-        try eventually {
-            for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
-            try body()
-            // Each descriptor is drained, whatever the one before it reported.
-            return trace.descriptors.map({ trace.drain($0) }).allSatisfy({ !$0 })
-        }
-    }
-
     static let flock = "fcntl.flock(f, fcntl.LOCK_EX)"
     static let posix = "fcntl.lockf(f, fcntl.LOCK_EX)"
     static let ofd = "fcntl.fcntl(f, 38, whole)"
@@ -57,101 +47,10 @@ struct LockTraceTests {
             withExtendedLifetime((waiter, second)) {}
         }
     }
-
-    @Test("a process that breaks a lease causes a hint")
-    func lease() throws {
-        let file = try TestFile()
-        let holder = try file.leaseholder()
-        let trace = try LockTrace.open()
-        let breaker = try Child(python: "open('\(file.path)', 'r+')")
-        #expect(
-            try hinted(trace) {
-                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [breaker.pid]
-            })
-    }
-
-    @Test(
-        "a process that continues to wait after it was stopped causes another hint",
-        arguments: [flock, posix])
-    func again(action: String) throws {
-        let file = try TestFile()
-        let holder = try file.child(action)
-        #expect(try holder.line() == "done")
-        let trace = try LockTrace.open()
-        let waiter = try file.child(action)
-        func waits() throws -> Bool {
-            try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid]
-        }
-        #expect(try hinted(trace, until: waits))
-        kill(waiter.pid, SIGSTOP)
-        try waiter.waitUntilStopped()
-        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
-        kill(waiter.pid, SIGCONT)
-        #expect(try hinted(trace, until: waits))
-    }
-
-    @Test("free locks, and requests that do not wait, cause no wakeup", arguments: [false, true])
-    func silence(isHeld: Bool) throws {
-        let file = try TestFile()
-        let holder = try file.child(isHeld ? "\(Self.flock); \(Self.posix)" : "")
-        #expect(try holder.line() == "done")
-        let own = try Child(
-            python: """
-                import fcntl
-                f = open('\(file.path)', 'r+')
-                def attempt(call, how):
-                    try: call(f, how)
-                    except OSError: pass
-                for line in sys.stdin:
-                    for i in range(1000):
-                        for call in (fcntl.flock, fcntl.lockf):
-                            attempt(call, fcntl.LOCK_EX | (\(isHeld ? "fcntl.LOCK_NB" : "0")))
-                            attempt(call, fcntl.LOCK_UN)
-                    say('done')
-                """)
-        let trace = try LockTrace.open()
-        #expect(
-            try isSilent(trace) {
-                own.tell("")
-                _ = try own.line()
-            })
-    }
-
-    @Test("no hints arrive while the trace is paused, and they do again afterwards")
-    func paused() throws {
-        let file = try TestFile()
-        let holder = try file.child(Self.flock)
-        #expect(try holder.line() == "done")
-        let trace = try LockTrace.open()
-        try trace.pause()
-        try trace.pause()
-        for descriptor in trace.descriptors { _ = trace.drain(descriptor) }
-        let first = try file.child(Self.flock)
-        func count() throws -> Int { try FileLocks().waiters(blockedBy: [holder.pid]).count }
-        #expect(try eventually { try count() == 1 })
-        // No process's at all.
-        #expect(trace.descriptors.map { trace.drain($0) }.allSatisfy { !$0 })
-        try trace.resume()
-        let second = try file.child(Self.flock)
-        #expect(try hinted(trace) { try count() == 2 })
-        withExtendedLifetime((first, second)) {}
-    }
 }
 
 @Suite("LockTrace, where it cannot be opened")
 struct LockTraceRefusalTests {
-    @Test("a kernel without the tracepoint gives a readable error")
-    func missing() throws {
-        let missing = failure { _ = try LockTrace.open(tracefs: "/nonexistent") }
-        #expect(missing?.description == "open /nonexistent: No such file or directory")
-        let empty = try MadeUpTree(["nothing": ""])
-        let thrown = failure { _ = try LockTrace.open(tracefs: empty.root) }
-        #expect(
-            thrown?.description
-                == "open \(empty.root)/events/filelock/posix_lock_inode/id: No such file or directory")
-        #expect(thrown?.isNoSuchFile == true)
-    }
-
     @Test(
         "LockTrace is refused without privileges, with a readable error",
         .enabled(if: !Machine.isRoot, "needs not to be root"))

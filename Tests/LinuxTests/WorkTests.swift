@@ -125,43 +125,6 @@ struct WorkTests {
         #expect(eventually { terminal.foreground() == nil })
     }
 
-    @Test("a foreground process group that another application or a zombie leads is not a job")
-    func foreignGroup() throws {
-        let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
-        #expect(eventually { shell.job() == "sleep" })
-        guard case .process(let sleep) = shell.foreground() else { throw TestFailure("no job") }
-        let proc = Proc()
-        let identity = try proc.identity(of: sleep)
-        let others = shell.pids.filter { $0 != sleep }
-        #expect(proc.foregroundJob(of: others) == .group(sleep))
-        #expect(proc.foregroundJob(of: others, isForeign: { $0 == identity }) == nil)
-        // A stopped shell does not wait for its child.
-        let parent = try proc.stat(sleep).parent
-        kill(parent, SIGSTOP)
-        defer { withExtendedLifetime(shell) { _ = kill(parent, SIGCONT) } }
-        #expect(eventually { (try? proc.stat(parent))?.state == .stopped })
-        kill(sleep, SIGKILL)
-        #expect(eventually { (try? proc.stat(sleep))?.state == .zombie })
-        #expect(try proc.stat(parent).foreground == sleep)
-        #expect(proc.foregroundJob(of: others) == nil)
-    }
-
-    @Test("a session leader that computes is a job")
-    func computing() throws {
-        let loop = try Terminal(["sh", "-c", "while :; do :; done"])
-        #expect(eventually { loop.job() == "sh" })
-    }
-
-    @Test("a process of another process's terminal is not a job")
-    func strangers() throws {
-        let script = try Terminal(["sh", "-c", "sleep 1000; true"])
-        #expect(eventually { script.job() == "sleep" })
-        let proc = Proc()
-        let alone = script.pids.filter { (try? proc.stat($0).comm) == "sleep" }
-        #expect(alone.count == 1)
-        #expect(proc.foregroundJob(of: alone) == nil)
-    }
-
     @Test("TCP traffic is counted, over IPv4 and IPv6", arguments: ["127.0.0.1", "::1"])
     func traffic(_ address: String) throws {
         let sender = try TestSupport.Child(
