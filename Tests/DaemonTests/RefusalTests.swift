@@ -142,7 +142,7 @@ struct RefusalTests {
     @Test("what cannot be an application is not registered")
     func registration() throws {
         let stage = try Stage()
-        let (zombie, other) = (try zombie(), try Child("sleep", ["1000"]))
+        let (zombie, other) = (try self.zombie(), try Child("sleep", ["1000"]))
         for pid in [UInt32(try ended()), UInt32(zombie.pid), 1 << 31, .max] {
             try stage.refuses(.noSuchProcess, "pid \(pid)") {
                 try stage.client.manager("Register") { message in

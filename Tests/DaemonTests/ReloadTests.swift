@@ -51,7 +51,8 @@ struct ReloadTests {
             }
             let keys = items.map { item in
                 let words = item.components(separatedBy: "= Ns Ar ")
-                return words.count == 2 ? (words[0], words[1]) : (String(item.dropLast()), "")
+                return words.count == 2
+                    ? (name: words[0], value: words[1]) : (name: String(item.dropLast()), value: "")
             }
             let section = String(lines[0].prefix { $0 != "," })
             return (section.replacingOccurrences(of: " ID]", with: " org.example.App]"), keys)

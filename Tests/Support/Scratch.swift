@@ -1,5 +1,5 @@
 import Foundation
-import Glibc
+public import Glibc
 
 /// A directory for one test, removed with this object.
 public final class Scratch {

@@ -55,12 +55,15 @@ final class Description: NSObject, XMLParserDelegate {
     static func methods(_ interface: String) throws -> [Method] {
         let text = try String(contentsOfFile: "\(Programs.root)/dbus/\(interface).xml", encoding: .utf8)
         return try documented(interface).filter { $0.hasPrefix("method ") }.map { line in
-            let words = line.split(whereSeparator: { " (,)".contains($0) }).map(String.init)
-            let arguments = words.indices.filter { words[$0] == "in" }.map { index in
-                (name: String(words[index - 2].dropFirst()), type: words[index - 1])
+            let parts = line.dropFirst("method ".count).split(separator: "(", maxSplits: 1)
+            let name = String(parts[0])
+            let words = parts[1].prefix(upTo: parts[1].lastIndex(of: ")") ?? parts[1].endIndex)
+                .components(separatedBy: ", ").map { $0.split(separator: " ").map(String.init) }
+            let arguments = words.filter { $0.last == "in" }.map {
+                (name: String($0[0].dropFirst()), type: $0[1])
             }
             return Method(
-                name: words[1], arguments: arguments, text: comment(on: words[1], "method", in: text) ?? "")
+                name: name, arguments: arguments, text: comment(on: name, "method", in: text) ?? "")
         }
     }
 
