@@ -15,7 +15,12 @@ import Testing
 struct ReturnTests {
     /// The state that LibraryActor saves.
     private struct State: Codable {
+        struct Place: Codable {
+            var line: Int
+        }
+
         var text: String
+        var places: [Place] = []
         var bytes: [UInt8] = []
     }
 
