@@ -96,9 +96,6 @@ let package = Package(
             name: "TestSupport", dependencies: ["AppStateContract", "AppStateBus", "Linux"],
             path: "Tests/Support", exclude: ["Scripts"], swiftSettings: settings),
         .executableTarget(
-            name: "SystemdProbe", dependencies: ["Systemd"], path: "Tests/SystemdProbe",
-            swiftSettings: settings),
-        .executableTarget(
             name: "AppActor", dependencies: ["AppStateBus", "AppStateContract", "Linux"],
             path: "Tests/Actor", swiftSettings: settings),
         .executableTarget(
@@ -145,9 +142,6 @@ let package = Package(
                 "appstatectl", "AppActor", "LibraryActor",
             ],
             path: "Tests/Transfers", exclude: ["server.py", "application.py", "trial.py"],
-            swiftSettings: settings),
-        .testTarget(
-            name: "SystemdTests", dependencies: ["Systemd", "TestSupport", "SystemdProbe"],
             swiftSettings: settings),
         .testTarget(
             name: "LinuxTests", dependencies: ["Linux", "CLinux", "TestSupport"], swiftSettings: settings),

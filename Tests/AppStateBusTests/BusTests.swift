@@ -27,10 +27,6 @@ import Testing
         }
     }
 
-    @Test func anAddressWithoutABusFails() throws {
-        #expect(throws: BusFailure.self) { try Bus.open(address: "unix:path=/nonexistent/bus") }
-    }
-
     @Test func aCallThatForbidsItStartsNoService() throws {
         let files = NSTemporaryDirectory() + "services.\(UUID().uuidString)"
         try FileManager.default.createDirectory(atPath: files, withIntermediateDirectories: true)
@@ -148,20 +144,6 @@ import Testing
         #expect(slot == nil)
     }
 
-    @Test func aCallIsAnsweredForWhoDoesNot() throws {
-        let peers = try Peers()
-        var kept: [PendingCall] = []
-        try peers.serve(Method("Never") { call in kept.append(call.deferred()) })
-        let answer = Answer()
-        let slot = try peers.client.callAsync(peers.newCall("Never"), timeout: 1) {
-            answer.message = $0.retained()
-        }
-        try peers.run { answer.message != nil }
-        let name = answer.taken()?.error?.name
-        #expect(name?.hasPrefix("org.freedesktop.DBus.Error.") == true)
-        slot.cancel()
-    }
-
     @Test func aMatchHearsNamesComeAndGo() throws {
         let peers = try Peers()
         var changes: [[String]] = []
@@ -181,72 +163,6 @@ import Testing
         try peers.service.releaseName(Peers.name)
         try peers.settle()
         #expect(changes.count == 2)
-    }
-
-    @Test func aRuleThatIsRefusedIsReported() throws {
-        let peers = try Peers()
-        var refusal: MethodError?
-        #expect(throws: BusFailure.self) { try peers.client.match("no rule", failed: unexpected) { _ in } }
-        // libsystemd checks the rule less strictly than the bus does.
-        let match = try peers.client.match(
-            "type='signal',sender='org.freedesktop.DBus',interface='in..valid'",
-            failed: { refusal = $0 }, handler: { _ in })
-        try peers.run { refusal != nil }
-        #expect(refusal?.name == "org.freedesktop.DBus.Error.MatchRuleInvalid")
-        match.cancel()
-        #expect(peers.client.isOpen)
-    }
-
-    @Test func aUnicastSignalReachesItsDestinationOnly() throws {
-        let peers = try Peers()
-        let other = try Bus.open(address: peers.daemon.address)
-        try other.attach(to: peers.loop)
-        var heard: [String] = []
-        let rule = "type='signal',interface='\(Peers.interface)'"
-        let matches = [
-            try peers.client.match(rule, failed: unexpected) { heard.append("client " + ($0.member ?? "")) },
-            try other.match(rule, failed: unexpected) { heard.append("other " + ($0.member ?? "")) },
-        ]
-        _ = other.uniqueName
-        try peers.settle()
-        try peers.run { !(try peers.loop.runOnce(timeout: 0)) }
-        for (member, destination) in [("One", peers.client.uniqueName), ("Two", other.uniqueName)] {
-            let signal = try peers.service.newSignal(
-                path: Peers.path, interface: Peers.interface, member: member, to: destination)
-            try peers.service.send(signal)
-        }
-        try peers.service.send(
-            peers.service.newSignal(path: Peers.path, interface: Peers.interface, member: "All"))
-        try peers.run { heard.count == 4 }
-        #expect(heard.sorted() == ["client All", "client One", "other All", "other Two"])
-        for match in matches {
-            match.cancel()
-        }
-    }
-
-    @Test func aBusWithoutALoopIsDealtWithByItsDescriptor() throws {
-        let daemon = try PrivateBus()
-        let bus = try Bus.open(address: daemon.address)
-        var seen: [String] = []
-        let watch = try bus.watchOwner(failed: unexpected) { name, owner in
-            if owner != nil { seen.append(name) }
-        }
-        // One round trip: the match is in force now.
-        _ = try bus.id()
-        while try bus.process() {}
-        let other = try Bus.open(address: daemon.address)
-        let name = other.uniqueName
-        while !seen.contains(name) {
-            var ready = pollfd(fd: bus.descriptor, events: Int16(POLLIN), revents: 0)
-            try #require(poll(&ready, 1, 300_000) == 1)
-            while try bus.process() {}
-        }
-        var lost = 0
-        try bus.onDisconnect { lost += 1 }
-        daemon.stop()
-        #expect(throws: BusFailure.self) { while try bus.process() || lost == 0 {} }
-        #expect(lost == 1 && !bus.isOpen)
-        watch.cancel()
     }
 
     @Test func aLostBusIsReported() throws {

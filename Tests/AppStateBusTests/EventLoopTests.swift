@@ -31,52 +31,6 @@ import Testing
         sooner.disarm()
     }
 
-    @Test func aTimerIsArmedAndDisarmedInHandlers() throws {
-        let loop = try EventLoop()
-        var fired = 0
-        var again: Timer?
-        let never = try loop.timer { Issue.record("a disarmed timer fired") }
-        again = try loop.timer {
-            fired += 1
-            never.disarm()
-            if fired < 3 {
-                again?.arm(at: loop.now)
-            } else {
-                loop.exit(code: 0)
-            }
-        }
-        let start = loop.now
-        again?.arm(at: start)
-        never.arm(at: start + 60_000_000)
-        #expect(try loop.run() == 0)
-        #expect(fired == 3)
-        again = nil
-    }
-
-    @Test func aTimerFiresOnceForEachTimeItIsArmed() throws {
-        let loop = try EventLoop()
-        var fired = 0
-        let timer = try loop.timer { fired += 1 }
-        for round in 1...2 {
-            timer.arm(at: loop.now)
-            #expect(try loop.runOnce(timeout: nil))
-            #expect(try loop.runOnce(timeout: 0) == false)
-            #expect(fired == round)
-        }
-    }
-
-    @Test func aTimerThatWasNotArmedOrCancelledDoesNotFire() throws {
-        let loop = try EventLoop()
-        let idle = try loop.timer { Issue.record("an unarmed timer fired") }
-        let cancelled = try loop.timer { Issue.record("a cancelled timer fired") }
-        cancelled.arm(at: loop.now)
-        cancelled.cancel()
-        cancelled.arm(at: loop.now)
-        #expect(try loop.runOnce(timeout: 0) == false)
-        idle.disarm()
-        #expect(try loop.runOnce(timeout: 0) == false)
-    }
-
     @Test func aDescriptorIsReportedReadableAndHungUp() throws {
         let loop = try EventLoop()
         let pipe = try PipeEnds()

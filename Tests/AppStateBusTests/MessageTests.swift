@@ -295,13 +295,4 @@ import Testing
         #expect(error?.message == "a\u{FFFD}b")
     }
 
-    @Test("of an error's text the first 4,096 bytes are read")
-    func longError() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Fail") { _ in throw MethodError.failed(String(repeating: "x", count: 1 << 20)) })
-        let reply = try peers.call("Fail")
-        let error = reply.error
-        #expect(error?.message.utf8.count == 4_096)
-    }
 }

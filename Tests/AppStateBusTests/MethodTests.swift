@@ -55,36 +55,6 @@ import Testing
         #expect(get?.name == "org.freedesktop.DBus.Error.UnknownProperty")
     }
 
-    @Test func aHandlerWithoutAnAnswerFails() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Silent") { _ in },
-            Method("Swallowed", out: [("s", "s")]) { call in
-                try? call.reply { try $0.append("nul \0") }
-            },
-            Method("Broken", out: [("s", "s")]) { call in
-                try call.reply { reply in
-                    try reply.append("half")
-                    throw MethodError("org.appstate1.Error.NoSuchTask", "after all")
-                }
-            },
-            Method("Late") { call in
-                try call.reply()
-                throw MethodError.failed("too late")
-            })
-        #expect(try peers.refusal("Silent") == .failed("Silent gave no answer"))
-        #expect(try peers.refusal("Swallowed")?.name == Self.failed)
-        #expect(try peers.refusal("Broken") == MethodError("org.appstate1.Error.NoSuchTask", "after all"))
-        #expect(try peers.refusal("Late") == nil)
-        let interface = Peers.interface
-        #expect(
-            peers.complaintLines == [
-                "\(interface).Silent returned without an answer",
-                "\(interface).Swallowed returned without an answer",
-                "\(interface).Late failed after its answer: org.freedesktop.DBus.Error.Failed: too late",
-            ])
-    }
-
     @Test func anAnswerCanWait() throws {
         let peers = try Peers()
         var kept: [PendingCall] = []
@@ -116,86 +86,5 @@ import Testing
             }
         }
         #expect(texts == ["late", "org.appstate1.Error.NotSuspendable", Self.failed, Self.failed])
-    }
-
-    @Test func aCallerMayLeaveBeforeItsAnswer() throws {
-        let peers = try Peers()
-        var kept: PendingCall?
-        var gone = false
-        try peers.serve(
-            Method("Later") { call in kept = call.deferred() }, Method("Now") { call in try call.reply() })
-        let leaver = try Bus.open(address: peers.daemon.address)
-        let name = leaver.uniqueName
-        let match = try peers.service.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(name)'",
-            failed: unexpected
-        ) { _ in gone = true }
-        try peers.settle()
-        try leaver.send(
-            leaver.newCall(
-                destination: Peers.name, path: Peers.path, interface: Peers.interface, member: "Later"))
-        let call = try leaver.newCall(
-            destination: Peers.name, path: Peers.path, interface: Peers.interface, member: "Later")
-        let slot = try leaver.callAsync(call) { _ in Issue.record("a caller that has left was answered") }
-        try leaver.flush()
-        try peers.run { kept?.message.expectsReply == true }
-        leaver.close()
-        try peers.run { gone }
-        kept?.reply()
-        kept = nil
-        #expect(try peers.refusal("Now") == nil)
-        slot.cancel()
-        match.cancel()
-    }
-
-    @Test func aHandlerMayRemoveItself() throws {
-        let peers = try Peers()
-        var slot: Slot?
-        func add() throws {
-            let interface = Interface(
-                Peers.interface,
-                methods: [
-                    Method("Remove", in: [("s", "s")], out: [("s", "s")]) { call in
-                        slot?.cancel()
-                        slot = nil
-                        let text = try call.message.readString()
-                        try call.reply { try $0.append(text) }
-                    }
-                ],
-                properties: [
-                    Property("Remove", "s") { message, _ in
-                        slot = nil
-                        try message.append("gone")
-                    },
-                    Property("Second", "s") { message, _ in try message.append("second") },
-                ])
-            slot = try peers.service.add(interface, at: Peers.path)
-        }
-        try add()
-        let reply = try peers.call("Remove") { try $0.append("me") }
-        #expect(try reply.readString() == "me")
-        #expect(slot == nil)
-        #expect(try peers.refusal("Remove") { try $0.append("me") } != nil)
-        try add()
-        _ = try peers.call("GetAll", interface: "org.freedesktop.DBus.Properties") {
-            try $0.append(Peers.interface)
-        }
-        #expect(slot == nil)
-        try add()
-        #expect(try peers.refusal("Remove") { try $0.append("again") } == nil)
-    }
-
-    @Test func anAnswerNobodyWantsIsNotSent() throws {
-        let peers = try Peers()
-        var seen = 0
-        try peers.serve(
-            Method("Count") { call in
-                #expect(call.message.expectsReply == false)
-                seen += 1
-                try call.reply()
-            })
-        try peers.client.send(peers.newCall("Count"))
-        try peers.run { seen == 1 }
-        try peers.settle()
     }
 }

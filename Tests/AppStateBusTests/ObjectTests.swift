@@ -137,14 +137,6 @@ import Testing
         #expect(numbers == ["\(Self.prefix)/1": .string("1")])
     }
 
-    @Test func anErrorOfFindFailsTheWholeEnumeration() throws {
-        let peers = try Self.peersWithObjects()
-        peers.slots.append(
-            try peers.service.addNodes(under: "\(Self.prefix)/x") { _ in ["\(Self.prefix)/x/denied"] })
-        let managed = try peers.refusal("GetManagedObjects", interface: "org.freedesktop.DBus.ObjectManager")
-        #expect(managed?.name == "org.freedesktop.DBus.Error.AccessDenied")
-    }
-
     @Test func anErrorOfAPropertyBecomesTheAnswer() throws {
         let peers = try Peers()
         try peers.serve(properties: [
@@ -157,67 +149,5 @@ import Testing
         #expect(refusal == MethodError("org.appstate1.Error.NoSuchTask", Peers.path))
         let all = try peers.refusal("GetAll", interface: Self.properties) { try $0.append(Peers.interface) }
         #expect(all == MethodError("org.appstate1.Error.NoSuchTask", Peers.path))
-    }
-
-    @Test func propertiesCanBeAppendedToAMessageOfOnesOwn() throws {
-        let peers = try Peers()
-        let interface = Interface(
-            Peers.interface,
-            properties: [
-                Property("Path", "o", emits: .change) { message, path in try message.append(objectPath: path)
-                },
-                Property("Level", "u", emits: .change) { message, _ in try message.append(UInt32(1)) },
-                Property("Odd", "u") { _, _ in throw MethodError("org.appstate1.Error.NoSuchTask", "odd") },
-            ])
-        var seen: [[String: Variant]] = []
-        let match = try peers.client.match("type='signal',member='PropertiesChanged'", failed: unexpected) {
-            message in
-            #expect((try? message.readString()) == Peers.interface)
-            seen.append(
-                Dictionary(((try? message.readDictionary()) ?? []).map { ($0.key, $0.value) }) { $1 })
-        }
-        try peers.settle()
-        let signal = try peers.service.newSignal(
-            path: Peers.path, interface: Self.properties, member: "PropertiesChanged",
-            to: peers.client.uniqueName)
-        try signal.append(Peers.interface)
-        try interface.appendProperties(to: signal, path: Peers.path, only: ["Level", "Path", "Absent"])
-        try signal.append(strings: [])
-        try peers.service.send(signal)
-        try peers.run { !seen.isEmpty }
-        #expect(seen == [["Path": .objectPath(Peers.path), "Level": .uint32(1)]])
-        let other = try peers.service.newSignal(path: "/", interface: Self.properties, member: "X")
-        #expect(throws: MethodError("org.appstate1.Error.NoSuchTask", "odd")) {
-            try interface.appendProperties(to: other, path: Peers.path)
-        }
-        match.cancel()
-    }
-
-    @Test func aFilterSeesCallsBeforeTheirHandlers() throws {
-        let peers = try Peers()
-        var order: [String] = []
-        try peers.serve(
-            Method("Pass", in: [("s", "s")]) { call in
-                // The handler reads from the beginning again, after the filter has read.
-                order.append("handler " + (try call.message.readString()))
-                try call.reply()
-            })
-        let filter = try peers.service.addFilter { message in
-            guard message.isMethodCall, message.interface == Peers.interface else { return false }
-            let text = (try? message.readString()) ?? "unread"
-            order.append("filter " + text)
-            return text == "stop"
-        }
-        #expect(try peers.refusal("Pass") { try $0.append("one") } == nil)
-        #expect(order == ["filter one", "handler one"])
-        let stopped = try peers.newCall("Pass")
-        try stopped.append("stop")
-        try peers.client.send(stopped)
-        try peers.run { order.count == 3 }
-        #expect(order.last == "filter stop")
-        filter.cancel()
-        #expect(try peers.refusal("Pass") { try $0.append("two") } == nil)
-        #expect(order.last == "handler two")
-        #expect(order.count == 4)
     }
 }

@@ -212,33 +212,6 @@ struct HandoffTests {
         for number in 0...moments.count { #expect(stage.there.count(of: note(number)) == 1) }
     }
 
-    @Test("an activity is delivered once, and one that arrives late is no news")
-    func once() throws {
-        let machine = try Machine()
-        func activity(_ number: Int, _ note: String) -> String {
-            """
-            {"id":"0123456789abcdef0123456789abcdef","number":\(number),"app_id":"org.example.Other","type":"\
-            \(Self.type)","info":{"note":{"type":"s","data":"\(note)"},"page":{"type":"u","data":3}}}\n
-            """
-        }
-        let first = try machine.appstatectl("continue", input: activity(1, "one"))
-        #expect(
-            first.status == .exited(0) && first.output == "/org/appstate1/application/1\n", "\(first.errors)")
-        let again = try machine.appstatectl("continue", "--json", input: activity(1, "one"))
-        #expect(again.output == #"{"app_id":"org.example.LibraryActor","delivered":false}"# + "\n")
-        #expect(try machine.appstatectl("continue", input: activity(3, "three")).status == .exited(0))
-        #expect(try machine.appstatectl("continue", input: activity(2, "two")).errors.contains("already"))
-        try machine.expect("three")
-        #expect(machine.count(of: "one") == 1 && machine.count(of: "two") == 0)
-
-        let whole = activity(4, "four")
-        for wrong in ["", String(whole.dropLast(2)), "{}\n", "[1\n", whole.replacing("\"u\"", with: "\"h\"")]
-        {
-            #expect(try machine.appstatectl("continue", input: wrong).status == .exited(1), "\(wrong)")
-        }
-        #expect(machine.count(of: "four") == 0)
-    }
-
     @Test("a type that only a rule declares is continued, and one that nobody declares is refused")
     func types() throws {
         let stage = try Stage(types: "org.example.reading;")

@@ -92,23 +92,6 @@ struct LifeTests {
             ])
     }
 
-    @Test("state larger than a D-Bus message survives a kill in the background")
-    func largeState() throws {
-        let theatre = try Theatre()
-        let player = try Player(theatre)
-        let path = try path(of: player, in: theatre)
-        try player.ask("text much")
-        try player.ask("bytes 3000000")
-        try theatre.setMinimized(player.pid, true)
-        try theatre.wait(for: path, toBe: "suspended")
-        player.process.kill(SIGKILL)
-        try player.process.waitForExit()
-        try theatre.waitForRemoval(of: path)
-        let next = try Player(theatre)
-        try next.wait(for: "didFinishLaunching")
-        #expect(next.story.dropFirst().first == "didDecode not-running much 7:-1,-1:3 3000000")
-    }
-
     @Test("state that is saved on demand survives a kill without notice")
     func onDemand() throws {
         let theatre = try Theatre()
@@ -157,29 +140,5 @@ struct LifeTests {
         let next = try Player(theatre)
         try next.wait(for: "didFinishLaunching")
         #expect(next.story.dropFirst().first == "didDecode not-running bread 7:-1,-1:3 0")
-    }
-
-    @Test("a delegate that blocks in a callback affects no other application")
-    func blocked() throws {
-        let theatre = try Theatre(grace: "100ms")
-        let player = try Player(theatre)
-        let path = try path(of: player, in: theatre)
-        try player.ask("block")
-        try theatre.setMinimized(player.pid, true)
-        // It never acknowledges; the grace period ends anyway.
-        try theatre.wait(for: path, toBe: "suspended")
-        let other = try Player(theatre)
-        let otherPath = try self.path(of: other, in: theatre)
-        try theatre.setFocus(other.pid)
-        try other.wait(for: "didBecomeActive")
-        // The blocked application has the focus now, and learns of it when it continues.
-        try theatre.setFocus(player.pid)
-        try theatre.wait(for: path, toBe: "active")
-        try other.wait(for: "willResignActive")
-        try player.wait(for: "didEnterBackground")
-        #expect(player.names.last == "didEnterBackground")
-        player.tell("")
-        try player.wait(for: "didBecomeActive")
-        #expect(try theatre.state(of: otherPath) == "inactive")
     }
 }

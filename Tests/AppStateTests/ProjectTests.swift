@@ -13,22 +13,12 @@ import Testing
 struct ProjectTests {
     /// The directory of a package, which is removed with this object.
     private final class Project {
-        let directory: String
+        private let scratch: Scratch
+        var directory: String { scratch.path }
 
-        init() throws {
-            var template = Array("\(NSTemporaryDirectory())project.XXXXXX".utf8CString)
-            guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-            directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        }
+        init() throws { scratch = try Scratch("project") }
 
-        deinit { try? FileManager.default.removeItem(atPath: directory) }
-
-        func write(_ text: String, to file: String) throws {
-            let path = "\(directory)/\(file)"
-            try FileManager.default.createDirectory(
-                atPath: (path as NSString).deletingLastPathComponent, withIntermediateDirectories: true)
-            try text.write(toFile: path, atomically: true, encoding: .utf8)
-        }
+        func write(_ text: String, to file: String) throws { try scratch.write(text, to: file) }
 
         /// Builds the package like any user, with none of our own switches set. Returns the path of the program.
         func build(_ product: String) throws -> String {

@@ -72,26 +72,6 @@ struct ReturnTests {
         #expect(try player.ask("managed") == "true")
     }
 
-    @Test(
-        "a process whose own PID means nothing to the daemon finds its application by id after a restart",
-        arguments: [ErrorName.noSuchApplication, .noSuchProcess])
-    func foreignAgain(error: ErrorName) throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        try daemon.leave()
-        daemon.refusals["GetApplicationByPID"] = [Self.refusal(error)]
-        try daemon.comeBack()
-        try daemon.wait("the delegate") { daemon.order.contains("BecomeDelegate") }
-        #expect(
-            daemon.order.suffix(4) == [
-                "Register", "GetApplicationByPID", "ListApplications", "BecomeDelegate",
-            ])
-        try daemon.tell(.significantTimeChange) { try $0.append("resume") }
-        try player.wait(for: "significantTimeChange")
-        #expect(try player.ask("managed") == "true")
-    }
-
     @Test("a signal that arrives before the application is a delegate again is delivered afterwards")
     func deliveries() throws {
         let daemon = try StandIn()
@@ -113,19 +93,6 @@ struct ReturnTests {
             ])
     }
 
-    @Test("a save that is refused temporarily is repeated before the acknowledgement")
-    func busy() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        try player.ask("text bread")
-        daemon.refusals["SaveState"] = [Self.refusal(.limitsExceeded), Self.refusal(.failed)]
-        try daemon.sendToBackground(3)
-        try daemon.wait("the acknowledgement") { daemon.acknowledged == [3] }
-        #expect(daemon.order.suffix(4) == ["SaveState", "SaveState", "SaveState", "Acknowledge"])
-        #expect(try text(daemon) == "bread")
-    }
-
     @Test("a save on demand does not overwrite the state of an earlier run that is not restored yet")
     func unrestored() throws {
         let daemon = try StandIn()
@@ -136,112 +103,6 @@ struct ReturnTests {
         #expect(daemon.order.contains("LoadState"))
         #expect(try player.ask("save") == "alone")
         #expect(daemon.saved == nil)
-    }
-
-    @Test("an end that the daemon does not answer is over soon, and the delegate is notified once")
-    func end() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus, ["--impatient"])
-        try daemon.launch()
-        try daemon.tell(.willTerminate, serial: 4)
-        try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
-        // From here on, the daemon answers none of its calls.
-        player.tell("terminate 3")
-        #expect(try player.process.waitForExit() == .exited(3))
-        #expect(player.names.count { $0 == "willTerminate" } == 1)
-        #expect(!player.process.errors.contains("CONTINUATION"), "\(player.process.errors)")
-    }
-
-    @Test("a launch that finishes while the daemon is away is reported when the daemon is back")
-    func launchMeanwhile() throws {
-        let daemon = try StandIn()
-        daemon.before["LoadState"] = { try daemon.leave() }
-        let player = try Player(bus: daemon.bus)
-        try daemon.wait("the registration") { daemon.application != nil }
-        try daemon.tell(.willFinishLaunching) { try $0.appendDictionary([("restorable", .bool(true))]) }
-        try daemon.wait("the request for its state") { daemon.order.contains("LoadState") }
-        try player.wait(for: "didFinishLaunching")
-        #expect(!daemon.hasLaunched)
-        try daemon.comeBack()
-        try daemon.wait("the launch") { daemon.hasLaunched }
-        #expect(daemon.order.suffix(2) == ["BecomeDelegate", "FinishLaunching"])
-    }
-
-    @Test(
-        "a save that a restart interrupts is repeated, and acknowledged with the first serial")
-    func savedMeanwhile() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        daemon.before["SaveState"] = {
-            try daemon.leave()
-            throw Self.refusal(.failed)
-        }
-        try daemon.sendToBackground(3)
-        try player.wait(for: "doneInBackground")
-        try daemon.wait("the attempt") { daemon.order.contains("SaveState") }
-        #expect(daemon.saved == nil)
-        try daemon.comeBack()
-        try daemon.wait("the acknowledgement") { daemon.acknowledged == [3] }
-        #expect(daemon.saved != nil)
-    }
-
-    @Test("a background task that ends while the daemon is away is ended when the daemon is back")
-    func taskMeanwhile() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        try player.ask("begin upload")
-        try daemon.wait("the task") { daemon.order.contains("BeginBackgroundTask") }
-        try daemon.tell(.didReceiveMemoryWarning) { try $0.append("warning") }
-        // The answer to BeginBackgroundTask came before this.
-        try player.wait(for: "didReceiveMemoryWarning")
-        try daemon.leave()
-        try player.ask("finish upload")
-        try player.wait(forLine: "task upload finished")
-        try daemon.comeBack()
-        try daemon.wait("the end of the task") { daemon.order.last == "EndBackgroundTask" }
-    }
-
-    @Test("an application whose sandbox denies saving still acknowledges")
-    func refusedState() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        daemon.refusals["SaveState"] = [Self.refusal(.accessDenied)]
-        try daemon.sendToBackground(4)
-        try daemon.wait("the acknowledgement") { daemon.acknowledged == [4] }
-        withExtendedLifetime(player) {}
-    }
-
-    @Test("an application that was spared an end is notified of its own end, in whichever way it was spared")
-    func sparedOnce() throws {
-        for comesBack in [true, false] {
-            let daemon = try StandIn()
-            let player = try Player(bus: daemon.bus)
-            try daemon.launch()
-            try daemon.tell(.willTerminate, serial: 1)
-            try daemon.wait("the acknowledgement") { daemon.acknowledged == [1] }
-            if comesBack { try daemon.tell(.willEnterForeground) } else { try daemon.sendToBackground(2) }
-            try player.wait(for: comesBack ? "willEnterForeground" : "doneInBackground")
-            player.tell("terminate 3")
-            try daemon.wait("the end") { daemon.order.count { $0 == "SaveState" } == (comesBack ? 2 : 3) }
-            #expect(try player.process.waitForExit() == .exited(3))
-            #expect(player.names.count { $0 == "willTerminate" } == 2)
-        }
-    }
-
-    @Test("launch options that could not be read are read again before the launch")
-    func launchOptions() throws {
-        let daemon = try StandIn()
-        daemon.refusals["Register"] = [Self.refusal(.alreadyRegistered)]
-        daemon.refusals["LaunchOptions"] = [Self.refusal(.limitsExceeded)]
-        daemon.launchOptions = [("exit-reason", .string("reclaimed"))]
-        let player = try Player(bus: daemon.bus)
-        try daemon.wait("the launch") { daemon.hasLaunched }
-        #expect(
-            player.story.first
-                == "willFinishLaunching not-running first:false exit:reclaimed restorable:false")
     }
 
     @Test("an application that is unregistered is alone: it is active, and neither saves nor registers")
@@ -282,17 +143,5 @@ struct ReturnTests {
         try daemon.wait("the refusal") { daemon.order.contains(method) }
         try player.wait(for: "didBecomeActive")
         #expect(try player.ask("managed") == "false")
-    }
-
-    @Test("an application that may not open its URLs because it is ending does not take itself for gone")
-    func refusedDelivery() throws {
-        let daemon = try StandIn()
-        let player = try Player(bus: daemon.bus)
-        try daemon.launch()
-        daemon.refusals["Open"] = [Self.refusal(.noSuchApplication)]
-        player.tell("open org.example.LibraryActor")
-        try daemon.wait("the refusal") { daemon.order.contains("Open") }
-        try player.wait(forLine: "answer \(ErrorName.noSuchApplication.rawValue)")
-        #expect(!player.names.contains("didBecomeActive"))
     }
 }

@@ -219,28 +219,6 @@ struct SceneTests {
     }
 
     @Test(
-        "a launch for a new scene connects it beside the earlier ones, or with its URLs when they arrive",
-        arguments: [false, true])
-    func newAtLaunch(hasURLs: Bool) throws {
-        let (bytes, ids) = try saved()
-        var options: [(String, Variant)] = [("scene", .string("new"))]
-        if hasURLs { options.append(("urls", .strings(["note:1"]))) }
-        let stage = try Stage(options, stored: bytes)
-        if hasURLs {
-            #expect(try stage.scenes().count == 3)
-            try stage.daemon.tell(.openURLs) { message in
-                try message.append(strings: ["note:1"])
-                try message.appendDictionary([("scene", .string("new"))])
-            }
-            try stage.settle()
-        }
-        let scenes = try stage.scenes()
-        #expect(scenes.count == 4)
-        #expect(scenes.prefix(3).map { $0.prefix { $0 != ":" } } == ids.map { $0[...] })
-        #expect(scenes.last?.hasSuffix(hasURLs ? ":background:note:1" : ":background:") == true)
-    }
-
-    @Test(
         "without appstated a scene is as its window; the scenes of an earlier run join when appstated comes")
     func late() throws {
         let (bytes, ids) = try saved()

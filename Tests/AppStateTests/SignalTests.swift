@@ -39,39 +39,6 @@ struct SignalTests {
         #expect(!player.names.contains("willTerminate"))
     }
 
-    @Test("without appstated, the delegate is notified, too")
-    func alone() throws {
-        let player = try Player(nil)
-        try player.wait(for: "didBecomeActive")
-        player.process.kill(SIGTERM)
-        #expect(try player.process.waitForExit() == .signalled(SIGTERM))
-        #expect(player.names.last == "willTerminate")
-    }
-
-    @Test("a signal that was ignored when the program was started stays ignored")
-    func ignored() throws {
-        let program = Programs.built("LibraryActor") ?? "LibraryActor"
-        let player = try Player(nil, [program], program: "nohup")
-        try player.wait(for: "didBecomeActive")
-        player.process.kill(SIGHUP)
-        #expect(try player.ask("state") == "active")
-        player.process.kill(SIGTERM)
-        #expect(try player.process.waitForExit() == .signalled(SIGTERM))
-        #expect(player.names.count { $0 == "willTerminate" } == 1)
-    }
-
-    @Test("a child program neither blocks nor ignores the signals")
-    func children() throws {
-        let player = try Player(nil)
-        try player.wait(for: "didBecomeActive")
-        let words = try player.ask("child").split(separator: " ")
-        #expect(words.count == 4)
-        for (name, mask) in [(words[0], words[1]), (words[2], words[3])] {
-            let bits = try #require(UInt64(mask, radix: 16))
-            for signal in Self.signals { #expect(bits & 1 << (signal - 1) == 0, "\(name) \(signal)") }
-        }
-    }
-
     @Test("the SIGTERM that follows appstated's own notice notifies nobody again, and saves nothing again")
     func afterNotice() throws {
         let daemon = try StandIn()
@@ -100,30 +67,5 @@ struct SignalTests {
         #expect(try player.process.waitForExit() == .signalled(SIGTERM))
         #expect(player.names.count { $0 == "willTerminate" } == 1)
         #expect(daemon.order.count { $0 == "SaveState" } == 1)
-    }
-
-    @Test("a second signal ends the process at once")
-    func impatient() throws {
-        let player = try Player(nil)
-        try player.wait(for: "didBecomeActive")
-        try player.ask("linger")
-        player.process.kill(SIGTERM)
-        try player.wait(for: "willTerminate")
-        player.process.kill(SIGINT)
-        #expect(try player.process.waitForExit() == .signalled(SIGINT))
-    }
-
-    @Test("SIGHUP is no second signal: systemd sends it right after SIGTERM, and a shell after the terminal")
-    func hangUp() throws {
-        let player = try Player(nil)
-        try player.wait(for: "didBecomeActive")
-        try player.ask("linger")
-        player.process.kill(SIGHUP)
-        player.process.kill(SIGHUP)
-        try player.wait(for: "willTerminate")
-        player.process.kill(SIGHUP)
-        #expect(try player.ask("state") == "active")
-        player.tell("depart")
-        #expect(try player.process.waitForExit() == .signalled(SIGHUP))
     }
 }

@@ -53,20 +53,6 @@ struct SolitudeTests {
         #expect(player.process.errors.split(separator: "\n").count == 1, "\(player.process.errors)")
     }
 
-    @Test("an application does not make the bus start a daemon again and again that cannot be started")
-    func unstartable() throws {
-        let log = NSTemporaryDirectory() + "starts-\(UUID().uuidString)"
-        defer { unlink(log) }
-        let bus = try PrivateBus.forDaemon(
-            services: [BusNames.service: "/bin/sh -c \"echo start >>\(log); exit 1\""])
-        let player = try Player(bus: bus)
-        try player.wait(for: "didBecomeActive")
-        #expect(player.story == Self.alone)
-        // An application that tried again would do so after one second, and after two more.
-        sleep(4)
-        #expect(try String(contentsOfFile: log, encoding: .utf8) == "start\n")
-    }
-
     @Test("after the daemon is killed and restarted the delegate receives only real changes")
     func killed() throws {
         let theatre = try Theatre()
@@ -86,42 +72,6 @@ struct SolitudeTests {
                 "willResignActive",
             ])
         #expect(player.process.errors == "")
-    }
-
-    @Test("a daemon that has lost its record registers the application again, without a second launch")
-    func forgotten() throws {
-        let theatre = try Theatre()
-        let player = try Player(theatre)
-        try player.wait(for: "willEnterForeground")
-        try theatre.setFocus(player.pid)
-        try player.wait(for: "didBecomeActive")
-        try theatre.endDaemon(SIGKILL)
-        try theatre.startDaemon(forgets: true)
-        try theatre.wait("the registration") { try theatre.path(of: player.pid) != nil }
-        let path = try #require(try theatre.path(of: player.pid))
-        try theatre.wait(for: path, toBe: "inactive")
-        try player.wait(for: "willResignActive")
-        try theatre.setFocus(player.pid)
-        try player.wait(for: "didBecomeActive", times: 2)
-        #expect(player.names.count { $0 == "willFinishLaunching" } == 1)
-    }
-
-    @Test("an application keeps running while the daemon is stopped, and registers when it continues")
-    func hanging() throws {
-        let theatre = try Theatre()
-        let player = try Player(theatre)
-        try player.wait(for: "willEnterForeground")
-        try theatre.wait("its state") { try player.ask("state") == "inactive" }
-        theatre.daemon.kill(SIGSTOP)
-        #expect(try player.ask("state") == "inactive")
-        try player.ask("unsaved true")
-        let newcomer = try Player(theatre, ["--impatient"])
-        // The stopped daemon does not answer its registration.
-        try newcomer.wait(for: "didBecomeActive")
-        #expect(newcomer.story == Self.alone)
-        theatre.daemon.kill(SIGCONT)
-        try newcomer.wait(for: "willResignActive")
-        #expect(try newcomer.ask("managed") == "true")
     }
 
     @Test("an application that somebody unregisters is alone until the next daemon registers it")

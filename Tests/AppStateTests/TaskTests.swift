@@ -68,40 +68,6 @@ struct TaskTests {
         #expect(try player.ask("protected") == "true")
     }
 
-    @Test("a task that ends at once is not left behind")
-    func short() throws {
-        let theatre = try Theatre()
-        let (player, path) = try launched(theatre)
-        for number in 0..<20 {
-            player.tell("begin quick\(number)")
-            player.tell("finish quick\(number)")
-        }
-        for number in 0..<20 {
-            // The task may not wait yet at the first attempt.
-            try theatre.wait("the end of task \(number)") {
-                player.tell("finish quick\(number)")
-                return player.lines.contains("task quick\(number) finished")
-            }
-        }
-        try theatre.wait("the end of the tasks") { try theatre.tasks(of: path) == 0 }
-    }
-
-    @Test("each of several observers receives every notification once")
-    func observers() throws {
-        let theatre = try Theatre()
-        let (player, _) = try launched(theatre)
-        for name in ["one", "two"] { try player.ask("observe \(name)") }
-        try theatre.setFocus(player.pid)
-        try theatre.setFocus(0)
-        for name in ["one", "two"] {
-            try player.wait(forLine: "observed \(name) willResignActive")
-            #expect(
-                player.lines.filter { $0.hasPrefix("observed \(name)") } == [
-                    "observed \(name) didBecomeActive", "observed \(name) willResignActive",
-                ])
-        }
-    }
-
     @Test("unsaved changes are reported to the daemon")
     func unsaved() throws {
         let theatre = try Theatre()

@@ -102,14 +102,4 @@ struct TellingTests {
         #expect(player.names.suffix(2) == ["willResignActive", "didEnterBackground"])
         #expect(try player.ask("state") == "background")
     }
-
-    @Test("signals with missing or wrong arguments do no harm")
-    func malformed() throws {
-        let (daemon, player) = try launched()
-        for signal in ApplicationSignal.allCases { try daemon.tell(signal) }
-        for signal in ApplicationSignal.allCases { try daemon.tell(signal) { try $0.append(true) } }
-        try daemon.tell(.significantTimeChange) { try $0.append("resume") }
-        try player.wait(for: "significantTimeChange")
-        #expect(try player.ask("state") == "not-running")
-    }
 }

@@ -95,23 +95,6 @@ struct AdoptedTests {
         try app.settle()
     }
 
-    @Test("after its own registration it still is not part of the extent of the application that started it")
-    func extent() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let parent = try client.register("org.example.Parent", app.pid)
-        let child = try app.make("descend")
-        let former = try client.register("org.example.Actor", child, adopted)
-        let path = try app.register()
-        #expect(try client.waitForRemoval(of: former) == "unregistered")
-        #expect(try client.application(ofPID: child) == path)
-        try client.application(parent, "Suspend")
-        #expect(try isStopped(app.pid))
-        #expect(try !isStopped(child))
-        try client.application(parent, "Resume")
-    }
-
     // MARK: The next daemon
 
     @Test("the next daemon remembers which applications are adopted; in records without the key, none is")
@@ -138,68 +121,5 @@ struct AdoptedTests {
         try daemon.start()
         #expect(try client.application(ofPID: app.pid) == path)
         #expect(client.error { _ = try app.register() } == ErrorName.alreadyRegistered.rawValue)
-    }
-
-    @Test(
-        "after a kill during the replacement, the next daemon keeps the new one and its own OOM score")
-    func killed() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        func score() throws -> Int32 { try OOMScoreAdjustment.read(app.pid, proc: Proc()) }
-        let own = try score()
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        try client.application(former, "Configure") {
-            try $0.appendDictionary([("rule", .string("org.example.*"))])
-        }
-        try client.setMinimized(app.pid, true)
-        try client.catchUp()
-        try client.wait("the score") { try score() == own + 200 }
-        try client.catchUp()
-        let file = "\(daemon.runtimeDirectory)/applications/\(former.split(separator: "/").last ?? "")"
-        let text = try String(contentsOfFile: file, encoding: .utf8)
-        let path = try app.register()
-        try client.catchUp()
-        try client.wait("its own score") { try score() == own }
-
-        try daemon.end(SIGKILL)
-        try text.write(toFile: file, atomically: true, encoding: .utf8)
-        let process = try Proc().identity(of: app.pid)
-        try OOMScoreAdjustment.write(own + 200, to: process, owner: getuid(), proc: Proc())
-        try daemon.start()
-        #expect(try client.list().map { String($0.prefix { $0 != " " }) } == [path])
-        #expect(access(file, F_OK) != 0)
-        try app.application(path, "FinishLaunching")
-        try client.application(path, "Unregister")
-        try client.wait("its own score") { try score() == own }
-    }
-
-    @Test(
-        "after a kill during the replacement, processes that others stopped stay stopped, also a child",
-        arguments: [true, false])
-    func killedAndStopped(_ isMain: Bool) throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        let child = try app.make("fork")
-        try client.application(former, "Suspend")
-        let file = "\(daemon.runtimeDirectory)/applications/\(former.split(separator: "/").last ?? "")"
-        let text = try String(contentsOfFile: file, encoding: .utf8)
-        try client.application(former, "Resume")
-        let path = try app.register("org.example.Actor", "launch-mode=s:background,suspension=s:manual")
-        try app.application(path, "FinishLaunching")
-        let inner = try client.register("org.example.Viewer", child)
-        let (stopped, its) = isMain ? (app.pid, path) : (child, inner)
-        kill(stopped, SIGSTOP)
-        try client.wait(for: its, toBe: "suspended")
-        try daemon.end(SIGKILL)
-        try text.write(toFile: file, atomically: true, encoding: .utf8)
-        try daemon.start()
-        #expect(try isStopped(stopped))
-        #expect(try client.state(its) == "suspended")
-        #expect(try client.holds(its).allSatisfy { $0.hasPrefix("signal") })
-        #expect(access(file, F_OK) != 0)
-        kill(stopped, SIGCONT)
     }
 }

@@ -42,22 +42,4 @@ struct BrokerTests {
         app.process.kill(SIGKILL)
         #expect(try subscriber.waitForRemoval(of: path) == "killed")
     }
-
-    @Test("holds outlive the daemon, and the next one has them on the same bus")
-    func restart() throws {
-        let child = try Child("sleep", ["1000"])
-        let path: String
-        do {
-            let client = try daemon.client()
-            path = try client.register("org.example.Held", child.pid)
-            try client.application(path, "Suspend")
-        }
-        try daemon.end(SIGKILL)
-        #expect(try isStopped(child.pid))
-        try daemon.start()
-        let client = try daemon.subscriber()
-        #expect(try client.state(path) == "suspended")
-        try client.application(path, "Resume")
-        #expect(try !isStopped(child.pid))
-    }
 }

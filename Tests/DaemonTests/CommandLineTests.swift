@@ -65,13 +65,6 @@ struct CommandLineTests {
         #expect(errors.filter { $0 == "\n" }.count == 1)
     }
 
-    @Test("an invalid bus address is reported, and the daemon exits with status 1")
-    func brokenBus() throws {
-        let (ending, _, errors) = try run([], environment: ["DBUS_SYSTEM_BUS_ADDRESS": "nonsense"])
-        #expect(ending == .exited(1))
-        #expect(errors.hasPrefix("appstated: ") && errors.contains("DBUS_SYSTEM_BUS_ADDRESS=nonsense"))
-    }
-
     @Test(
         "a second daemon says that it cannot serve, exits with status 1 and does not disturb the first")
     func nameTaken() throws {
@@ -93,14 +86,6 @@ struct CommandLineTests {
         #expect(ending == .exited(1))
         let last = errors.split(separator: "\n").last ?? ""
         #expect(last.hasPrefix("appstated: cannot serve \(BusNames.service): "))
-    }
-
-    @Test("--hand-over without a service manager is refused with a message and status 2")
-    func nobodyToHandOverTo() throws {
-        let (ending, output, errors) = try run(["--hand-over"], environment: ["NOTIFY_SOCKET": nil])
-        #expect(ending == .exited(2))
-        #expect(output == "")
-        #expect(errors.hasPrefix("appstated: there is no service manager"))
     }
 
     @Test("--hand-over passes what it could open to the service manager, and exits")

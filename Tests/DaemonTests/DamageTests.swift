@@ -187,21 +187,6 @@ struct DamageTests {
         #expect(try nested.cgroup.wantsFrozen() && !below.cgroup.wantsFrozen())
     }
 
-    @Test("a cgroup is marked while it is frozen, and no longer")
-    func marked() throws {
-        let scene = try CgroupScene()
-        let directory = scene.daemon.runtimeDirectory
-        #expect(!scene.cgroup.isMarked(as: directory))
-        try scene.client.application(scene.path, "Suspend")
-        #expect(try scene.cgroup.isFrozen() && scene.cgroup.isMarked(as: directory))
-        // Another daemon takes it over.
-        try scene.daemon.end(SIGKILL)
-        try scene.daemon.start()
-        #expect(try scene.cgroup.isFrozen() && scene.cgroup.isMarked(as: directory))
-        try scene.client.application(scene.path, "Resume")
-        #expect(try !scene.cgroup.wantsFrozen() && !scene.cgroup.isMarked(as: directory))
-    }
-
     @Test(
         "an original value that cannot be restored stays on record, and the exit status says so",
         .enabled(if: !Capabilities.has(.sysResource), "this machine has CAP_SYS_RESOURCE"))
@@ -241,19 +226,6 @@ struct DamageTests {
                 try scene.daemon.end(SIGKILL)
             }
         }
-    }
-
-    @Test("without the other files nothing is lost: each application's file names its bus and its hold")
-    func others() throws {
-        let scene = try Scene()
-        for name in TextFile.names(inDirectory: scene.daemon.runtimeDirectory) {
-            unlink(scene.daemon.runtimeDirectory + "/" + name)
-        }
-        try scene.daemon.start()
-        #expect(try scene.client.list().count == 3)
-        #expect(try scene.home.cgroup.isFrozen() && isStopped(scene.stopped.pid))
-        let next = try Child("sleep", ["1000"])
-        #expect(try scene.client.register("org.example.Next", next.pid) == BusNames.path(ofApplication: 4))
     }
 
     @Test("appstated --release lets nothing go while a daemon runs")

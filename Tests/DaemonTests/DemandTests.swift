@@ -90,14 +90,6 @@ struct DemandTests {
         try endsOnRequest(in: Scene(Self.polite, polling: polling))
     }
 
-    @Test(
-        "an application that a person has frozen and that is sent a signal to end runs and ends",
-        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
-        arguments: [false, true])
-    func endsOnRequestFrozen(polling: Bool) throws {
-        try endsOnRequest(in: Scene(Self.polite, isFrozen: true, polling: polling))
-    }
-
     private func endsOnRequest(in scene: Scene) throws {
         try scene.client.application(scene.path, "Suspend")
         try #require(try scene.client.holds(scene.path).contains("request uid:\(getuid())"))
@@ -107,38 +99,10 @@ struct DemandTests {
     }
 
     @Test(
-        "a signal to end that the application ignores does not resume what a person has suspended",
-        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
-    func ignored() throws {
-        let scene = try Scene("signal.signal(signal.SIGHUP, signal.SIG_IGN)")
-        // It ignores SIGHUP from now on.
-        scene.child.kill(SIGINT)
-        try scene.client.wait("its return") {
-            guard case .string(let why)? = try scene.demand() else { return false }
-            return try why.hasPrefix("SIGINT") && scene.client.state(scene.path) == "suspended"
-        }
-        try scene.client.application(scene.path, "Suspend")
-        scene.child.kill(SIGHUP)
-        scene.child.kill(SIGSTOP)
-        try scene.client.wait("the later signal") {
-            try scene.client.holds(scene.path).contains { $0.hasPrefix("signal ") }
-        }
-        #expect(try scene.client.holds(scene.path).contains("request uid:\(getuid())"))
-    }
-
-    @Test(
         "a demand does not lift another process's stop that comes at the same moment",
         arguments: [false, true])
     func stopAndDemand(polling: Bool) throws {
         try stopAndDemand(in: Scene(Self.polite, polling: polling))
-    }
-
-    @Test(
-        "a demand does not lift another process's stop beneath the daemon's freeze",
-        .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
-        arguments: [false, true])
-    func stopAndDemandFrozen(polling: Bool) throws {
-        try stopAndDemand(in: Scene(Self.polite, isFrozen: true, polling: polling))
     }
 
     private func stopAndDemand(in scene: Scene) throws {
@@ -159,31 +123,6 @@ struct DemandTests {
         #expect(try scene.child.waitForExit() == .exited(7))
     }
 
-    @Test("a suspended application that is sent a signal to end also ends where stops are found by polling")
-    func endsByPolling() throws {
-        let scene = try Scene(Self.polite, polling: true)
-        scene.child.kill(SIGTERM)
-        #expect(try scene.child.waitForExit() == .exited(7))
-    }
-
-    @Test(
-        "a signal that an application blocks lets it run once, not again and again", arguments: [false, true])
-    func blocked(polling: Bool) throws {
-        let scene = try Scene(Self.deaf, polling: polling)
-        scene.client.forget()
-        scene.child.kill(SIGHUP)
-        let once = ["suspended→background", "background→suspended"]
-        try scene.client.wait("its return") { scene.client.edges(of: scene.path) == once }
-        // Each of these is found by a later look at all applications, or by the kernel's report.
-        for _ in 0..<3 {
-            let other = try Scene.start(Self.polite)
-            let path = try Scene.suspend(other, scene.client)
-            other.kill(SIGTERM)
-            #expect(try scene.client.waitForRemoval(of: path) == "exited")
-        }
-        #expect(scene.client.edges(of: scene.path) == once)
-    }
-
     @Test("Explain names the sender of the signal; an application that does not end is suspended again")
     func stays() throws {
         let scene = try Scene(Self.stubborn)
@@ -200,36 +139,6 @@ struct DemandTests {
         // Polling does not find the sender.
         #expect(["SIGTERM by pid \(sender.pid)", "SIGTERM"].contains(why))
         sender.kill(SIGKILL)
-    }
-
-    @Test("a reporter's demand lifts a suspension by policy for the grace period, but not one by request")
-    func reported() throws {
-        let scene = try Scene(Self.stubborn)
-        let client = scene.client
-        client.forget()
-        func demand(_ pid: Int32, _ reason: String, by other: UInt32) throws {
-            try client.reporter("ReportDemand") { message in
-                try message.append(UInt32(pid))
-                try message.append(reason)
-                try message.append(other)
-            }
-        }
-        try demand(scene.child.pid, "call", by: 42)
-        try client.wait("its return") {
-            client.edges(of: scene.path) == ["suspended→background", "background→suspended"]
-        }
-        #expect(client.reasons(of: scene.path) == ["demand", "policy"])
-        #expect(try scene.demand() == .string("call by pid 42"))
-        try client.application(scene.path, "Suspend")
-        client.forget()
-        try demand(scene.child.pid, "start", by: 0)
-        try client.settle()
-        #expect(client.edges(of: scene.path) == [])
-        #expect(try scene.demand() == .string("call by pid 42"))
-        #expect(
-            client.error { try demand(scene.child.pid, "No Word", by: 0) } == ErrorName.invalidArgs.rawValue)
-        #expect(client.error { try demand(0, "call", by: 0) } == ErrorName.noSuchProcess.rawValue)
-        #expect(client.error { try demand(getpid(), "call", by: 0) } == ErrorName.noSuchApplication.rawValue)
     }
 
     @Test(

@@ -46,20 +46,4 @@ struct DisconnectionTests {
         try subscriber.application(other, "Suspend")
         try subscriber.wait(for: other, toBe: "suspended")
     }
-
-    @Test("after a disconnection the daemon sees stops and ends as before")
-    func sensors() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.App", child.pid)
-        let detection = try client.property(BusNames.root, BusNames.manager, "StopDetection")
-        try disconnect(daemon, client)
-        #expect(try client.property(BusNames.root, BusNames.manager, "StopDetection") == detection)
-        let subscriber = try daemon.subscriber()
-        child.kill(SIGSTOP)
-        try subscriber.wait(for: path, toBe: "suspended")
-        child.kill(SIGKILL)
-        #expect(try subscriber.waitForRemoval(of: path) == "killed")
-    }
 }

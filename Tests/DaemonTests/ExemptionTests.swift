@@ -38,20 +38,6 @@ struct ExemptionTests {
         #expect(try client.listObjections(path) == [])
     }
 
-    @Test("reported exemptions survive when the daemon is killed")
-    func killed() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let process = try Child("sleep", ["1000"])
-        try tell(client, [(UInt32(process.pid), "audio")])
-        let path = try client.register(
-            "org.example.Player", process.pid, [("suspension", .string("automatic"))])
-        try daemon.end(SIGKILL)
-        try daemon.start()
-        #expect(try client.listObjections(path) == ["reported audio"])
-        #expect(try client.state(path) == "background")
-    }
-
     @Test(
         "a report about an orphan in the application's own unit counts for the application",
         .enabled(if: UnitWithOrphan.isAvailable, Comment(rawValue: UnitWithOrphan.whatIsMissing)))
@@ -96,28 +82,5 @@ struct ExemptionTests {
         try tell(client, [(orphan, "clipboard")])
         let after = try client.listObjections(path)
         #expect(!after.contains("reported clipboard"))
-    }
-
-    @Test("invalid exemptions are refused and change nothing")
-    func refused() throws {
-        let stage = try Stage()
-        let pid = UInt32(stage.process.pid)
-        try tell(stage.client, [(pid, "audio")])
-        for word in ["", "Audio", "two words", "a\n", "ü", String(repeating: "x", count: 65)] {
-            try stage.refuses(.invalidArgs, "the reason \"\(word)\"") {
-                try tell(stage.client, [(pid, "clipboard"), (pid, word)])
-            }
-        }
-        try stage.refuses(.invalidArgs, "pid 0") { try tell(stage.client, [(pid, "audio"), (0, "audio")]) }
-        try stage.refuses(.limitsExceeded, "more than there can be") {
-            try tell(stage.client, (0..<1_025).map { (pid, "reason-\($0)") })
-        }
-        try stage.refuses(.invalidArgs, "without arguments") {
-            try stage.client.reporter("ReplaceExemptions")
-        }
-        try stage.refuses(.invalidArgs, "of another type") {
-            try stage.client.reporter("ReplaceExemptions") { try $0.append(0.5) }
-        }
-        #expect(try stage.client.listObjections(stage.path).contains("reported audio"))
     }
 }

@@ -27,46 +27,6 @@ struct ExtentTests {
         for pid in pids { #expect(try !isStopped(pid)) }
     }
 
-    @Test("a registered descendant is left alone, and has its own suspension")
-    func nested() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let child = try app.make("fork")
-        let inner = try client.register("org.example.Inner", child)
-        try client.application(path, "Suspend")
-        #expect(try isStopped(app.pid))
-        #expect(try !isStopped(child))
-        #expect(try client.state(inner) == "background")
-        try client.application(inner, "Suspend")
-        try client.application(path, "Resume")
-        #expect(try isStopped(child))
-        #expect(try !isStopped(app.pid))
-        #expect(try client.state(inner) == "suspended")
-    }
-
-    @Test("a child that another process stopped stays stopped after Resume")
-    func stoppedChild() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let child = try app.make("fork")
-        let other = try app.make("fork")
-        kill(child, SIGSTOP)
-        try waitUntilStopped(child)
-        // A stopped descendant does not suspend the application.
-        #expect(try client.state(path) == "inactive")
-        try client.application(path, "Suspend")
-        try client.application(path, "Resume")
-        #expect(try isStopped(child))
-        #expect(try !isStopped(other))
-        #expect(try !isStopped(app.pid))
-    }
-
     @Test(
         "a child of another user is never touched, and Explain says so",
         .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
@@ -137,33 +97,6 @@ struct ExtentTests {
         #expect(try isStopped(children[2].pid))
     }
 
-    @Test(
-        "what another process stopped after a daemon that was killed had stopped it stays stopped",
-        .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)),
-        arguments: ["--release", "damaged record"])
-    func foreignStopAfterKill(_ means: String) throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
-        let paths = try children.map { try client.register("org.example.Editor", $0.pid) }
-        for path in paths { try client.application(path, "Suspend") }
-        children[0].kill(SIGSTOP)
-        try client.wait("the second hold") { try client.holds(paths[0]).count == 2 }
-        try daemon.end(SIGKILL)
-        if means == "--release" {
-            let release = try daemon.release()
-            #expect(try release.waitForExit() == .exited(0), "\(release.errors)")
-        } else {
-            for path in paths {
-                try daemon.rewrite(path) { $0.hasPrefix("state=") ? "state=asleep" : $0 }
-            }
-            try daemon.start()
-            #expect(try client.list() == [])
-        }
-        #expect(try isStopped(children[0].pid))
-        #expect(try !isStopped(children[1].pid))
-    }
-
     /// A Python program of the user nobody that may become another user.
     private static func userChanger(_ script: String) throws -> Child {
         try Child(
@@ -204,27 +137,5 @@ struct ExtentTests {
         #expect(try isStopped(child))
         try daemon.start()
         #expect(try client.holds(path) == [])
-    }
-
-    @Test(
-        "a child that is registered while its parent is held is continued, and has its own suspension")
-    func registeredWhileStopped() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register("org.example.Actor", "suspension=s:manual,launch-mode=s:background")
-        try app.application(path, "FinishLaunching")
-        let child = try app.make("fork")
-        try client.application(path, "Suspend")
-        #expect(try isStopped(child))
-        let inner = try client.register("org.example.Viewer", child)
-        #expect(try client.state(inner) == "background")
-        #expect(try client.holds(inner) == [])
-        #expect(try !isStopped(child))
-        #expect(try client.state(path) == "suspended")
-        try client.application(inner, "Suspend")
-        try client.application(path, "Resume")
-        #expect(try client.state(inner) == "suspended")
-        #expect(try isStopped(child))
     }
 }

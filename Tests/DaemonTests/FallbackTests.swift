@@ -12,53 +12,6 @@ import Testing
     .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
     .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
 struct FallbackTests {
-    /// A main process in its cgroup that waits in vfork(2) for a child whose file action waits for a writer of a FIFO.
-    private final class Scene {
-        let daemon: TestDaemon
-        let client: Client
-        let home: TestCgroup
-        let main: App
-        let path: String
-        private let fifo: String
-        /// Open until the scene is over: a reader that is stopped while it opens the FIFO starts over afterwards.
-        private var writer: Int32 = -1
-
-        init() throws {
-            daemon = try TestDaemon()
-            client = try daemon.subscriber()
-            home = try TestCgroup("app-test")
-            fifo = daemon.bus.directory + "/fifo"
-            guard mkfifo(fifo, 0o600) == 0 else { throw TestFailure("mkfifo: \(errno)") }
-            main = try App(daemon.bus)
-            try home.take(main.pid)
-            main.tell("spawn \(fifo)")
-            // Its parent can print nothing until it has executed.
-            let cgroup = home.cgroup
-            try client.wait("the child of vfork") { try cgroup.processes().count == 2 }
-            path = try client.register("org.example.App", main.pid)
-            try client.settle()
-        }
-
-        deinit {
-            if writer >= 0 { close(writer) }
-        }
-
-        /// Lets the child of vfork(2) execute, so that its parent continues.
-        func open() throws {
-            guard writer < 0 else { return }
-            writer = Glibc.open(fifo, O_RDWR | O_CLOEXEC)
-            guard writer >= 0 else { throw TestFailure("open the FIFO: \(errno)") }
-        }
-
-        /// Calls `Suspend` without waiting for the answer.
-        func tellSuspend() throws {
-            try client.bus.send(
-                client.bus.newCall(
-                    destination: BusNames.service, path: path, interface: BusNames.application,
-                    member: "Suspend"))
-        }
-    }
-
     @Test(
         "a daemon without descriptors thaws what it froze once it has descriptors again",
         .enabled(if: Programs.inPath("prlimit") != nil, "needs prlimit"))
@@ -99,43 +52,6 @@ struct FallbackTests {
         #expect(try scene.pids.allSatisfy { try isStopped($0) })
         try scene.client.application(scene.path, "Resume")
         #expect(try scene.noneIsStopped && scene.client.holds(scene.path) == [])
-    }
-
-    @Test(
-        "if Resume is recorded but SIGCONT not yet sent, the next daemon takes back a pending stop"
-    )
-    func resumedBeforeItStood() throws {
-        let scene = try Scene()
-        let stranger = try Child("sleep", ["1000"])
-        try scene.home.take(stranger.pid)
-        try scene.tellSuspend()
-        try scene.client.wait("the stop to be pending") { try Proc().hasPendingStop(scene.main.pid) }
-        try scene.daemon.end(SIGKILL)
-        try scene.daemon.rewrite(scene.path) { line in
-            if line.hasPrefix("hold=") { return nil }
-            return line.hasPrefix("enforcement=") ? "enforcement=continuing request" : line
-        }
-        try scene.daemon.start()
-        #expect(try !Proc().hasPendingStop(scene.main.pid))
-        try scene.open()
-        try scene.main.process.waitForLine(containing: "spawned")
-        #expect(try scene.client.state(scene.path) == "background")
-    }
-
-    @Test("another's stop that is sent without a daemon and takes effect under the next one is seen")
-    func stopYetToWork() throws {
-        let scene = try Scene()
-        try scene.daemon.end(SIGKILL)
-        scene.main.process.kill(SIGSTOP)
-        try scene.daemon.start()
-        #expect(try scene.client.state(scene.path) == "background")
-        try scene.open()
-        try scene.client.wait("the stop to be seen") {
-            try scene.client.state(scene.path) == "suspended"
-        }
-        #expect(try scene.client.holds(scene.path).allSatisfy { $0.hasPrefix("signal") })
-        try scene.client.application(scene.path, "Resume")
-        try scene.main.process.waitForLine(containing: "spawned")
     }
 }
 

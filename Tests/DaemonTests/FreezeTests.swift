@@ -39,70 +39,6 @@ struct FreezeTests {
         #expect(try scene.client.holds(scene.path) == [])
     }
 
-    @Test("a freeze of a cgroup below the application's unit is detected, and Resume lifts it")
-    func foreignBelow() throws {
-        let base = try #require(TestCgroup.base)
-        let unit = try TestCgroup("app-org.example.Below-\(UInt32.random(in: 1...(.max))).scope", below: base)
-        // The cgroup below is removed first.
-        try withExtendedLifetime(unit) { try freezeBelow(unit.cgroup) }
-    }
-
-    private func freezeBelow(_ unit: Cgroup) throws {
-        let below = try TestCgroup("below", below: unit)
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        try below.take(child.pid)
-        let path = try client.register("org.example.Below", child.pid)
-        try below.cgroup.freeze()
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["signal cgroup below"])
-        try client.application(path, "Resume")
-        try client.wait(for: path, toBe: "background")
-        #expect(try !below.cgroup.isFrozen() && client.holds(path) == [])
-        try unit.freeze()
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["signal cgroup \(unit.name)"])
-        try unit.thaw()
-        try client.wait(for: path, toBe: "background")
-        for cgroup in [unit, below.cgroup] { try cgroup.freeze() }
-        try client.wait(for: path, toBe: "suspended")
-        try client.application(path, "Resume")
-        try client.wait(for: path, toBe: "background")
-        #expect(try !below.cgroup.wantsFrozen() && !unit.wantsFrozen())
-        withExtendedLifetime(below) {}
-    }
-
-    @Test(
-        "after a process is moved, a freeze of its new cgroup is detected, and one of its former is not"
-    )
-    func moved() throws {
-        let former = try TestCgroup("app-former")
-        let later = try TestCgroup("app-later")
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        try former.take(child.pid)
-        let path = try client.register("org.example.Moved", child.pid)
-        try later.take(child.pid)
-        try later.cgroup.freeze()
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["signal cgroup \(later.cgroup.name)"])
-        try later.cgroup.thaw()
-        try client.wait(for: path, toBe: "background")
-        let events = try CgroupEvents(former.cgroup)
-        try former.cgroup.freeze()
-        // The kernel wakes all that watch the file at once: if the daemon did, it would now know.
-        var change = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
-        let isReported = poll(&change, 1, 300_000) == 1
-        #expect(try isReported && events.read().isFrozen)
-        try client.settle()
-        #expect(try client.state(path) == "background" && client.holds(path) == [])
-        try later.cgroup.freeze()
-        try client.wait(for: path, toBe: "suspended")
-        #expect(try client.holds(path) == ["signal cgroup \(later.cgroup.name)"])
-    }
-
     @Test("a freeze of an ancestor is not a hold, and our own freeze outlasts it")
     func ancestor() throws {
         let session = try TestCgroup("session")
@@ -174,18 +110,6 @@ struct FreezeTests {
         #expect(facts["freezer-objection"] == .string(why))
         try scene.client.application(scene.path, "Resume")
         #expect(try scene.noneIsStopped)
-    }
-
-    @Test("a registered application in the cgroup of the application that started it is not frozen with it")
-    func nested() throws {
-        let scene = try CgroupScene()
-        let viewer = scene.others[0]
-        let inner = try scene.client.register("org.example.Viewer", viewer)
-        try scene.client.application(scene.path, "Suspend")
-        #expect(try !scene.cgroup.wantsFrozen())
-        #expect(try isStopped(scene.app.pid) && isStopped(scene.others[1]))
-        #expect(try !isStopped(viewer))
-        #expect(try scene.client.state(inner) == "background")
     }
 
     @Test("a process that is registered while its application is frozen runs, and that one stays suspended")

@@ -32,49 +32,6 @@ struct FrozenEndTests {
     }
 
     @Test(
-        "a frozen application stays suspended if one of its processes is killed and another is added")
-    func part() throws {
-        let scene = try CgroupScene("[LifeCycle]\nDrainEverySec=0\n")
-        try scene.app.ask(Self.large)
-        let child = try scene.app.make("fork")
-        try scene.client.application(scene.path, "Suspend")
-        try scene.client.settle()
-        scene.client.forget()
-        let end = try PidFD(pid: child)
-        kill(child, SIGKILL)
-        let hasEnded = waitForEnd(of: end)
-        #expect(hasEnded)
-        let newcomer = try Child("sleep", ["1000"])
-        try scene.home.take(newcomer.pid)
-        try scene.client.wait("all to be frozen") { try scene.cgroup.isFrozen() }
-        try scene.client.settle()
-        #expect(scene.client.edges(of: scene.path) == [])
-        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
-    }
-
-    @Test("Resume lifts another's freeze, even while a process in the cgroup dies")
-    func foreign() throws {
-        let scene = try CgroupScene()
-        let large = try App(scene.daemon.bus)
-        try scene.home.take(large.pid)
-        try large.ask(Self.large)
-        try scene.cgroup.freeze()
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        large.process.kill(SIGKILL)
-        while try scene.cgroup.isFrozen(), try Proc().stat(large.pid).state != .zombie { sched_yield() }
-        // Whether or not this comes too early, no process may be left that no Resume reaches.
-        try? scene.client.application(scene.path, "Resume")
-        try large.process.waitForExit()
-        try scene.client.wait("Resume to work") {
-            if try scene.client.state(scene.path) == "background" { return true }
-            try? scene.client.application(scene.path, "Resume")
-            return false
-        }
-        #expect(try !scene.cgroup.wantsFrozen())
-        try scene.app.settle()
-    }
-
-    @Test(
         "an application that is moved out of the cgroup we froze is stopped again, and Resume lets it go",
         arguments: [true, false])
     func moved(_ isOurs: Bool) throws {

@@ -163,42 +163,6 @@ struct HistoryTests {
         #expect(values["previous-state"] == .string("suspended"))
     }
 
-    @Test("the recorded state of an application does not survive a restart of the daemon")
-    func stateAfterRestart() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let app = try App(daemon.bus)
-        _ = try app.register(Self.id, "delegate=b:false,launch-mode=s:background,suspension=s:manual")
-        try daemon.end(SIGTERM)
-        let record = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
-        func saysState() throws -> Bool {
-            try String(contentsOfFile: record, encoding: .utf8).contains("background")
-        }
-        #expect(try saysState())
-        try daemon.start()
-        // It is written in the background.
-        #expect(try eventually { try !saysState() })
-        try daemon.end(SIGKILL)
-        try reboot(daemon, app)
-        #expect(try history(daemon.client()) == ["rebooted  -1"])
-    }
-
-    @Test("a damaged file is reported, and the others are used")
-    func damaged() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        try end(daemon, client, SIGKILL)
-        let app = try App(daemon.bus)
-        let path = try app.register("org.example.Other")
-        try app.application(path, "SaveState ay:text")
-        try daemon.end(SIGTERM)
-        let file = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
-        try WholeFile.write(Array(try WholeFile.read(file).dropLast(9)), to: file)
-        try daemon.start()
-        #expect(try history(daemon.client()) == [])
-        try daemon.process.waitForLine(containing: "saved data of an application is not used")
-        #expect(try app.application(path, "LoadState") == "text")
-    }
-
     @Test(
         "GetHistory does not return another user's history",
         .enabled(if: App.canBeOthers, App.whatOthersNeed))
@@ -243,19 +207,5 @@ struct HistoryTests {
                 "u", "\(getuid())",
             ], uid: App.nobody)
         #expect(other.output.contains("Access denied"))
-    }
-
-    @Test("at most 512 ids are kept for a user, and the least recently used goes first")
-    func many() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.client()
-        try end(daemon, daemon.subscriber(), SIGKILL)
-        let child = try Child("sleep", ["1000"])
-        for number in 0..<512 {
-            try client.application(client.register("org.example.N\(number)", child.pid), "Unregister")
-        }
-        #expect(try history(client) == [])
-        try end(daemon, daemon.subscriber(), SIGKILL)
-        #expect(try history(client) == ["killed background 9"])
     }
 }

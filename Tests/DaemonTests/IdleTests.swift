@@ -40,20 +40,6 @@ struct IdleTests {
         withExtendedLifetime((herd, apps)) {}
     }
 
-    @Test("after many events the daemon is as idle as before")
-    func afterwards() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nDrainEverySec=0\n")
-        let burst = try Burst(daemon)
-        try burst.happen(1_000)
-        for (path, _) in burst.applications {
-            try burst.live.application(path, "Suspend")
-            try burst.live.application(path, "Resume")
-        }
-        try burst.live.settle()
-        try burst.live.wait("timers to be disarmed") { try !daemon.hasArmedTimer() }
-        try expectSilence(of: daemon)
-    }
-
     /// A hundred processes, registered by another process: a fifth each without a window, minimized and then
     /// suspended by policy, visible, suspended on request, and stopped by another process.
     private func herd(_ client: Client) throws -> [Child] {

@@ -99,7 +99,7 @@ struct IntrospectionTests {
                 guard ["method", "signal", "property"].contains(words.first), words.count > 1 else {
                     continue
                 }
-                let comment = try #require(Self.comment(on: words[1], words[0], in: text), "\(line)")
+                let comment = try #require(Description.comment(on: words[1], words[0], in: text), "\(line)")
                 if words[0] == "method" {
                     #expect(comment.contains("Errors:"), "\(line)")
                     // These say it once for all their methods.
@@ -112,18 +112,5 @@ struct IntrospectionTests {
                 }
             }
         }
-    }
-
-    /// The comment right before an element; nil if it does not begin with the element's name.
-    private static func comment(on name: String, _ kind: String, in text: String) -> String? {
-        guard let element = text.range(of: "<\(kind) name=\"\(name)\""),
-            let begin = text.range(
-                of: "<!--", options: .backwards, range: text.startIndex..<element.lowerBound),
-            let end = text.range(of: "-->", range: begin.upperBound..<element.lowerBound),
-            text[end.upperBound..<element.lowerBound].allSatisfy(\.isWhitespace)
-        else { return nil }
-        let comment = text[begin.upperBound..<end.lowerBound]
-        return comment.trimmingCharacters(in: .whitespacesAndNewlines).hasPrefix(name + ":")
-            ? String(comment) : nil
     }
 }

@@ -66,23 +66,6 @@ struct JournalTests {
         #expect(lines.first?["OBJECT_COMM"] == "sleep")
         #expect(lines.last?["OBJECT_PID"] == nil)
     }
-
-    @Test("by default the journal has ends, and no line for each change of the focus")
-    func quiet() throws {
-        let scene = try Scene()
-        let processes = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
-        let paths = try processes.map { try scene.client.register("org.example.Quiet", $0.pid) }
-        for turn in 0..<10 { try scene.client.setFocus(processes[turn % 2].pid) }
-        try scene.client.application(paths[0], "Suspend")
-        try scene.client.application(paths[0], "Resume")
-        try scene.client.application(paths[0], "Unregister")
-        try scene.client.terminate(paths[1], force: true)
-        try scene.client.waitForRemoval(of: paths[1])
-        let lines = try scene.story(of: "org.example.Quiet", until: "force-quit")
-        #expect(Self.kinds(lines) == [.applicationRemoved])
-        #expect(lines.map { $0["APPSTATE_REASON"] } == ["force-quit"])
-        #expect(lines.map { $0["PRIORITY"] } == ["6"])
-    }
 }
 
 @Suite("The journal's catalogue")
@@ -97,33 +80,5 @@ struct CatalogTests {
         #expect(ids.count == JournalMessage.allCases.count)
         let hexadecimal = Set("0123456789abcdef")
         for id in ids { #expect(id.count == 32 && id.allSatisfy(hexadecimal.contains), "\(id)") }
-    }
-
-    @Test("the catalogue shows only fields that exist")
-    func fields() throws {
-        let parts = try String(contentsOfFile: Self.file, encoding: .utf8).components(separatedBy: "@")
-        let shown = Set(stride(from: 1, to: parts.count, by: 2).map { parts[$0] })
-        #expect(shown.count > 5)
-        #expect(shown.isSubset(of: JournalField.allCases.map(\.rawValue)), "\(shown)")
-    }
-
-    @Test(
-        "journalctl accepts the catalogue",
-        .enabled(if: Programs.inPath("journalctl") != nil, "needs journalctl"))
-    func taken() throws {
-        let root = FileManager.default.temporaryDirectory.appendingPathComponent(UUID().uuidString)
-        defer { try? FileManager.default.removeItem(at: root) }
-        for directory in ["usr/lib/systemd/catalog", "var/lib/systemd/catalog"] {
-            try FileManager.default.createDirectory(
-                at: root.appendingPathComponent(directory), withIntermediateDirectories: true)
-        }
-        try FileManager.default.copyItem(
-            atPath: Self.file, toPath: root.path + "/usr/lib/systemd/catalog/appstated.catalog")
-        let update = try Child("journalctl", ["--root=\(root.path)", "--update-catalog"])
-        #expect(try update.waitForExit() == .exited(0), "\(update.errors)")
-        #expect(update.errors == "")
-        let list = try Child("journalctl", ["--root=\(root.path)", "--list-catalog"])
-        try list.waitForExit()
-        #expect(list.output.split(separator: "\n").count == JournalMessage.allCases.count)
     }
 }

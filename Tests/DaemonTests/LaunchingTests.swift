@@ -92,15 +92,6 @@ struct LaunchingTests {
         #expect(scene.client.edges(of: path) == ["not-running→inactive"])
     }
 
-    @Test("a program that does not register itself has launched at once when launched into the background")
-    func background() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
-        try scene.client.wait(for: path, toBe: "background")
-        #expect(try scene.options(path)["launch-mode"] == .string("background"))
-        #expect(try scene.client.property(path, BusNames.application, "Suspension") == .string("manual"))
-    }
-
     @Test(
         "a launched process's own registration keeps the object and the launch options, and gets the URLs"
     )
@@ -127,48 +118,6 @@ struct LaunchingTests {
         #expect(scene.client.received.filter { $0.member == "ApplicationAdded" }.count == 1)
         // It cannot be taken over a second time.
         #expect(errorName { _ = try app.register(Self.id) } == ErrorName.alreadyRegistered.rawValue)
-    }
-
-    @Test("a process that registers itself before the agent answers finds the options of its launch")
-    func registersFirst() throws {
-        let scene = try Scene()
-        let next = scene.agent.start
-        var own = ""
-        scene.agent.isHeld = false
-        scene.agent.start = { [unowned scene] id, options in
-            let pid = try next(id, options)
-            own = try scene.apps[0].register(id)
-            return pid
-        }
-        let path = try scene.agent.launch(
-            Self.id, [("reason", .string("restore")), ("payload", .dictionary(["line": .uint32(7)]))])
-        #expect(path == own)
-        let expected: [String: Variant] = [
-            "reason": .string("restore"), "payload": .dictionary(["line": .uint32(7)]),
-            "first-launch": .bool(true),
-        ]
-        #expect(try scene.apps[0].property(path, "LaunchOptions", is: .dictionary(expected)))
-        try scene.client.wait("the change") {
-            scene.client.received.contains { $0.path == path && $0.member == "PropertiesChanged" }
-        }
-        try scene.daemon.end(SIGUSR1)
-        try scene.daemon.start()
-        #expect(try scene.apps[0].property(path, "LaunchOptions", is: .dictionary(expected)))
-        let others = expected.filter { $0.key != "payload" }
-        #expect(try Client(scene.daemon.bus).property(path, "LaunchOptions") == .dictionary(others))
-    }
-
-    @Test(
-        "a process that registers under another id becomes another application, which keeps the URLs"
-    )
-    func otherID() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id, [("urls", .strings(["note:1"]))])
-        let app = scene.apps[0]
-        let other = try app.register("org.example.Other")
-        #expect(other != path)
-        try scene.client.waitForRemoval(of: path)
-        #expect(try app.launchOptions(other, contain: "note:1"))
     }
 
     @Test(
@@ -204,83 +153,6 @@ struct LaunchingTests {
         #expect(scene.signals(app).last == "OpenURLs")
         let token = Variant.string("token")
         #expect(app.lines.contains("options OpenURLs activation-token=\(token)"))
-    }
-
-    @Test("a running application that is launched again is told so, unless it stays in the background")
-    func again() throws {
-        let scene = try Scene()
-        let app = try scene.launched([("launch-mode", .string("background"))]).app
-        _ = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
-        try app.ask("settle")
-        #expect(!scene.signals(app).contains("Reopen"))
-        _ = try scene.agent.launch(Self.id, [("activation-token", .string("token"))])
-        try app.ask("settle")
-        #expect(scene.signals(app).filter { $0 == "Reopen" }.count == 1)
-        let token = Variant.string("token")
-        #expect(app.lines.contains("options Reopen activation-token=\(token)"))
-    }
-
-    @Test("a scene reaches the delegate: at the launch, when it is launched again, and with URLs")
-    func scene() throws {
-        let scene = try Scene()
-        let (app, path) = try scene.launched([("scene", .string("new"))])
-        #expect(try app.launchOptions(path, contain: "scene s new"))
-        func isTold(_ signal: String, _ name: String) throws {
-            try app.ask("settle")
-            #expect(
-                app.lines.contains("options \(signal) scene=\(Variant.string(name))"),
-                "\(app.lines.suffix(3))")
-        }
-        _ = try scene.agent.launch(Self.id, [("scene", .string("one"))])
-        try isTold("Reopen", "one")
-        // What a payload calls a scene is not one.
-        let payload = Variant.dictionary(["scene": .string("none")])
-        _ = try scene.agent.launch(
-            Self.id, [("scene", .string("two")), ("urls", .strings(["note:1"])), ("payload", payload)])
-        try isTold("OpenURLs", "two")
-        try scene.client.application(path, "Open") {
-            try $0.append(strings: ["note:2"])
-            try $0.appendDictionary([("scene", .string("three"))])
-        }
-        try isTold("OpenURLs", "three")
-        // The agent might raise another window than that of the scene.
-        #expect(scene.agent.presented.isEmpty)
-        let long = String(repeating: "x", count: 256)
-        for (value, name) in [
-            (Variant.string(""), ErrorName.invalidArgs), (.bool(true), .invalidArgs),
-            (.string(long), .limitsExceeded),
-        ] {
-            let error = errorName {
-                try scene.client.application(path, "Open") {
-                    try $0.append(strings: ["note:3"])
-                    try $0.appendDictionary([("scene", value)])
-                }
-            }
-            #expect(error?.hasPrefix(name.rawValue) == true, "\(error ?? "")")
-        }
-    }
-
-    @Test("a scene waits for a launch that is under way, and is refused without a delegate")
-    func sceneOfAnother() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id)
-        let app = scene.apps[0]
-        let call = try scene.client.bus.newCall(
-            destination: BusNames.service, path: BusNames.root, interface: BusNames.manager, member: "Launch")
-        try call.append(Self.id)
-        try call.appendDictionary([("scene", .string("new"))])
-        try scene.client.bus.send(call)
-        _ = try app.register(Self.id)
-        try app.application(path, "FinishLaunching")
-        try scene.client.wait("the scene") {
-            _ = try? app.ask("settle")
-            return app.lines.contains("options Reopen scene=\(Variant.string("new"))")
-        }
-
-        let other = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
-        _ = try other.agent.launch(Self.id, [("launch-mode", .string("background"))])
-        let error = errorName { _ = try other.agent.launch(Self.id, [("scene", .string("new"))]) }
-        #expect(error?.hasPrefix(ErrorName.notSupported.rawValue) == true, "\(error ?? "")")
     }
 
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
@@ -499,77 +371,7 @@ struct LaunchingTests {
         #expect(try Client(scene.daemon.bus).property(path, BusNames.application, "UserActivity") == none)
     }
 
-    @Test(
-        "another user can neither open nor send anything", .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func strangers() throws {
-        let scene = try Scene()
-        let (_, path) = try scene.launched()
-        let stranger = try App(scene.daemon.bus, uid: App.nobody)
-        let hidden = ErrorName.noSuchApplication.rawValue
-        for call in [
-            "Open as:note:1 {}", "SendMessage s:hi {}", "ContinueActivity s:a {}", "SetUserActivity s:a {}",
-        ] {
-            let error = errorName { _ = try stranger.ask("call \(path) \(BusNames.application) \(call)") }
-            #expect(
-                [hidden, "org.freedesktop.DBus.Error.UnknownObject"].contains(error),
-                "\(call): \(error ?? "")")
-        }
-        #expect(
-            errorName { try stranger.manager("Launch s:\(Self.id) {}") } == ErrorName.noSessionAgent.rawValue)
-    }
-
-    @Test(
-        "a sandboxed process can launch nothing, be no agent, and send only to itself",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func sandboxed() throws {
-        let scene = try Scene()
-        let (_, path) = try scene.launched()
-        let sandboxed = try App(scene.daemon.bus, isSandboxed: true)
-        let denied = ErrorName.accessDenied.rawValue
-        #expect(errorName { try sandboxed.manager("Launch s:\(Self.id) {}") } == denied)
-        #expect(errorName { try sandboxed.manager("RegisterLauncher s:") } == denied)
-        #expect(
-            errorName { _ = try sandboxed.ask("call \(path) \(BusNames.application) SendMessage s:hi {}") }
-                != nil)
-        // It does not get what is meant for the application whose id it uses, either.
-        let impostor = try sandboxed.register(Self.id)
-        #expect(try scene.agent.launch(Self.id) == path)
-        let found = try scene.client.manager("GetApplicationByID") { try $0.append(Self.id) }
-        #expect(try found.readObjectPath() == path)
-        try sandboxed.application(impostor, "Unregister")
-        let own = try sandboxed.register("org.example.Inside")
-        try sandboxed.application(own, "SendMessage s:hi {}")
-    }
-
     // MARK: What a reader has found
-
-    @Test("if the process that the agent names cannot be the application, the launch has failed")
-    func wrongProcess() throws {
-        let scene = try Scene()
-        scene.agent.isHeld = false
-        let other = try Child("sleep", ["1000"])
-        try scene.client.register("org.example.Other", other.pid)
-        let ended = try Child("true")
-        let end = try PidFD(pid: ended.pid)
-        let hasEnded = waitForEnd(of: end)
-        #expect(hasEnded)
-        for pid in [1, other.pid, ended.pid] {
-            scene.agent.start = { _, _ in pid }
-            let error = errorName { _ = try scene.agent.launch(Self.id) }
-            let words = "The process that was started cannot be \(Self.id): "
-            #expect(error?.hasPrefix("\(ErrorName.failed.rawValue): \(words)") == true, "\(error ?? "")")
-        }
-        #expect(try scene.client.list().count == 1)
-    }
-
-    @Test("a program whose gate cannot be opened is no application, and its launch fails")
-    func gateStaysShut() throws {
-        let scene = try Scene()
-        scene.agent.proceedError = MethodError(ErrorName.failed.rawValue, "the gate is stuck")
-        #expect(errorName { _ = try scene.agent.launch(Self.id) }?.contains("the gate is stuck") == true)
-        #expect(try scene.client.list() == [])
-        try scene.client.wait("the process to be ended") { scene.agent.cancelled == [1] }
-    }
 
     @Test(
         "an application that is ending is launched again once it is gone, also by its bus name",
@@ -599,47 +401,6 @@ struct LaunchingTests {
         #expect(try scene.options(again)["exit-reason"] == .string("terminated"))
     }
 
-    @Test(
-        "a child that registers under the id of its launched wrapper gets the wrapper's URLs"
-    )
-    func wrapper() throws {
-        let scene = try Scene()
-        let path = try scene.agent.launch(Self.id, [("urls", .strings(["note:1"]))])
-        let app = scene.apps[0]
-        _ = try app.make("descend")
-        let own = try app.register(Self.id)
-        #expect(own != path)
-        #expect(try app.launchOptions(own, contain: "note:1"))
-        try app.application(own, "FinishLaunching")
-        try app.ask("settle")
-        #expect(app.story(of: own).contains("OpenURLs"))
-        try scene.client.wait(for: path, toBe: "background")
-    }
-
-    @Test(
-        "a sandbox gets what its launched wrapper was given only while that is being launched",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed), arguments: [true, false])
-    func sandboxedWrapper(isBeingLaunched: Bool) throws {
-        let scene = try Scene()
-        var apps: [App] = []
-        scene.agent.start = { [daemon = scene.daemon] _, _ in
-            apps.append(try App(daemon.bus, isSandboxed: true))
-            return apps[0].pid
-        }
-        let path = try scene.agent.launch(Self.id, [("urls", .strings(["note:1"]))])
-        let app = try #require(apps.first)
-        if !isBeingLaunched {
-            try scene.client.updateWindow(1, app.pid, [("visible", .bool(true))])
-            try scene.client.wait(for: path, toBe: "inactive")
-        }
-        let own = try app.register(Self.id)
-        #expect(own != path)
-        #expect(try app.launchOptions(own, contain: "note:1") == isBeingLaunched)
-        try app.application(own, "FinishLaunching")
-        try app.ask("settle")
-        #expect(app.story(of: own).contains("OpenURLs") == isBeingLaunched)
-    }
-
     @Test("what waits for an agent that leaves fails, and the next agent is asked")
     func agentLeaves() throws {
         let scene = try Scene()
@@ -658,46 +419,5 @@ struct LaunchingTests {
         try scene.client.wait("the failures") { calls.allSatisfy { $0.answer != nil } }
         for call in calls { #expect(throws: MethodError.self) { try call.answer?.get() } }
         _ = try scene.launched()
-    }
-
-    @Test(
-        "the agent of a launch is remembered on the same bus, if the connection is the user's",
-        arguments: ["nothing", "the bus", "the connection"])
-    func remembered(_ change: String) throws { try restart(changing: change) }
-
-    @Test(
-        "the agent of a launch is not remembered if its connection is another user's",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func anothersConnection() throws { try restart(changing: "the user") }
-
-    /// Changes something between two daemons, and expects the agent to be remembered only if nothing has changed.
-    private func restart(changing change: String) throws {
-        let scene = try Scene()
-        // In the background it counts as launched at once.
-        let path = try scene.agent.launch(Self.id, [("launch-mode", .string("background"))])
-        let name = try #require(try Self.agent(in: scene.daemon, path).first)
-        let stranger = change == "the user" ? try App(scene.daemon.bus, uid: App.nobody) : nil
-        let other = try stranger?.ask("name")
-        try scene.daemon.end(SIGKILL)
-        try scene.daemon.rewrite(path) { line in
-            switch change {
-            case "the bus" where line.hasPrefix("bus="): "bus=0123456789abcdef0123456789abcdef"
-            case "the user" where line.hasPrefix("session-agent="): "session-agent=\(other ?? "") 1"
-            case "the connection" where line.hasPrefix("session-agent="): "session-agent=:1.999999 1"
-            default: line
-            }
-        }
-        try scene.daemon.start()
-        // So that the record is written again.
-        try scene.client.application(path, "Suspend")
-        #expect(try Self.agent(in: scene.daemon, path) == [change == "nothing" ? name : "", "1"])
-        // That it was launched is still known.
-        #expect(try scene.client.explain(path)["launched"] == .bool(true))
-    }
-
-    /// The connection of the agent that launched an application, and its number there, as they are recorded.
-    private static func agent(in daemon: TestDaemon, _ path: String) throws -> [String] {
-        let file = daemon.runtimeDirectory + "/applications/" + (path.split(separator: "/").last ?? "")
-        return RecordFile.read(try WholeFile.read(file)).record["session-agent"]?.fields ?? []
     }
 }

@@ -24,20 +24,6 @@ struct LimitTests {
         }
     }
 
-    @Test("applications are counted for each user", .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func applicationsOfOthers() throws {
-        let stage = try Stage(configuration: "[Limits]\nApplicationsPerUser=1\n")
-        let first = try App(stage.daemon.bus, uid: App.nobody)
-        let second = try App(stage.daemon.bus, uid: App.nobody)
-        _ = try first.register()
-        try stage.client.settle()
-        try stage.refuses(.limitsExceeded, "nobody's second") { _ = try second.register() }
-        // The owner of the process counts, not the caller.
-        try stage.refuses(.limitsExceeded, "nobody's second, by root") {
-            try stage.client.register("org.example.App", second.pid)
-        }
-    }
-
     @Test("a user's subscribers are limited, and one that unsubscribes or leaves makes room")
     func subscribers() throws {
         let stage = try Stage(configuration: "[Limits]\nSubscribersPerUser=2\n")
@@ -106,21 +92,6 @@ struct LimitTests {
         // The limit counts bytes, not letters.
         try stage.refuses(.limitsExceeded, "a title of three letters") {
             try stage.client.updateWindow(7, stage.process.pid, [("title", .string("äöü"))])
-        }
-    }
-
-    @Test("lowering a limit takes nothing away")
-    func lowered() throws {
-        let stage = try Stage()
-        let child = try Child("sleep", ["1000"])
-        try stage.client.register("org.example.A", child.pid)
-        try stage.daemon.reconfigure(
-            "[Limits]\nApplicationsPerUser=1\nSubscribersPerUser=1\nWindowsPerUser=1\n")
-        #expect(try stage.client.list().count == 2)
-        try stage.client.settle()
-        let next = try Child("sleep", ["1000"])
-        try stage.refuses(.limitsExceeded, "one more") {
-            try stage.client.register("org.example.B", next.pid)
         }
     }
 

@@ -69,11 +69,6 @@ struct LockTests {
     @Test("a suspended application whose lock becomes contested is resumed, and Explain says why")
     func after() throws { try expectResumed(Scene()) }
 
-    @Test(
-        "where waiters are found by polling, a suspended application with a contested lock is resumed, too",
-        .enabled(if: TestDaemon.canBeOthers, "needs root, to take capabilities from the daemon"))
-    func afterByPolling() throws { try expectResumed(Scene(polling: true)) }
-
     private func expectResumed(_ scene: Scene) throws {
         try scene.acknowledge()
         try scene.client.wait(for: scene.path, toBe: "suspended")
@@ -87,31 +82,5 @@ struct LockTests {
         #expect(why.contains("pid \(waiter.pid) waits for a file lock"))
         try scene.app.ask("unlock")
         try waiter.waitForLine(containing: "got it")
-    }
-
-    @Test("the next daemon resumes a suspended application whose lock became contested without a daemon")
-    func withoutDaemon() throws {
-        let scene = try Scene()
-        try scene.acknowledge()
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        try scene.daemon.end(SIGKILL)
-        let waiter = try scene.waiter()
-        try scene.waitForWaiter(waiter)
-        try scene.daemon.start()
-        try scene.client.wait("the hold to be given up") { try scene.client.holds(scene.path) == [] }
-        try scene.client.wait("it to run") { try scene.client.state(scene.path) == "background" }
-        try scene.app.ask("unlock")
-        try waiter.waitForLine(containing: "got it")
-    }
-
-    @Test("a contested lock does not lift a suspension on request")
-    func requested() throws {
-        let scene = try Scene()
-        try scene.client.application(scene.path, "Suspend")
-        let waiter = try scene.waiter()
-        try scene.waitForWaiter(waiter)
-        try scene.client.settle()
-        #expect(try scene.client.state(scene.path) == "suspended")
-        try scene.client.application(scene.path, "Resume")
     }
 }

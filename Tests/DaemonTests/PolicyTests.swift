@@ -45,24 +45,6 @@ struct PolicyTests {
         #expect(Set(client.reasons(of: path)) == ["focus"])
     }
 
-    @Test("the application is warned of a background task's limit, and the limit ends the task")
-    func taskLimit() throws {
-        let daemon = try TestDaemon(
-            configuration: Self.patient + "BackgroundTaskMaxSec=400ms\nBackgroundTaskWarnSec=200ms\n")
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.setMinimized(app.pid, true)
-        let serial = try #require(try app.last("DidEnterBackground", of: path).first)
-        let task = try app.application(path, "BeginBackgroundTask s:upload")
-        // This ends its grace period, so only the task keeps it running. It may be stopped before it reads the answer.
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(serial)")
-        try client.wait(for: path, toBe: "suspended")
-        let warned = client.signals(of: path).last { $0.member == "BackgroundTaskWillExpire" }
-        #expect(warned?.arguments.first == task)
-        #expect(
-            client.story(of: path).suffix(2) == ["BackgroundTaskWillExpire", "background→suspended"])
-    }
-
     @Test("BackgroundTimeRemaining is the time that is left, and unlimited in the foreground")
     func timeRemaining() throws {
         let daemon = try TestDaemon(configuration: Self.patient)

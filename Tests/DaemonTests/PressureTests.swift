@@ -202,43 +202,6 @@ struct PressureTests {
         for path in order.dropFirst(3) { #expect(try scene.client.state(path) == "suspended") }
     }
 
-    @Test("suspended applications with unsaved changes are ended last, and the journal says so")
-    func unsaved() throws {
-        let scene = try Scene()
-        let paths = try (0..<10).map {
-            try scene.suspended(
-                "A\($0)", byPolicy: true, mebibytes: $0 < 3 ? 30 : 12, hasUnsavedChanges: $0 == 0)
-        }
-        // The longest suspended and the largest. One reports unsaved changes itself; a reporter has seen the mark of
-        // the other two.
-        let unsaved = Array(paths.prefix(3))
-        for (number, path) in unsaved.dropFirst().enumerated() {
-            let pid = try #require(scene.apps[path]).pid
-            try scene.client.updateWindow(
-                UInt64(number), pid, [("minimized", .bool(true)), ("unsaved-changes", .bool(true))])
-        }
-        for (index, path) in paths.enumerated() {
-            try scene.client.wait(for: path, toBe: "suspended")
-            #expect(
-                try scene.client.property(path, BusNames.application, "UnsavedChanges") == .bool(index < 3))
-        }
-        try scene.warned()
-        try scene.grow(600) { scene.reclaimed.count < 9 }
-        #expect(Set(scene.reclaimed.prefix(7)) == Set(paths.dropFirst(3)))
-        #expect(scene.reclaimed.dropFirst(7).allSatisfy(unsaved.contains))
-        #expect(scene.reclaimed.count >= 9)
-        // An end is logged when it is decided, and announced once it has happened.
-        try scene.client.wait("the announcement of each end that was logged") {
-            _ = scene.daemon.process.advance()
-            let warnings = scene.daemon.process.errors.split(separator: "\n").filter {
-                $0.contains("nothing else is left to end")
-            }
-            return warnings.count == scene.reclaimed.count - 7
-        }
-        #expect(try scene.client.state(scene.frontPath) == "active")
-        #expect(try scene.kernelKills == 0)
-    }
-
     @Test(
         "a daemon killed while it reclaims leaves applications as announced, and none ending for ever",
         arguments: 0..<(ProcessInfo.processInfo.environment["APPSTATED_SOAK"] == nil ? 3 : 30))
@@ -280,46 +243,6 @@ struct PressureTests {
         }
         #expect(try scene.client.state(scene.frontPath) == "active")
         #expect(try scene.kernelKills == 0)
-    }
-
-    @Test("an application outside the cgroup that is short is not ended, though otherwise it would be first")
-    func outside() throws {
-        let scene = try Scene()
-        let outside = try scene.suspended("Outside", byPolicy: true, mebibytes: 60, isOutside: true)
-        let inside = try scene.suspended("Inside", byPolicy: false)
-        try scene.warned()
-        try scene.grow(400) { scene.reclaimed == [] }
-        #expect(scene.reclaimed == [inside])
-        #expect(try scene.client.state(outside) == "suspended")
-    }
-
-    @Test(
-        "after a reload that changes a trigger, memory that is taken without a stall is still seen",
-        .enabled(if: (try? FaultAlarm()) != nil, "needs leave to count page faults"))
-    func reloaded() throws {
-        let scene = try Scene()
-        let path = try scene.suspended("A", byPolicy: false)
-        try scene.daemon.reconfigure(
-            scene.configuration.replacingOccurrences(of: "Warning=some 2ms 2s", with: "Warning=some 2s 2s"))
-        try scene.grow(400) { scene.reclaimed == [] }
-        #expect(scene.reclaimed == [path])
-    }
-
-    @Test("with Mode=observe the journal says what would be ended and for how much, and nothing is ended")
-    func observed() throws {
-        let scene = try Scene("[Daemon]\nMode=observe")
-        let path = try scene.suspended("A", byPolicy: false)
-        try scene.warned()
-        try scene.grow(400) {
-            _ = scene.daemon.process.advance()
-            return !scene.daemon.process.errors.contains("would end")
-        }
-        try scene.client.wait("the line in the journal") {
-            _ = scene.daemon.process.advance()
-            return scene.daemon.process.errors.contains("would end, for 3")
-        }
-        #expect(scene.reclaimed == [])
-        #expect(try scene.client.state(path) == "suspended")
     }
 
     @Test(

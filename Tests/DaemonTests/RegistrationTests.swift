@@ -60,35 +60,6 @@ struct RegistrationTests {
         }
     }
 
-    @Test("the times of the registration and of the last edge are on both clocks")
-    func times() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        func time(_ path: String, _ name: String) throws -> UInt64 {
-            guard case .uint64(let time) = try client.property(path, name) else { return 0 }
-            return time
-        }
-        func isBetween(
-            _ path: String, _ name: String, _ begin: (real: UInt64, monotonic: UInt64)
-        ) throws -> Bool {
-            let real = try time(path, name + "Timestamp")
-            let monotonic = try time(path, name + "TimestampMonotonic")
-            return (begin.real...Clock.realMicroseconds).contains(real)
-                && (begin.monotonic...Clock.monotonicMicroseconds).contains(monotonic)
-        }
-        func now() -> (UInt64, UInt64) { (Clock.realMicroseconds, Clock.monotonicMicroseconds) }
-        let begin = now()
-        let path = try client.register("org.example.App", child.pid)
-        #expect(try isBetween(path, "Registered", begin) && isBetween(path, "State", begin))
-        let registered = try time(path, "RegisteredTimestamp")
-        let edge = now()
-        try client.setFocus(child.pid)
-        try client.wait(for: path, toBe: "active")
-        #expect(try isBetween(path, "State", edge))
-        #expect(try time(path, "RegisteredTimestamp") == registered)
-    }
-
     @Test("registration options override the defaults", arguments: ["automatic", "manual", "never"])
     func options(_ suspension: String) throws {
         let daemon = try TestDaemon(
@@ -124,23 +95,6 @@ struct RegistrationTests {
         #expect(try client.explain(path)["delegate"] == .string(""))
         try app.settle()
         #expect(app.story(of: path) == [])
-    }
-
-    @Test("several processes may share an app_id, and a process that registers again gets a new number")
-    func sameID() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let first = try Child("sleep", ["1000"])
-        let second = try Child("sleep", ["1000"])
-        let paths = [
-            try client.register("org.example.Editor", first.pid),
-            try client.register("org.example.Editor", second.pid),
-        ]
-        #expect(Set(paths).count == 2)
-        try client.application(paths[0], "Unregister")
-        let again = try client.register("org.example.Editor", first.pid)
-        #expect(!paths.contains(again))
-        #expect(try client.list().count == 2)
     }
 
     // MARK: What was there before

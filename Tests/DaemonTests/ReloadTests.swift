@@ -41,6 +41,46 @@ struct ReloadTests {
         #expect(try stage.client.list() == before)
     }
 
+    /// The lines `Key=default` below each section of the manual page.
+    private func manual() throws -> [(section: String, keys: [(name: String, value: String)])] {
+        let page = try String(contentsOfFile: Programs.root + "/man/appstated.conf.5", encoding: .utf8)
+        return page.components(separatedBy: "\n.Sh ").filter { $0.hasPrefix("[") }.map { text in
+            let lines = text.split(separator: "\n")
+            let items = lines.filter { $0.hasPrefix(".It Li ") }.flatMap { line in
+                line.dropFirst(".It Li ".count).components(separatedBy: " , Li ")
+            }
+            let keys = items.map { item in
+                let words = item.components(separatedBy: "= Ns Ar ")
+                return words.count == 2
+                    ? (name: words[0], value: words[1]) : (name: String(item.dropLast()), value: "")
+            }
+            let section = String(lines[0].prefix { $0 != "," })
+            return (section.replacingOccurrences(of: " ID]", with: " org.example.App]"), keys)
+        }
+    }
+
+    @Test("every key of the manual page is accepted with its default, and refused with nonsense")
+    func keys() throws {
+        let sections = try manual()
+        let count = sections.reduce(0) { $0 + $1.keys.count }
+        #expect(count > 30)
+        func text(_ value: (String) -> String?) -> String {
+            sections.map { section, keys in
+                let lines = keys.compactMap { key in value(key.value).map { "\(key.name)=\($0)" } }
+                return ([section] + lines).joined(separator: "\n") + "\n"
+            }.joined()
+        }
+        let stage = try Stage(configuration: text { $0 })
+        func refused() throws -> Variant {
+            try stage.client.property(BusNames.root, BusNames.manager, "RefusedLines")
+        }
+        #expect(try refused() == .uint32(0))
+        try write(text { _ in "?" }, stage.daemon)
+        stage.daemon.process.kill(SIGHUP)
+        // Any word may be a background mode.
+        try stage.client.wait("the complaints") { try refused() == .uint32(UInt32(count - 1)) }
+    }
+
     @Test("clients learn the mode and the number of refused lines; a typo in Mode= does not begin to enforce")
     func mode() throws {
         let stage = try Stage(configuration: "[Daemon]\nMode=observe\n")
@@ -104,22 +144,5 @@ struct ReloadTests {
         // Nothing writes to the FIFO, so a daemon that waited would not answer.
         try stage.daemon.reload()
         #expect(try stage.client.list().count == 1)
-    }
-
-    @Test("a new BackgroundGraceSec applies to the next grace period, not to the running one")
-    func grace() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nBackgroundGraceSec=10min\n")
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register("org.example.Actor", "launch-mode=s:background")
-        try app.application(path, "FinishLaunching")
-        let deadline = try client.explain(path)["suspension-deadline"]
-        #expect(deadline != nil)
-        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\n")
-        #expect(try client.explain(path)["suspension-deadline"] == deadline)
-        try client.setFocus(app.pid)
-        try client.setFocus(0)
-        try client.setMinimized(app.pid, true)
-        try client.wait(for: path, toBe: "suspended")
     }
 }

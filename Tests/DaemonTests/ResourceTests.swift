@@ -5,7 +5,6 @@ import LifeCycle
 import TestSupport
 import Testing
 
-@testable import Daemon
 @testable import Linux
 
 private func score(_ pid: Int32) throws -> Int32 { try OOMScoreAdjustment.read(pid, proc: Proc()) }
@@ -167,38 +166,6 @@ struct ResourceTests {
         #expect(try client.state(path) == "background")
     }
 
-    @Test(
-        "a daemon that is killed between record and writes leaves nothing that the next one cannot restore",
-        .enabled(if: Family.isAvailable, "needs python3"), arguments: ["active", "suspended"])
-    func killedBetweenRecordAndWrites(_ state: String) throws {
-        let daemon = try TestDaemon()
-        let family = try Family(60)
-        let scores = { try family.all.map { try score($0.pid) } }
-        let own = try scores()
-        var client = try daemon.subscriber()
-        let path = try client.register("org.example.Editor", family.pid)
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the values") { try scores() == own.map { $0 + 200 } }
-        let record = "\(daemon.runtimeDirectory)/applications/\(path.split(separator: "/").last ?? "")"
-        let watch = try PathWatch(path: record, isFile: true)
-        if state == "active" {
-            try client.setFocus(family.pid)
-        } else {
-            try client.application(path, "Suspend")
-        }
-        var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
-        #expect(poll(&ready, 1, 300_000) == 1)
-        try daemon.end(SIGKILL)
-        try daemon.start()
-        client = try daemon.subscriber()
-        if state == "active" { try client.setFocus(family.pid) }
-        try client.wait("the values of its state") {
-            try scores() == own.map { $0 + (state == "active" ? 0 : 900) }
-        }
-        try client.application(path, "Unregister")
-        try client.wait("its own values") { try scores() == own }
-    }
-
     @Test("Mode=observe sets no values, and a change to it restores the own values; Explain says which")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
@@ -299,70 +266,5 @@ struct ResourceTests {
         try client.application(path, "Resume")
         #expect(try client.state(path) == "inactive")
         #expect(try score(app.pid) == own)
-    }
-}
-
-/// What a daemon remembers of a cgroup, in a made-up hierarchy with all controllers.
-@Suite("Original values of cgroups")
-struct OriginalsTests {
-    private let proc = Proc()
-    private let row = ResourceRow(cpuWeight: 20, ioWeight: 30, cpuQuota: 25, memoryLow: 1_000)
-
-    private func own(_ low: String = "0") -> [CgroupKnob: String] {
-        [.cpuWeight: "100", .ioWeight: "default 100", .cpuMax: "max 50000", .memoryLow: low]
-    }
-
-    private func given() -> [CgroupKnob: String] {
-        [
-            .cpuWeight: "20", .ioWeight: "default 30", .cpuMax: "12500 50000",
-            .memoryLow: "\(ResourceRow.bytes(1_000))",
-        ]
-    }
-
-    private func values(_ cgroup: Cgroup) throws -> [CgroupKnob: String] {
-        var values: [CgroupKnob: String] = [:]
-        for knob in CgroupKnob.allCases where knob != .avoid { values[knob] = try cgroup.value(of: knob) }
-        return values
-    }
-
-    private func set(_ row: ResourceRow, _ originals: inout Originals) -> [Originals.Note] {
-        let plan = originals.plan(row, members: [], proc) { _ in false }
-        return plan.notes + originals.carryOut(plan, proc, owner: getuid())
-    }
-
-    @Test("values are set and restored; after a move the former cgroup has its own again")
-    func moved() throws {
-        let tree = try CgroupTree()
-        let first = try tree.make("first", own())
-        let second = try tree.make("second", own("max"))
-        var originals = Originals()
-        #expect(originals.enter(first, proc, owner: getuid()).isEmpty && set(row, &originals).isEmpty)
-        #expect(try values(first) == given())
-        #expect(originals.enter(second, proc, owner: getuid()).isEmpty && set(row, &originals).isEmpty)
-        #expect(try values(first) == own())
-        #expect(try values(second) == given().merging([.memoryLow: "max"]) { $1 })
-        #expect(set(ResourceRow(), &originals).isEmpty)
-        #expect(try values(tree["second"]) == own("max"))
-    }
-
-    @Test("a record restores the values, whether or not they were written; others' values stay")
-    func recorded() throws {
-        let tree = try CgroupTree()
-        let cgroup = try tree.make("app", own())
-        var originals = Originals()
-        _ = originals.enter(cgroup, proc, owner: getuid())
-        let plan = originals.plan(row, members: [], proc) { _ in false }
-        let record = Record(originals.lines)
-        func restored() -> (Originals, [Originals.Note]) {
-            var next = Originals(record, in: tree.hierarchy)
-            let notes = next.giveBack(proc, owner: getuid()) { _ in false }
-            return (next, notes)
-        }
-        #expect(restored().1.isEmpty)
-        #expect(try values(cgroup) == own())
-        #expect(originals.carryOut(plan, proc, owner: getuid()).isEmpty)
-        try cgroup.set(.cpuWeight, to: "77")
-        #expect(restored().1.isEmpty)
-        #expect(try values(tree["app"]) == own().merging([.cpuWeight: "77"]) { $1 })
     }
 }

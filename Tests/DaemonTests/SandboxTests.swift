@@ -75,29 +75,6 @@ struct SandboxTests {
         #expect(agent.presented.allSatisfy { $0.options["urls"] == nil } && agent.started.isEmpty)
     }
 
-    @Test("a program is not started again by an id that a sandboxed process has chosen")
-    func relaunching() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let outside = try Child("sleep", ["1000"])
-        let other = try client.register("org.example.Outside", outside.pid)
-        let app = try App(daemon.bus, isSandboxed: true)
-        let own = try app.register("org.example.Editor")
-        func relaunches(_ path: String) throws -> Bool {
-            try client.application(path, "Configure") {
-                try $0.appendDictionary([
-                    ("rule", .string("*")), ("relaunch-reclaimed", .bool(true)),
-                ])
-            }
-            let file = "\(daemon.runtimeDirectory)/applications/\(path.split(separator: "/").last ?? "")"
-            let record = RecordFile.read(try WholeFile.read(file)).record
-            // The last of the single settings; no list follows.
-            return try #require(record["rule"]).fields.suffix(2) == ["1", "0"]
-        }
-        #expect(try relaunches(other))
-        #expect(try !relaunches(own))
-    }
-
     @Test("an object manager in a sandbox follows the sandbox's own application, and no other")
     func objectManager() throws {
         let daemon = try TestDaemon()
@@ -133,18 +110,6 @@ struct SandboxTests {
         try client.application(outside, "Unregister")
         try app.settle()
         #expect(!objects("Interfaces").contains { $0.contains(outside) })
-    }
-
-    @Test("a sandboxed process does not learn which processes there are outside")
-    func numbers() throws {
-        let daemon = try TestDaemon()
-        let app = try App(daemon.bus, isSandboxed: true)
-        // The second is beyond every pid.
-        for pid in [getpid(), 4_194_305] {
-            #expect(errorName { try app.manager("GetApplicationByPID u:\(pid)") } == Self.noSuchApplication)
-            let refusal = errorName { try app.manager("Register s:org.example.Other u:\(pid) {}") }
-            #expect(refusal == ErrorName.accessDenied.rawValue)
-        }
     }
 
     @Test("a sandboxed process may not use what is for other callers")

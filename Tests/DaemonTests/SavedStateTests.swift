@@ -57,17 +57,6 @@ struct SavedStateTests {
             ])
     }
 
-    @Test("a client's own values for launch options about the previous run are ignored")
-    func reserved() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let given: [String: Variant] = ["exit-reason": .string("mine"), "own": .uint32(7)]
-        let path = try client.register(Self.id, child.pid, [("launch-options", .dictionary(given))])
-        // Its own option is for the application alone.
-        #expect(try options(client, path) == ["first-launch": .bool(true)])
-    }
-
     @Test("a state that is too large for a message is saved and loaded as a file")
     func large() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -110,35 +99,6 @@ struct SavedStateTests {
         try one.application(first, "SaveState zeros:1000000")
         try one.application(first, "SaveState ay:little")
         try two.application(second, "SaveState zeros:700000")
-    }
-
-    @Test(
-        "a force quit that the next daemon finds leaves the state that another of the same id has saved",
-        arguments: [0, 1])
-    func twoProcessesAfterRestart(_ first: Int) throws {
-        let daemon = try TestDaemon(keeps: true)
-        let apps = try (0..<2).map { _ in try launch(daemon) }
-        let (gone, living) = (apps[first], apps[1 - first])
-        try living.app.application(living.path, "SaveState ay:text")
-        try daemon.end(SIGKILL)
-        // As if it had been killed between the request and the end.
-        try daemon.rewrite(gone.path) {
-            $0.hasPrefix("number=") ? $0 + "\ntermination=force-quit at-once" : $0
-        }
-        gone.app.process.kill(SIGKILL)
-        _ = try gone.app.process.waitForExit()
-        try daemon.start()
-        #expect(try living.app.application(living.path, "LoadState") == "text")
-        // The end is on the disk although the other process goes on.
-        let record = "\(daemon.stateDirectory)/applications/\(getuid())/\(Self.id)"
-        #expect(
-            try eventually { try String(contentsOfFile: record, encoding: .utf8).contains("force-quit") })
-        // The end of the last one counts.
-        let client = try daemon.subscriber()
-        try client.terminate(living.path, force: true)
-        try client.waitForRemoval(of: living.path)
-        let (next, nextPath) = try launch(daemon)
-        #expect(try next.application(nextPath, "LoadState") == "")
     }
 
     @Test("a force quit drops the state, and so does a crash of the launch that was to restore it")
@@ -233,18 +193,6 @@ struct SavedStateTests {
         }
     }
 
-    @Test(
-        "an id that looks like a directory's name is a file name all the same",
-        arguments: [".", "..", ".hidden"])
-    func dots(_ id: String) throws {
-        let daemon = try TestDaemon(keeps: true)
-        let (app, path) = try launch(daemon, id)
-        try app.application(path, "SaveState ay:text")
-        try daemon.end(SIGKILL)
-        try daemon.start()
-        #expect(try app.application(path, "LoadState") == "text")
-    }
-
     @Test("without STATE_DIRECTORY nothing is kept, and the calls fail with NotSupported")
     func nothing() throws {
         let daemon = try TestDaemon()
@@ -288,24 +236,6 @@ struct SavedStateTests {
         try client.waitForRemoval(of: nextPath)
         let (last, lastPath) = try launch(daemon)
         #expect(try last.application(lastPath, "LoadState") == "again")
-    }
-
-    @Test(
-        "nobody forgets another user's application",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func forgottenByOthers() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:secret")
-        app.process.kill(SIGKILL)
-        try client.waitForRemoval(of: path)
-        let other = try App(daemon.bus, uid: App.nobody)
-        #expect(
-            errorName { try other.manager("ForgetApplication s:\(Self.id)") }
-                == ErrorName.noSuchApplication.rawValue)
-        let (next, nextPath) = try launch(daemon)
-        #expect(try next.application(nextPath, "LoadState") == "secret")
     }
 
     // MARK: Disks
@@ -394,56 +324,6 @@ struct SavedStateTests {
         withExtendedLifetime(disk) {}
     }
 
-    @Test(
-        "a disk that does not answer delays only the caller that saves",
-        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
-    func slow() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let disk = try Disk(ext4: daemon.stateDirectory)
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:old")
-        try disk.freeze()
-        defer { try? disk.thaw() }
-        let call = try app.begin("\(path) \(BusNames.application) SaveState ay:new")
-        // Everything else continues, for the same application too.
-        let (other, otherPath) = try launch(daemon, "org.example.Other")
-        try client.setFocus(app.pid)
-        try client.wait(for: path, toBe: "active")
-        try other.application(otherPath, "BeginBackgroundTask s:task")
-        #expect(app.answer(to: call) == nil)
-        try disk.thaw()
-        try client.wait("the answer") { app.answer(to: call) != nil }
-        #expect(app.answer(to: call)?.hasPrefix("ok") == true)
-        #expect(try app.application(path, "LoadState") == "new")
-    }
-
-    @Test(
-        "a force quit drops the state although the daemon is killed before the disk answers",
-        .enabled(if: canFreezeDisks, "needs root, loop devices, mkfs.ext4 and fsfreeze"))
-    func droppedLater() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let disk = try Disk(ext4: daemon.stateDirectory)
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:spoilt")
-        try disk.freeze()
-        defer { try? disk.thaw() }
-        // Whatever comes after this waits in the daemon, and is lost with it.
-        let (other, otherPath) = try launch(daemon, "org.example.Other")
-        _ = try other.begin("\(otherPath) \(BusNames.application) SaveState ay:text")
-        try other.settle()
-        try client.terminate(path, force: true)
-        try client.waitForRemoval(of: path)
-        daemon.process.kill(SIGKILL)
-        try disk.thaw()
-        try daemon.end(SIGKILL)
-        try daemon.start()
-        let (next, nextPath) = try launch(daemon)
-        #expect(try next.application(nextPath, "LoadState") == "")
-        #expect(try options(try Client(daemon.bus), nextPath)["restorable"] == nil)
-    }
-
     // MARK: Others
 
     @Test(
@@ -476,22 +356,4 @@ struct SavedStateTests {
         #expect(try options(client, nextPath)["exit-reason"] == .string("killed"))
     }
 
-    @Test(
-        "the same id of another user is another application, with its own state",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func others() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:secret")
-        let other = try App(daemon.bus, uid: App.nobody)
-        let otherPath = try other.register(Self.id)
-        #expect(try other.application(otherPath, "LoadState") == "")
-        try other.application(otherPath, "SaveState ay:theirs")
-        #expect(try app.application(path, "LoadState") == "secret")
-        for call in ["SaveState ay:forged", "LoadState"] {
-            #expect(
-                errorName { try other.application(path, call) } == ErrorName.noSuchApplication.rawValue,
-                "\(call)")
-        }
-    }
 }

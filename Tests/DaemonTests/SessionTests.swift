@@ -193,64 +193,6 @@ struct SessionTests {
         try scene.client.wait(for: path, toSay: "DidBecomeActive")
     }
 
-    @Test("a logind that does not answer delays no application, and does not count as a lock")
-    func silent() throws {
-        let scene = try Scene()
-        try scene.logind.open("c2", uid: getuid())
-        scene.logind.isSilent = true
-        scene.logind.lockUnseen("c2", true)
-        let (_, path) = try scene.application()
-        try scene.client.wait("a call") { scene.logind.calls > 0 }
-        #expect(try scene.client.state(path) == "active")
-        // Another logind takes its place.
-        try scene.logind.leave()
-        scene.logind.isSilent = false
-        try scene.logind.come()
-        try scene.client.wait(for: path, toBe: "background")
-    }
-
-    @Test(
-        "invalid data from logind changes nothing, and logind is asked again where that may help",
-        .enabled(if: App.canBeOthers, App.whatOthersNeed))
-    func garbage() throws {
-        let scene = try Scene()
-        try scene.logind.open("c2", uid: App.nobody)
-        try scene.logind.open("c3", uid: App.nobody, isDisplay: false, isSane: false)
-        let (_, path) = try scene.application(uid: App.nobody)
-        let (_, second) = try scene.application(uid: App.nobody, speakingFor: "c3")
-        for id in ["c2", "c3"] { try scene.logind.waitUntilAsked(about: id) }
-        try scene.forget()
-        for (changes, invalidated) in [
-            ([("Active", Variant.string("no"))], []), ([("LockedHint", .uint32(1))], []), ([], ["Active"]),
-        ] {
-            let before = scene.logind.reads(of: "c2")
-            try scene.logind.change("c2", changes, invalidated: invalidated)
-            try scene.logind.waitUntilAsked(about: "c2", after: before)
-        }
-        try scene.logind.change("c3", [("Active", .string("perhaps"))])
-        try scene.logind.change("c2", [("IdleHint", .bool(true))])
-        try scene.logind.waitUntilAsked(about: "c3", after: 1)
-        try scene.client.settle()
-        #expect(scene.client.story(of: path) == [] && scene.client.story(of: second) == [])
-        // Valid data takes effect all the same.
-        try scene.logind.change("c3", [("Active", .bool(false))])
-        try scene.client.wait(for: second, toSay: "DidEnterBackground")
-        #expect(scene.client.story(of: path) == [])
-    }
-
-    @Test("a forged signal about the owner of logind's name is ignored")
-    func forgedOwner() throws {
-        let scene = try Scene()
-        let (_, path) = try scene.applicationInSession()
-        let stranger = try scene.daemon.client()
-        try stranger.tell(of: "org.freedesktop.login1", from: "", to: stranger.bus.uniqueName)
-        try scene.logind.change(
-            "c2", [("LockedHint", .bool(true))], by: stranger.bus, to: BusNames.service)
-        try stranger.settle()
-        try scene.client.settle()
-        #expect(scene.client.story(of: path) == [])
-    }
-
     @Test("signals from a client that is not logind are ignored")
     func stranger() throws {
         let scene = try Scene()
@@ -263,28 +205,5 @@ struct SessionTests {
         try stranger.settle()
         try scene.client.settle()
         #expect(scene.client.story(of: path) == [])
-    }
-
-    @Test(
-        "a daemon killed while the session is locked leaves nothing in front and repeats no signal")
-    func killed() throws {
-        let scene = try Scene(grace: "100ms")
-        try scene.logind.open("c2", uid: getuid())
-        let (app, path) = try scene.application()
-        try scene.logind.waitUntilAsked(about: "c2")
-        try scene.logind.lock("c2")
-        try scene.client.wait(for: path, toBe: "suspended")
-        try scene.daemon.end(SIGKILL)
-        let before = scene.logind.reads(of: "c2")
-        try scene.daemon.start()
-        try scene.client.call(BusNames.root, BusNames.manager, "Subscribe")
-        try scene.logind.waitUntilAsked(about: "c2", after: before)
-        try scene.forget()
-        #expect(try scene.client.state(path) == "suspended")
-        #expect(try isStopped(app.pid))
-        try scene.logind.lock("c2", false)
-        try scene.client.wait(for: path, toSay: "DidBecomeActive")
-        try app.settle()
-        #expect(app.story(of: path).suffix(10) == Self.locked + Self.unlocked)
     }
 }

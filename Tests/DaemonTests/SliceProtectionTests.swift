@@ -43,21 +43,4 @@ struct SliceProtectionTests {
         slices.configure(nil)
         #expect(try lows("u", "u/a", "u/b") == ["0", "0", "0"])
     }
-
-    @Test("a value that others have set is left alone; that of an earlier daemon is taken back")
-    func others() throws {
-        let tree = try tree(["u", "u/a", "u/a/one"])
-        try tree["u"].set(.memoryLow, to: "4096")
-        var slices = protection()
-        let cgroup = try tree["u/a/one"]
-        slices.protect(one, cgroup)
-        #expect(try tree["u/a"].value(of: .memoryLow) == amount)
-        let record = Record([
-            Record.Line("own-cgroup", cgroup.path, "\(try cgroup.identifier())", slices.amount)
-        ])
-        let next = SliceProtection(journal: Journal(identifier: "test"))
-        next.takeBack(Originals(record, in: tree.hierarchy))
-        #expect(try tree["u"].value(of: .memoryLow) == "4096")
-        #expect(try tree["u/a"].value(of: .memoryLow) == "0")
-    }
 }

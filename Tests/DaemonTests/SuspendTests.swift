@@ -59,19 +59,6 @@ struct SuspendTests {
             ])
     }
 
-    @Test("a foreign SIGCONT does not lift a request: the process is stopped again")
-    func foreignContinue() throws {
-        let stage = try Stage()
-        try stage.client.application(stage.path, "Suspend")
-        try stage.client.settle()
-        stage.client.forget()
-        stage.process.kill(SIGCONT)
-        try stage.client.wait(for: stage.path, toBe: "suspended")
-        #expect(stage.client.edges(of: stage.path).first == "suspended→background")
-        #expect(try isStopped(stage.process.pid))
-        #expect(try stage.client.holds(stage.path) == ["request uid:\(getuid())"])
-    }
-
     @Test(
         "the holds of an application that is continued again and again are given up, and that is logged",
         .enabled(if: StopTrace.isAvailable, Comment(rawValue: StopTrace.whatIsMissing)))
@@ -95,25 +82,6 @@ struct SuspendTests {
         #expect(attempts > 5)
         try stage.client.wait(for: stage.path, toBe: "active")
         try stage.daemon.process.waitForLine(containing: "holds given up")
-    }
-
-    @Test(
-        "a stop that does not take effect does not keep the caller waiting, and the hold remains",
-        .enabled(if: Programs.inPath("strace") != nil, "needs strace, to keep a stop from coming about"))
-    func neverStopped() throws {
-        let stage = try Stage()
-        let tracer = try Child("strace", ["-p", "\(stage.process.pid)"])
-        try tracer.waitForLine(containing: "attached")
-        // A tracer has to pass the signals on, and this one cannot now.
-        tracer.kill(SIGSTOP)
-        tracer.waitUntilStopped()
-        try stage.client.call(stage.path, BusNames.application, "Suspend")
-        #expect(try stage.client.holds(stage.path) == ["request uid:\(getuid())"])
-        #expect(try stage.client.state(stage.path) == "active")
-        #expect(try stage.client.explain(stage.path)["enforcement"] == .string("stopping"))
-        tracer.kill(SIGKILL)
-        try stage.client.wait(for: stage.path, toBe: "suspended")
-        #expect(stage.client.reasons(of: stage.path).last == "request")
     }
 
     @Test("ListObjections names the objections, and none for an application that rests in the background")
@@ -163,25 +131,5 @@ struct SuspendTests {
         // The processes live on, so no edge is announced.
         #expect(client.edges(of: path) + client.edges(of: other) == [])
         #expect(try client.list() == [])
-    }
-
-    @Test(
-        "an application whose process has changed its user is NotSuspendable and left alone",
-        .enabled(if: TestDaemon.canBeOthers, "needs root and setpriv"))
-    func changedUser() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let script = daemon.bus.directory + "/changed"
-        try "echo changed; exec sleep 1000\n".write(toFile: script, atomically: true, encoding: .utf8)
-        app.tell("exec setpriv --reuid=\(App.nobody) --clear-groups -- sh \(script)")
-        try app.process.waitForLine(containing: "changed")
-        #expect(client.error { try client.application(path, "Suspend") } == ErrorName.notSuspendable.rawValue)
-        #expect(try !isStopped(app.pid))
-        #expect(try client.holds(path) == [])
-        #expect(try client.explain(path)["stop-failures"] != nil)
-        #expect(try client.state(path) == "inactive")
     }
 }

@@ -85,29 +85,6 @@ struct TerminationTests {
         #expect(stage.client.story(of: stage.path) == ["WillTerminate", "active→not-running"])
     }
 
-    @Test("a delegate that lives on is told the last edge: of a process that ended, and of Unregister")
-    func lastEdge() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        for isEnd in [false, true] {
-            let (app, path) = try launched(daemon, client)
-            // The delegate is a child of the application's process.
-            if isEnd {
-                _ = try app.make("descend")
-                try app.application(path, "BecomeDelegate")
-                kill(app.pid, SIGKILL)
-            } else {
-                try client.application(path, "Unregister")
-            }
-            let reason = try client.waitForRemoval(of: path)
-            #expect((reason == "unregistered") == !isEnd)
-            try app.settle()
-            #expect(app.story(of: path).last == "inactive→not-running")
-            #expect(try app.last("StateChanged", of: path).last == (isEnd ? "exit" : "request"))
-            #expect(client.edges(of: path) == (isEnd ? ["inactive→not-running"] : []))
-        }
-    }
-
     @Test("an application that ignores SIGTERM is killed at the deadline, with its children")
     func deadline() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")
@@ -140,42 +117,5 @@ struct TerminationTests {
         // A child that is an application of its own is not affected.
         #expect(try client.state(innerPath) == "background")
         #expect(try !isStopped(inner))
-    }
-
-    @Test("a suspended application runs again to be ended in an orderly way")
-    func suspended() throws {
-        let daemon = try TestDaemon(configuration: Self.patient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        try client.application(path, "Suspend")
-        try client.settle()
-        client.forget()
-        try client.terminate(path)
-        let told = try app.last("WillTerminate", of: path).compactMap(UInt64.init)
-        app.tell("call \(path) \(BusNames.application) Acknowledge t:\(try #require(told.first))")
-        #expect(try client.waitForRemoval(of: path) == "terminated")
-        #expect(try app.process.waitForExit() == .signalled(SIGTERM))
-        #expect(
-            client.edges(of: path) == [
-                "suspended→background", "background→inactive", "inactive→not-running",
-            ])
-    }
-
-    @Test("Terminate does not lift another process's stop; the application ends when that does, or is killed")
-    func foreignStop() throws {
-        for isPatient in [true, false] {
-            let stage = try Stage(
-                configuration: isPatient ? Self.patient : "[LifeCycle]\nTerminateGraceSec=100ms\n")
-            stage.process.kill(SIGSTOP)
-            try stage.client.wait(for: stage.path, toBe: "suspended")
-            try stage.client.terminate(stage.path)
-            if isPatient {
-                try stage.client.settle()
-                #expect(try isStopped(stage.process.pid))
-                stage.process.kill(SIGCONT)
-            }
-            #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
-            #expect(try stage.process.waitForExit() == .signalled(isPatient ? SIGTERM : SIGKILL))
-        }
     }
 }

@@ -66,63 +66,6 @@ struct UnrecordedTests {
         #expect(try !isStopped(scene.child.pid))
     }
 
-    @Test(
-        "what was resumed while the runtime directory was full is not held by the next daemon",
-        arguments: [false, true])
-    func resumed(isSuspendRefused: Bool) throws {
-        let scene = try Scene()
-        try scene.client.application(scene.path, "Suspend")
-        try scene.disk.fill()
-        try scene.client.application(scene.path, "Resume")
-        #expect(try !isStopped(scene.child.pid))
-        if isSuspendRefused {
-            #expect(
-                scene.client.error { try scene.client.application(scene.path, "Suspend") }
-                    == ErrorName.notSuspendable.rawValue)
-            try scene.restart()
-            #expect(try !isStopped(scene.child.pid))
-        }
-        // It is killed before it writes the record again.
-        try scene.disk.clear()
-        try scene.restart()
-        #expect(try !isStopped(scene.child.pid))
-        #expect(try scene.client.state(scene.path) == "background")
-        #expect(try scene.client.holds(scene.path) == [])
-        try scene.client.application(scene.path, "Suspend")
-        #expect(try isStopped(scene.child.pid))
-    }
-
-    @Test("resources that cannot be recorded are not changed; the next state's are when there is room again")
-    func resources() throws {
-        let scene = try Scene()
-        let own = try score(getpid())
-        // A record that is being replaced while the disk is filled would leave room for another.
-        try scene.client.wait("the resources of the first") { try score(scene.child.pid) == own + 200 }
-        try scene.client.settle()
-        try scene.disk.fill()
-        let child = try Child("sleep", ["1000"])
-        let path = try scene.client.register("org.example.Next", child.pid)
-        #expect(try scene.client.state(path) == "background")
-        try scene.client.settle()
-        #expect(try score(child.pid) == own)
-        try scene.disk.clear()
-        try scene.client.application(path, "Suspend")
-        try scene.client.wait("its resources") { try score(child.pid) == own + 900 }
-    }
-
-    private func score(_ pid: Int32) throws -> Int32 { try OOMScoreAdjustment.read(pid, proc: Proc()) }
-
-    @Test("original values are restored even if nothing can be recorded")
-    func restoring() throws {
-        let scene = try Scene()
-        let own = try score(getpid())
-        try scene.client.wait("the score of the background") { try score(scene.child.pid) == own + 200 }
-        try scene.client.settle()
-        try scene.disk.fill()
-        try scene.client.setFocus(scene.child.pid)
-        try scene.client.wait("its own score") { try score(scene.child.pid) == own }
-    }
-
     @Test("policy suspends nothing that cannot be recorded until there is room again")
     func policy() throws {
         let scene = try Scene([("launch-mode", .string("foreground")), ("suspension", .string("automatic"))])
@@ -154,7 +97,7 @@ private final class SmallDisk {
     let path: String
 
     static let isPossible: Bool = {
-        guard getuid() == 0, let directory = try? PrivateDirectory() else { return false }
+        guard getuid() == 0, let directory = try? Scratch() else { return false }
         return (try? SmallDisk(at: directory.path)) != nil
     }()
 
@@ -177,17 +120,4 @@ private final class SmallDisk {
     }
 
     func clear() throws { unlink(path + "/ballast") }
-}
-
-/// A directory that is removed with its contents.
-private final class PrivateDirectory {
-    let path: String
-
-    init() throws {
-        var template = Array("\(NSTemporaryDirectory())disk.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-
-    deinit { try? FileManager.default.removeItem(atPath: path) }
 }

@@ -52,32 +52,6 @@ struct VisibilityTests {
     /// A user who is neither root nor nobody.
     private static let ordinary: UInt32 = getpwnam("daemon")?.pointee.pw_uid ?? 1
 
-    @Test("root's windows are in the session of their process's user, who may take the focus from them")
-    func rootsWindows() throws {
-        let scene = try Scene()
-        let client = scene.stage.client
-        try scene.owner.reporter("SetFocus u:0")
-        try client.wait(for: scene.path, toBe: "inactive")
-        try client.updateWindow(1, scene.owner.pid, [("focused", .bool(true))])
-        try client.wait(for: scene.path, toBe: "active")
-        #expect(try client.state(scene.stage.path) == "active", "each session has a focus of its own")
-        try scene.owner.reporter("SetFocus u:0")
-        try client.wait(for: scene.path, toBe: "inactive")
-        #expect(try client.state(scene.stage.path) == "active")
-    }
-
-    @Test("busctl tree shows no object of another user")
-    func tree() throws {
-        let scene = try Scene()
-        let all = try scene.stage.daemon.busctl(["--list", "tree", BusNames.service]).output
-        for target in scene.targets { #expect(all.split(separator: "\n").contains(Substring(target.path))) }
-        try scene.changesNothing("looking") {
-            let seen = try scene.busctl(["--list", "tree", BusNames.service])
-            #expect(seen.split(separator: "\n").contains(Substring(BusNames.root)))
-            #expect(!seen.contains(BusNames.applications + "/"), "\(seen)")
-        }
-    }
-
     // MARK: Lists
 
     @Test("each user's list has the user's own applications, and root's has all")
@@ -93,32 +67,14 @@ struct VisibilityTests {
 
     // MARK: Objects
 
-    /// Every method, with arguments that are valid.
-    private static let calls = [
-        "FinishLaunching", "BecomeDelegate", "Acknowledge t:1", "BeginBackgroundTask s:upload",
-        "AnswerPings", "BeginContinuedTask s:export {total=t:1}", "SetTaskProgress t:1 t:1", "CancelTask t:1",
-        "ScheduleLaunch s:network {}", "CancelLaunch s:name",
-        "EndBackgroundTask t:1", "FinishTransfer s:1", "BackgroundTimeRemaining", "SetUnsavedChanges b:true",
-        "Configure {}",
-        "Suspend", "Resume", "Toggle {}",
-        "ListObjections",
-        "Terminate b:false", "Terminate b:true", "SaveState ay:x", "LoadState", "SaveStateFile h:PID",
-        "LoadStateFile", "Open as:https://example.org {}", "SendMessage s:hello {}",
-        "SetUserActivity s:org.example.editing {}", "ContinueActivity s:org.example.editing {}", "Unregister",
-        "Explain", "Activate {}", "ListWindows", "Inhibit s:make s:build",
-    ]
-
     @Test("every method of another user's application fails with NoSuchApplication and changes nothing")
     func methods() throws {
         let scene = try Scene()
-        let documented = try Description.documented(BusNames.application)
-            .filter { $0.hasPrefix("method ") }
-            .map { $0.dropFirst("method ".count).prefix { $0 != "(" } }
-        #expect(Set(documented) == Set(Self.calls.map { $0.prefix { $0 != " " } }))
+        let methods = try Description.methods(BusNames.application)
         for target in scene.targets {
-            for call in Self.calls {
-                let words = call.replacingOccurrences(of: "PID", with: "\(scene.nobody.pid)")
-                try scene.stage.refuses(.noSuchApplication, "\(call) on \(target.path)") {
+            for method in methods {
+                let words = try #require(method.words(pid: scene.nobody.pid))
+                try scene.stage.refuses(.noSuchApplication, "\(words) on \(target.path)") {
                     try scene.nobody.application(target.path, words)
                 }
             }
@@ -144,53 +100,7 @@ struct VisibilityTests {
         }
     }
 
-    @Test("another user's sandbox in an application's extent, as sudo makes it, has no say in it")
-    func sandboxedStranger() throws {
-        let stage = try Stage()
-        let gate = try PipeEnds()
-        let script = """
-            read path; unshare --pid --fork --kill-child -- setpriv --reuid=\(App.nobody) --regid=\(App.nobody) \
-            --clear-groups -- busctl call \(BusNames.service) "$path" \(BusNames.application) Unregister; echo said $?
-            exec sleep 1000
-            """
-        let shell = try Child(
-            "sh", ["-c", script], environment: stage.daemon.bus.environment,
-            descriptors: [STDIN_FILENO: gate.read])
-        let path = try stage.client.register("org.example.Shell", shell.pid)
-        let line = Array("\(path)\n".utf8)
-        #expect(write(gate.write, line, line.count) == line.count)
-        #expect(try shell.waitForLine(containing: "said") == "said 1")
-        #expect(shell.errors.contains("No application at"))
-        #expect(try stage.client.state(path) == "background")
-    }
-
     // MARK: Processes
-
-    @Test("GetApplicationByPID finds no application for a process in another user's extent")
-    func byProcess() throws {
-        let scene = try Scene()
-        let descendant = try scene.owner.make("fork")
-        #expect(try scene.stage.client.application(ofPID: descendant) == scene.path)
-        for pid in [scene.stage.process.pid, scene.owner.pid, descendant] {
-            try scene.stage.refuses(.noSuchApplication, "GetApplicationByPID \(pid)") {
-                try scene.nobody.manager("GetApplicationByPID u:\(pid)")
-            }
-        }
-    }
-
-    @Test("an attempt to register another user's process does not reveal whether it is registered")
-    func registering() throws {
-        let scene = try Scene()
-        let stranger = try Child("sleep", ["1000"], uid: Self.ordinary)
-        for pid in [scene.owner.pid, scene.stage.process.pid, stranger.pid] {
-            try scene.stage.refuses(.accessDenied, "Register \(pid)") {
-                try scene.nobody.manager("Register s:org.example.Other u:\(pid) {}")
-            }
-            try scene.stage.refuses(.accessDenied, "RegisterProcess \(pid)") {
-                try scene.nobody.manager("RegisterProcess s:org.example.Other h:\(pid) {}")
-            }
-        }
-    }
 
     @Test("reports about another user's processes change nothing")
     func reports() throws {

@@ -34,45 +34,6 @@ struct WatchdogTests {
         #expect(try unresponsive(client, path) == .string(""))
     }
 
-    @Test("LaunchTimeoutAction=terminate kills a slow launch and drops the state it was to restore")
-    func launchKilled() throws {
-        func configuration(_ limit: String) -> String {
-            "[LifeCycle]\nLaunchTimeoutSec=\(limit)\nLaunchTimeoutAction=terminate\n"
-        }
-        let daemon = try TestDaemon(configuration: configuration("1h"), keeps: true)
-        let client = try daemon.subscriber()
-        let first = try App(daemon.bus)
-        let firstPath = try first.register(Self.id)
-        try first.application(firstPath, "FinishLaunching")
-        try first.application(firstPath, "SaveState ay:spoilt")
-        first.process.kill(SIGTERM)
-        try client.waitForRemoval(of: firstPath)
-
-        let second = try App(daemon.bus)
-        try daemon.reconfigure(configuration("500ms"))
-        // It may be killed before it has printed an answer.
-        second.tell("call \(BusNames.root) \(BusNames.manager) Register s:\(Self.id) u:0 {}")
-        func registration() -> Client.Received? {
-            client.received.last {
-                $0.member == "ApplicationAdded" && $0.arguments.last == "\(second.pid)"
-            }
-        }
-        try client.wait("the registration") { registration() != nil }
-        let path = try #require(registration()?.arguments.first)
-        #expect(try client.waitForRemoval(of: path) == "unresponsive")
-        #expect(try second.process.waitForExit() == .signalled(SIGKILL))
-        #expect(missed(client, path) == ["launch"])
-
-        let third = try App(daemon.bus)
-        try daemon.reconfigure(configuration("1h"))
-        let thirdPath = try third.register(Self.id)
-        #expect(try third.application(thirdPath, "LoadState") == "")
-        guard case .dictionary(let options) = try client.property(thirdPath, "LaunchOptions") else {
-            throw TestFailure("LaunchOptions is not a dictionary")
-        }
-        #expect(options["exit-reason"] == .string("unresponsive"))
-    }
-
     @Test("without an acknowledgement, UnresponsiveAction=terminate kills, and report suspends")
     func background() throws {
         let daemon = try TestDaemon(

@@ -151,58 +151,6 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("questions of a client do not disturb policy's measurement: what transfers something goes on")
-    func asked() throws {
-        try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nNetworkRate=10K\n")
-        // 200 kB a second.
-        let script =
-            "import signal, socket, time\n" + Self.transfer.replacingOccurrences(of: "0.02", with: "0.1")
-        let transfers = try (0..<3).map { _ in try Child(Scripts.python, ["-c", script]) }
-        var paths: [String] = []
-        for (window, transfer) in zip(UInt64(1)..., transfers) {
-            try transfer.waitForLine(containing: "on")
-            try client.updateWindow(window, transfer.pid, [("visible", .bool(true))])
-            paths.append(try register(transfer))
-        }
-        // All go to the background, and the client asks about all of them before policy has checked the first.
-        var slots: [Slot] = []
-        func send(
-            _ path: String, _ interface: String, _ member: String, _ body: (borrowing Message) throws -> Void
-        ) throws {
-            let call = try client.bus.newCall(
-                destination: BusNames.service, path: path, interface: interface, member: member)
-            try body(call)
-            slots.append(try client.bus.callAsync(call, timeout: .max) { _ in })
-        }
-        daemon.process.kill(SIGSTOP)
-        for (window, transfer) in zip(UInt64(1)..., transfers) {
-            try send(BusNames.root, BusNames.reporter, "UpdateWindow") { message in
-                try message.append(window)
-                try message.append(UInt32(transfer.pid))
-                try message.appendDictionary([("visible", .bool(false))])
-            }
-        }
-        for path in paths {
-            for member in ["Explain", "ListObjections"] {
-                try send(path, BusNames.application, member) { _ in }
-            }
-        }
-        _ = try client.bus.id()
-        daemon.process.kill(SIGCONT)
-        for path in paths {
-            try client.wait("the objection") {
-                guard client.edges(of: path).allSatisfy({ !$0.hasSuffix("→suspended") }) else {
-                    throw TestFailure("\(path) is suspended")
-                }
-                guard case .string(let why)? = try client.explain(path)["last-objection"] else {
-                    return false
-                }
-                return why.hasPrefix("network: ")
-            }
-        }
-        for path in paths { #expect(client.edges(of: path).last?.hasSuffix("→background") == true) }
-    }
-
     @Test(
         "slow but steady writing prevents suspension until it ends",
         .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))

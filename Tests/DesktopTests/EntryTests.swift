@@ -1,6 +1,7 @@
 import Desktop
 import Foundation
 import Linux
+import TestSupport
 import Testing
 
 @Suite("Entries of applications")
@@ -131,27 +132,5 @@ struct EntryTests {
         ] {
             #expect(throws: DesktopFailure.noEntry(id: id)) { try entries.entry(id) }
         }
-    }
-
-    @Test("an overlong entry is refused, not truncated")
-    func size() throws {
-        let scratch = try Scratch()
-        try scratch.write(
-            "[Desktop Entry]\nType=Application\nExec=a\n#" + String(repeating: "x", count: KeyFile.limit),
-            to: "applications/long.desktop")
-        let entries = EntryDirectories(BaseDirectories(data: [scratch.path], configuration: []))
-        #expect(throws: DesktopFailure.self) { try entries.entry("long") }
-    }
-
-    @Test("base directories follow the specification")
-    func base() {
-        let plain = BaseDirectories { ["HOME": "/home/a"][$0] }
-        #expect(plain.data == ["/home/a/.local/share", "/usr/local/share", "/usr/share"])
-        #expect(plain.configuration == ["/home/a/.config", "/etc/xdg"])
-        let set = BaseDirectories {
-            ["XDG_DATA_HOME": "/d", "XDG_DATA_DIRS": "/x:rel:/y", "XDG_CONFIG_DIRS": "/c"][$0]
-        }
-        #expect(set.data == ["/d", "/x", "/y"])
-        #expect(set.configuration == ["/c"])
     }
 }

@@ -1,6 +1,7 @@
 import Desktop
 import Foundation
 import Linux
+import TestSupport
 import Testing
 
 @Suite("Command lines of desktop entries")
@@ -142,83 +143,5 @@ struct ExecTests {
         let chosen = try entry.invocations(programs: programs, terminal: own)
         #expect(chosen.first?.program == chooser)
         #expect(chosen.first?.arguments == ["xdg-terminal-exec", file, "a b"])
-    }
-
-    @Test("the emulator that the administrator has chosen gets its own options", arguments: ["", ".wrapper"])
-    func linkedTerminal(suffix: String) throws {
-        let scratch = try Scratch()
-        let file = try scratch.program("bin/app")
-        let emulator = try scratch.program("bin/xfce4-terminal")
-        _ = try scratch.program("bin/gnome-terminal")
-        let target = suffix.isEmpty ? emulator : try scratch.program("bin/xfce4-terminal\(suffix)")
-        try #require(symlink(target, "\(scratch.path)/bin/x-terminal-emulator") == 0)
-        let line = try entry("app", "Terminal=true")
-            .invocations(programs: ProgramPath("\(scratch.path)/bin"))
-        #expect(
-            line == [
-                Invocation(program: emulator, arguments: ["xfce4-terminal", "--disable-server", "-x", file])
-            ])
-    }
-
-    @Test("a single terminal emulator is found, whichever it is", arguments: ["kgx", "qterminal", "tilix"])
-    func onlyTerminal(_ name: String) throws {
-        let scratch = try Scratch()
-        _ = try scratch.program("bin/app")
-        let emulator = try scratch.program("bin/\(name)")
-        let entry = try entry("app", "Terminal=true")
-        let line = try entry.invocations(programs: ProgramPath("\(scratch.path)/bin"))
-        #expect(line.map(\.program) == [emulator])
-    }
-
-    /// Entries that Debian's packages install, and the expected command lines.
-    private static let installed: [(id: String, urls: [String], program: String, arguments: [String])] = [
-        ("debian-xterm", [], "xterm", ["xterm"]), ("debian-uxterm", [], "uxterm", ["uxterm"]),
-        ("foot", [], "foot", ["foot"]), ("footclient", [], "footclient", ["footclient"]),
-        ("foot-server", [], "foot", ["foot", "--server"]), ("i3", [], "i3", ["i3"]),
-        ("vim", ["/etc/passwd"], "vim", ["vim", "/etc/passwd"]),
-        ("python3.11", [], "/usr/bin/python3.11", ["/usr/bin/python3.11"]),
-        ("openbox", [], "openbox", ["openbox"]),
-        ("org.kde.kwalletd5", [], "kwalletd5", ["kwalletd5"]),
-        ("kcm_trash", [], "kcmshell5", ["kcmshell5", "kcm_trash"]),
-        ("kcm_kwinrules", [], "systemsettings", ["systemsettings", "kcm_kwinrules"]),
-        ("kwincompositing", [], "systemsettings", ["systemsettings", "kwincompositing"]),
-    ]
-
-    /// A separate function: Swift 6.0.3 crashes on the patterns in a `catch`.
-    private static func isNoApplication(_ failure: any Error) -> Bool {
-        switch failure as? DesktopFailure {
-        case .hidden?, .notApplication?: true
-        default: false
-        }
-    }
-
-    @Test("the entries of this machine can be read, and those of applications give command lines")
-    func real() throws {
-        let entries = EntryDirectories(BaseDirectories(data: ["/usr/share"], configuration: []))
-        for name in TextFile.names(inDirectory: "/usr/share/applications") where name.hasSuffix(".desktop") {
-            let id = String(name.dropLast(".desktop".count))
-            do {
-                let entry = try entries.entry(id)
-                if let exec = entry.exec, entry.isInstalled() {
-                    #expect(try !entry.invocations(opening: ["/etc/passwd"]).isEmpty, "\(id): \(exec)")
-                }
-            } catch {
-                guard Self.isNoApplication(error) else { throw error }
-            }
-        }
-        for (id, urls, program, arguments) in Self.installed where entries.path(of: id) != nil {
-            let entry = try entries.entry(id)
-            guard entry.isInstalled(), let found = ProgramPath().find(program) else { continue }
-            let lines = try entry.invocations(opening: urls)
-            #expect(lines.count == 1)
-            if entry.needsTerminal {
-                #expect(
-                    lines.first?.arguments.suffix(arguments.count) == [found] + arguments.dropFirst(), "\(id)"
-                )
-            } else {
-                #expect(lines.first?.arguments == arguments, "\(id)")
-                #expect(lines.first?.program == ProgramPath().find(arguments[0]), "\(id)")
-            }
-        }
     }
 }

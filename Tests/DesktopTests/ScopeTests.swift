@@ -101,15 +101,6 @@ struct ScopeTests {
         #expect(try ([program] + children).map(stage.unit) == [scope, third, third])
     }
 
-    @Test("a number that an earlier agent has used is not used again")
-    func numbers() throws {
-        let stage = try Stage()
-        let (_, server, program, _) = try stage.start()
-        #expect(try stage.make("a", program) == .success("app-appstate-a-1.scope"))
-        let next = ScopeMaker(loop: stage.loop)
-        #expect(try stage.make("a", server, by: next) == .success("app-appstate-a-2.scope"))
-    }
-
     @Test("what another user or the system runs is not moved, nor what has ended")
     func refused() throws {
         let stage = try Stage()

@@ -119,42 +119,6 @@ struct StartTests {
         #expect(stage.text("out") == nil)
     }
 
-    @Test("a waiting process ends when its gate is closed")
-    func death() throws {
-        let stage = try Stage()
-        let actor = try #require(Self.actor)
-        var waiting: WaitingProcess?
-        var gate: Gate? = try Gate(loop: stage.loop, directory: nil) { waiting = $0 }
-        let address = try #require(gate?.address)
-        let child = try Child(
-            actor, ["--gate", address, "--", "/bin/touch", "touch", "\(stage.scratch.path)/out"])
-        try stage.turn { waiting != nil }
-        #expect(waiting?.pid == child.pid && waiting?.hasExited == false)
-        // As when the agent ends: every descriptor is closed, and nothing is sent.
-        gate = nil
-        waiting = nil
-        #expect(try child.waitForExit() == .exited(0))
-        #expect(stage.text("out") == nil && gate == nil)
-    }
-
-    @Test("a waiting process ends when its agent is killed")
-    func kill() throws {
-        let scratch = try Scratch()
-        let agent = try Child(
-            try #require(Self.actor),
-            ["--hold", "--children", "a", "touch", "\(scratch.path)/out"],
-            environment: ["XDG_RUNTIME_DIR": scratch.path])
-        let line = try agent.waitForLine(containing: "waits ")
-        let pid = try #require(line.split(separator: " ").dropFirst().first.flatMap { Int32($0) })
-        let waiting = try PidFD(pid: pid)
-        let hadExited = waiting.hasExited
-        #expect(!hadExited)
-        agent.kill(SIGKILL)
-        var look = pollfd(fd: waiting.rawValue, events: Int16(POLLIN), revents: 0)
-        #expect(poll(&look, 1, 300_000) == 1)
-        #expect(!FileManager.default.fileExists(atPath: "\(scratch.path)/out"))
-    }
-
     @Test("a program that cannot be run is reported, and ends with the status that a shell gives")
     func failure() throws {
         let stage = try Stage()
@@ -170,34 +134,6 @@ struct StartTests {
             #expect(failure == .notStarted(id: "org.example.App", why: String(cString: strerror(why))))
             #expect(program.ending == .exited(127))
         }
-    }
-
-    @Test("a script without #! is run by the shell, with its arguments")
-    func plainScript() throws {
-        let stage = try Stage()
-        let script = try stage.program("script", #"echo "$0 $1" > "$2"\n"#)
-        let program = try stage.start([script, "two words", "\(stage.scratch.path)/out"])
-        var failure: DesktopFailure??
-        program.proceed { failure = .some($0) }
-        try stage.turn { failure != nil && program.ending != nil }
-        #expect(failure == .some(nil) && program.ending == .exited(0))
-        #expect(stage.text("out") == "\(script) two words\n")
-    }
-
-    @Test("signals end a program, and its ending names the signal")
-    func signals() throws {
-        let stage = try Stage()
-        let program = try stage.start(["/bin/sleep", "1000"])
-        program.proceed()
-        try stage.turn { try !Self.executable(of: program.pid).hasSuffix("GateActor") }
-        Glibc.kill(program.pid, SIGTERM)
-        try stage.turn { program.ending != nil }
-        #expect(program.ending == .signalled(SIGTERM, coreDumped: false))
-        // A waiting process, too.
-        let other = try stage.start(["/bin/true"])
-        Glibc.kill(other.pid, SIGKILL)
-        try stage.turn { other.ending != nil }
-        #expect(other.ending == .signalled(SIGKILL, coreDumped: false))
     }
 
     @Test("a program that cannot be started, or does not reach the gate, is a failure with a message")
@@ -256,22 +192,5 @@ struct StartTests {
         try stage.turn { program.ending != nil }
         _ = try stranger.waitForExit()
         #expect(stage.text("out") == nil)
-    }
-
-    @Test("a program inherits our environment, except for variables that concern only us")
-    func environment() throws {
-        let scratch = try Scratch()
-        let child = try Child(
-            try #require(Self.actor), ["--proceed", "--children", "a", "env"],
-            environment: [
-                "NOTIFY_SOCKET": "/x", "INVOCATION_ID": "x", "DESKTOP_STARTUP_ID": "old", "MINE": "a b",
-                "XDG_RUNTIME_DIR": scratch.path,
-            ])
-        _ = try child.waitForExit()
-        let lines = child.output.components(separatedBy: "\n")
-        #expect(lines.contains("MINE=a b") && lines.contains("XDG_ACTIVATION_TOKEN=a $token"))
-        #expect(lines.filter { $0.hasPrefix("DESKTOP_STARTUP_ID=") } == ["DESKTOP_STARTUP_ID=an id"])
-        for name in ["NOTIFY_SOCKET=", "INVOCATION_ID="] { #expect(!lines.contains { $0.hasPrefix(name) }) }
-        #expect(lines.contains("ended exited(0)"))
     }
 }

@@ -157,37 +157,6 @@ struct AdoptedTests {
         #expect(try successor(stage).delegate == ":1.7")
     }
 
-    @Test(
-        "a second registration, by others or by the process itself, is refused and changes nothing")
-    func refused() throws {
-        var settings = Settings()
-        settings.limits.applicationsPerUser = 1
-        var stage = try adopted(settings) { try $0.focus() }
-        let before = stage.machine
-        #expect(throws: Refusal.alreadyRegistered(stage.process, stage.number)) {
-            try stage.register { $0.adopted = true }
-        }
-        var other = Registration(
-            id: stage.application.id, process: ProcessID(pid: 101, startTime: 8), user: 1001,
-            session: .user(1001))
-        try stage.perform(.register(other))
-        try stage.perform(.unregister(own))
-        // It belongs to another user now, who already has as many applications as the limit allows.
-        other.user = 1001
-        try stage.perform(.register(other))
-        let full = stage.machine
-        #expect(throws: Refusal.limitExceeded("applications of user 1001", limit: 1)) {
-            try register(&stage) { $0.user = 1001 }
-        }
-        #expect(stage.machine == full)
-        #expect(stage.machine.applications[stage.number] == before.applications[stage.number])
-        // The replacement needs no additional place.
-        try register(&stage)
-        let last = ApplicationNumber(4)
-        #expect(stage.machine.application(of: stage.process)?.number == last)
-        #expect(throws: Refusal.alreadyRegistered(stage.process, last)) { try register(&stage) }
-    }
-
     @Test("anybody's registration replaces an application that is only mirrored, but not one that a rule names")
     func mirrored() throws {
         var stage = try Stage.launched(delegate: false) {
@@ -206,23 +175,4 @@ struct AdoptedTests {
         #expect(stage.machine.application(of: stage.process)?.isAdopted == false)
     }
 
-    @Test("the record keeps that an application is adopted; a record without the key means not adopted")
-    func recorded() throws {
-        let stage = try adopted()
-        let record = try #require(stage.machine.record(of: stage.number))
-        var next = Machine()
-        _ = try next.restore(record)
-        #expect(next.applications[stage.number]?.isAdopted == true)
-        #expect(next.record(of: stage.number) == record)
-
-        var old = record
-        old.lines.removeAll { $0.key == "adopted" }
-        #expect(old != record)
-        var other = Machine()
-        _ = try other.restore(old)
-        #expect(other.applications[stage.number]?.isAdopted == false)
-        var wrong = old
-        wrong.add("adopted", "perhaps")
-        #expect(throws: Record.Flaw("adopted", "perhaps")) { try other.restore(wrong) }
-    }
 }

@@ -72,18 +72,6 @@ struct ContinuedTaskTests {
         #expect(throws: Refusal.noSuchTask(1)) { try stage.perform(.cancelTask(stage.number, task: 1)) }
     }
 
-    @Test("the next daemon knows how far it has come")
-    func recorded() throws {
-        var stage = try working()
-        try stage.minimize()
-        try stage.perform(.setTaskProgress(stage.number, task: 1, completed: 7))
-        let record = try #require(stage.machine.record(of: stage.number))
-        var next = Machine()
-        let number = try next.restore(record)
-        #expect(next.record(of: number) == record)
-        #expect(next.applications[number]?.tasks == stage.application.tasks)
-    }
-
     @Test("when memory is short, the one whose task has come least far is ended first, after all others")
     func pressure() throws {
         var candidates: [ReclaimPolicy.Candidate] = []
@@ -112,29 +100,6 @@ struct ContinuedTaskTests {
         #expect(stage.machine.reclaimRank(of: stage.number) == .continued)
         try stage.perform(.beginBackgroundTask(stage.number, name: "b", by: Stage.delegate))
         #expect(stage.machine.reclaimRank(of: stage.number) == nil)
-    }
-
-    @Test(
-        "of two that work, the one with less progress is asked to end, and the other goes on if that is enough"
-    )
-    func relieved() throws {
-        var desk = PressureDesk()
-        var numbers: [ApplicationNumber] = []
-        for completed: UInt64 in [80, 20] {
-            let number = try desk.background(completed << 20)
-            try desk.focus(number)
-            try desk.perform(.beginContinuedTask(number, name: "a", title: "", total: 100, by: ":1.7"))
-            try desk.perform(.setTaskProgress(number, task: 1, completed: completed))
-            try desk.perform(.setMinimized(desk.process(number), true, Desk.reporter()))
-            numbers.append(number)
-        }
-        desk.forget()
-        desk.runShort()
-        #expect(desk.willReclaim == [numbers[1]])
-        desk.set(PressureDesk.ample)
-        try desk.exit(numbers[1])
-        desk.pass(10 * Self.second)
-        #expect(desk.willReclaim == [numbers[1]] && desk.desk.state(numbers[0]) == .background)
     }
 }
 

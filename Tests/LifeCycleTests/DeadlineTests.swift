@@ -99,43 +99,6 @@ struct DeadlineTests {
         #expect(stage.application.tasks.isEmpty)
     }
 
-    @Test("the next daemon knows how much of a task's limit is left, and whether it advances")
-    func taskAfterRestart() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
-        stage.pass(10 * Self.second)
-        try stage.focus()
-        let record = try #require(stage.machine.record(of: stage.number))
-        stage.machine = Machine()
-        _ = try stage.machine.restore(record)
-        _ = stage.machine.reassert(stage.number, at: stage.now)
-        #expect(stage.machine.record(of: stage.number)?.lines(of: "task") == record.lines(of: "task"))
-        stage.pass(100 * Self.second)
-        #expect(stage.application.tasks.map(\.deadline) == [.never])
-        try stage.minimize()
-        #expect(stage.application.tasks.map(\.deadline) == [stage.now + 20 * Self.second])
-    }
-
-    @Test("an endless task, an endless grace period and a granted mode each mean never")
-    func endless() throws {
-        for kind in 0..<3 {
-            var settings = Settings()
-            if kind == 0 { settings.backgroundTaskMax = nil }
-            if kind == 1 { settings.backgroundGrace = nil }
-            settings.applications["org.example.Editor"] = Settings.Override()
-            if kind == 2 { settings.applications["org.example.Editor"]?.backgroundModes = ["audio"] }
-            var stage = try Stage.launched(suspension: .automatic, settings) {
-                $0.backgroundModes = ["audio"]
-            }
-            try stage.focus()
-            try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
-            try stage.minimize()
-            #expect(deadline(stage) == .never)
-            stage.pass(3_600 * Self.second)
-            #expect(stage.holds.isEmpty)
-        }
-    }
-
     @Test("a grace period of 0 suspends at once, and DidEnterBackground carries that deadline")
     func noGrace() throws {
         var settings = Settings()
@@ -148,17 +111,6 @@ struct DeadlineTests {
         #expect(deadline(stage) == stage.now)
         stage.pass(0)
         #expect(stage.holds == [.policy])
-    }
-
-    @Test("the limit of a task that begins while the application is stopped does not run until it continues")
-    func taskBegunWhileStopped() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        stage.stopBySomebody()
-        try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
-        stage.pass(100 * Self.second)
-        #expect(stage.application.tasks.map(\.deadline) == [.never])
-        stage.take(.continued(stage.number))
-        #expect(stage.application.tasks.map(\.deadline) == [stage.now + 30 * Self.second])
     }
 
     @Test("a task that begins during or after policy's stop lifts the stop")
@@ -201,45 +153,6 @@ struct DeadlineTests {
             stage.pass(5 * Self.second)
             stage.settle()
             #expect(stage.state == .suspended, "\(kind)")
-        }
-    }
-
-    @Test("an override wins over what the application asked for; other applications keep their own values")
-    func override() throws {
-        var settings = Settings()
-        var override = Settings.Override()
-        override.suspension = .automatic
-        override.reclaimable = false
-        settings.applications["org.example.Editor"] = override
-        let stage = try Stage.launched(suspension: .never, settings)
-        #expect(stage.application.suspension == .automatic && !stage.application.reclaimable)
-        settings.applications = ["org.example.Other": override]
-        let other = try Stage.launched(suspension: .never, settings)
-        #expect(other.application.suspension == .never && other.application.reclaimable)
-    }
-
-    @Test("every return to running in the background starts a fresh grace period, whoever caused it")
-    func freshGrace() throws {
-        for kind in 0..<3 {
-            var stage = try Stage.launched(suspension: .automatic)
-            stage.pass(4 * Self.second)
-            switch kind {
-            case 0:
-                stage.stopBySomebody()
-                stage.pass(100 * Self.second)
-                stage.take(.continued(stage.number))
-            case 1:
-                stage.stopBySomebody()
-                try stage.perform(.resume(stage.number, holder: "uid:1000"))
-            default:
-                try stage.perform(.suspend(stage.number, holder: "uid:1000"))
-                stage.settle()
-                stage.pass(100 * Self.second)
-                try stage.perform(.resume(stage.number, holder: "uid:1000"))
-            }
-            stage.settle()
-            #expect(stage.state == .background)
-            #expect(stage.application.graceDeadline == stage.now + 5 * Self.second, "\(kind)")
         }
     }
 

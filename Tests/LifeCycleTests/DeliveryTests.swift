@@ -102,27 +102,6 @@ struct DeliveryTests {
         }
     }
 
-    @Test("a launched process is told of its launch even if another one has become the delegate before")
-    func launchedWithDelegate() throws {
-        for isSame in [false, true] {
-            var machine = Machine()
-            var first = try registration(1, byItself: false)
-            first.launched = true
-            first.launchMode = .foreground
-            let number = try number(machine.perform(.register(first), at: 0).answer)
-            _ = try machine.perform(.becomeDelegate(number, isSame ? ":1.1" : ":1.2"), at: 1)
-            #expect(machine.applications[number]?.state == .inactive)
-            let own = try machine.perform(.register(registration(1, byItself: true)), at: 2)
-            #expect(own.answer == .application(number))
-            let signals: [ApplicationSignal] = [
-                .willFinishLaunching, .didFinishLaunching, .willEnterForeground,
-            ]
-            #expect(told(own.effects) == (isSame ? [] : signals))
-            #expect(machine.applications[number]?.delegate == ":1.1")
-            #expect(machine.connections == [":1.1"])
-        }
-    }
-
     @Test("an application launched in the background and reclaimed is relaunched once memory is available")
     func relaunched() throws {
         var machine = Machine()

@@ -53,56 +53,6 @@ struct DemandTests {
         #expect(stage.state == .suspended && !stage.application.isServing)
     }
 
-    @Test("a needed application that cannot be suspended serves for 30 s at most")
-    func servingLimit() throws {
-        var stage = try Stage.launched(suspension: .automatic)
-        try stage.minimize()
-        stage.settle()
-        stage.forget()
-        stage.take(.needed(stage.number, "call"))
-        #expect(stage.application.isServing && stage.effects == [.resources(stage.number)])
-        stage.finding = .objection("network")
-        stage.forget()
-        stage.pass(30 * Self.second - 1)
-        #expect(stage.state == .background && stage.application.isServing)
-        #expect(stage.effects.contains(.notice(stage.number, .objection("network"))))
-        stage.pass(5 * Self.second)
-        #expect(stage.state == .background && !stage.application.isServing)
-        #expect(stage.effects.contains(.resources(stage.number)))
-    }
-
-    @Test("who calls an application again and again does not keep it fast for more than 30 s")
-    func servingAgain() throws {
-        var stage = try suspended()
-        for _ in 0..<7 {
-            stage.take(.needed(stage.number, "call"))
-            stage.settle()
-            #expect(stage.state == .background && stage.application.isServing)
-            stage.pass(4 * Self.second)
-        }
-        stage.take(.needed(stage.number, "call"))
-        stage.pass(2 * Self.second - 1)
-        #expect(stage.application.isServing)
-        stage.forget()
-        stage.pass(1)
-        #expect(!stage.application.isServing && stage.effects.contains(.resources(stage.number)))
-        stage.take(.needed(stage.number, "call"))
-        #expect(stage.state == .background && !stage.application.isServing)
-        var exempt = stage
-        exempt.finding = .objection("network")
-        exempt.pass(30 * Self.second - 1)
-        exempt.take(.needed(exempt.number, "call"))
-        #expect(exempt.state == .background && !exempt.application.isServing)
-        exempt.pass(30 * Self.second + 1)
-        exempt.take(.needed(exempt.number, "call"))
-        #expect(exempt.state == .background && exempt.application.isServing)
-        stage.pass(5 * Self.second)
-        stage.settle()
-        #expect(stage.state == .suspended)
-        stage.take(.needed(stage.number, "call"))
-        #expect(stage.application.isServing)
-    }
-
     @Test("a needed application counts as answering for 30 s, also after a restart of the daemon")
     func answering() throws {
         var stage = try suspended()
@@ -155,47 +105,6 @@ struct DemandTests {
             stage.settle()
             #expect(stage.state == .suspended)
         }
-    }
-
-    @Test("without a limit for an end, an application that is asked to end is suspended again after 30 s")
-    func askedWithoutLimit() throws {
-        var settings = Settings()
-        settings.terminateGrace = nil
-        var stage = try Stage.launched(suspension: .automatic, settings)
-        stage.pass(5 * Self.second)
-        stage.settle()
-        try #require(stage.state == .suspended)
-        stage.take(.needed(stage.number, "close by pid 7", isToEnd: true))
-        stage.settle()
-        stage.pass(30 * Self.second - 1)
-        #expect(stage.state == .background && stage.holds.isEmpty)
-        stage.pass(1)
-        stage.settle()
-        #expect(stage.state == .suspended)
-    }
-
-    @Test("a needed application has time to answer, however short its grace period is")
-    func impatient() throws {
-        var settings = Settings()
-        settings.backgroundGrace = 0
-        var stage = try Stage.launched(suspension: .automatic, settings)
-        stage.pass(0)
-        stage.settle()
-        try #require(stage.state == .suspended)
-        stage.take(.needed(stage.number, "call by pid 7"))
-        stage.settle()
-        #expect(stage.state == .background)
-        stage.pass(Self.second - 1)
-        #expect(stage.state == .background && stage.holds.isEmpty)
-        stage.pass(1)
-        stage.settle()
-        #expect(stage.state == .suspended)
-        // Otherwise the grace period is as short as before.
-        try stage.perform(.resume(stage.number, holder: "uid:1000"))
-        stage.settle()
-        stage.pass(0)
-        stage.settle()
-        #expect(stage.state == .suspended)
     }
 
     @Test(
@@ -277,16 +186,6 @@ struct DemandTests {
         #expect(stage.application.demand == "window closed")
     }
 
-    @Test("a demand changes nothing for an application that policy will not suspend, or an unknown one")
-    func running() throws {
-        var stage = try Stage.launched(suspension: .manual)
-        try stage.minimize()
-        let before = stage.machine
-        stage.take(.needed(stage.number, "call"))
-        stage.take(.needed(ApplicationNumber(99), "call"))
-        #expect(stage.machine == before)
-    }
-
     @Test("a reporter's demand counts only for its own user's applications, root's for all")
     func reporters() throws {
         var stage = try suspended()
@@ -312,15 +211,5 @@ struct DemandTests {
             stage.settle()
             #expect(stage.state == .suspended)
         }
-    }
-
-    @Test("the record keeps the origin of a demand")
-    func record() throws {
-        var stage = try suspended()
-        stage.take(.needed(stage.number, "start by pid 7"))
-        let record = try #require(stage.machine.record(of: stage.number))
-        var next = Machine()
-        _ = try next.restore(record)
-        #expect(next.applications[stage.number]?.demand == "start by pid 7")
     }
 }

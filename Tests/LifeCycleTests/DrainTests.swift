@@ -54,45 +54,6 @@ struct DrainTests {
         }
     }
 
-    @Test("a program that was launched and has not registered itself is drained like an adopted one")
-    func launched() throws {
-        var stage = try suspended {
-            $0.launched = true
-            $0.launchMode = .background
-        }
-        stage.pass(64 * Self.second)
-        #expect(stage.effects.contains(.resume(stage.number)))
-    }
-
-    @Test("an application that another program has registered is drained like an adopted one")
-    func registered() throws {
-        var stage = try suspended { _ in }
-        let record = try #require(stage.machine.record(of: stage.number))
-        stage.pass(64 * Self.second)
-        #expect(stage.effects.contains(.resume(stage.number)))
-        var next = Machine()
-        let number = try next.restore(record)
-        #expect(next.applications[number]?.isDrainedAlways == true)
-    }
-
-    @Test("an application that its process's own registration takes over is one that registered itself")
-    func takenOver() throws {
-        var stage = try suspended {
-            $0.launched = true
-            $0.launchMode = .background
-        }
-        try stage.register(delegate: false, suspension: .automatic) { $0.byItself = true }
-        stage.settle()
-        #expect(stage.state == .suspended)
-        stage.forget()
-        stage.pass(64 * Self.second)
-        #expect(stage.effects == [.lookForUnread(stage.number)])
-        let record = try #require(stage.machine.record(of: stage.number))
-        var next = Machine()
-        let number = try next.restore(record)
-        #expect(next.applications[number]?.isDrainedAlways == false)
-    }
-
     @Test("a request to suspend ends a drain, and is carried out once the application is stopped")
     func request() throws {
         var stage = try suspended()
@@ -161,33 +122,6 @@ struct DrainTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("applications that were suspended at different times are drained in one step")
-    func together() throws {
-        var settings = Settings()
-        settings.backgroundGrace = 0
-        var desk = Desk(settings)
-        var numbers: [ApplicationNumber] = []
-        for _ in 0..<3 {
-            desk.now += Self.second + 1
-            numbers.append(
-                try desk.register(desk.process()) {
-                    $0.adopted = true
-                    $0.suspension = .automatic
-                })
-            desk.take(.timePassed)
-            desk.settle()
-        }
-        #expect(numbers.allSatisfy { desk.state($0) == .suspended })
-        // From 2 to 4 s, and a minute.
-        #expect(deadline(of: desk) == 65 * Self.second)
-        desk.forget()
-        desk.pass(65 * Self.second - desk.now)
-        #expect(
-            desk.effects.filter { if case .resume = $0 { true } else { false } }
-                == numbers.map(Effect.resume))
-        #expect(deadline(of: desk) == 66 * Self.second)
-    }
-
     @Test(
         "due times are full multiples of 5 s, below a minute full seconds",
         arguments: [(1, 7), (12, 18), (59, 65), (60, 70), (61, 70), (600, 610)]
@@ -206,29 +140,6 @@ struct DrainTests {
         stage.settle()
         let next = every < 60 ? due + 1 : due
         #expect(deadline(of: stage) == next * Self.second)
-    }
-
-    @Test("a drain that is as long as its period leaves a pause")
-    func long() throws {
-        var settings = Settings()
-        settings.drainEvery = 2 * Self.second
-        settings.drainFor = 10 * Self.second
-        var stage = try suspended(settings)
-        stage.pass(12 * Self.second)
-        stage.take(.stopped(stage.number, holder: nil))
-        #expect(deadline(of: stage) == stage.now + 2 * Self.second)
-    }
-
-    @Test("without a suspended application no drain wakes the machine")
-    func idle() throws {
-        var stage = try Stage.launched(delegate: false) { $0.adopted = true }
-        #expect(deadline(of: stage) == nil)
-        try stage.perform(.suspend(stage.number, holder: "uid:1000"))
-        stage.settle()
-        #expect(deadline(of: stage) != nil)
-        try stage.perform(.resume(stage.number, holder: "uid:1000"))
-        stage.settle()
-        #expect(deadline(of: stage) == nil)
     }
 
     @Test("no drain runs while a memory episode is open: one that runs ends, and what is due is left out")

@@ -121,21 +121,6 @@ struct EndTests {
         #expect(!effects.contains(.requestExit(stage.number)))
     }
 
-    @Test(
-        "an ending application that was stopped and continued is killed at its deadline, not by a restart")
-    func stoppedBeforeRestart() throws {
-        var stage = try Stage.launched()
-        try stage.perform(.terminate(stage.number, force: false))
-        let deadline = try #require(stage.application.killDeadline)
-        stage.stopBySomebody()
-        stage.take(.continued(stage.number))
-        var (machine, effects) = try next(after: stage)
-        effects += machine.handle(.timePassed, at: deadline - 1)
-        #expect(!effects.contains(.kill(stage.number)))
-        effects += machine.handle(.timePassed, at: deadline)
-        #expect(effects.filter { $0 == .kill(stage.number) }.count == 1)
-    }
-
     @Test("the next daemon sends no second SIGTERM, and SIGKILL follows at its deadline")
     func exitRequestBeforeRestart() throws {
         var stage = try Stage.launched()
@@ -146,14 +131,6 @@ struct EndTests {
         var (machine, effects) = try next(after: stage)
         effects += machine.handle(.timePassed, at: deadline)
         #expect(effects.contains(.kill(stage.number)) && !effects.contains(.requestExit(stage.number)))
-    }
-
-    @Test("a kill at once remains ordered even if the daemon's own earlier stop is seen first")
-    func stoppedToBeKilled() throws {
-        var stage = try Stage.launched()
-        try stage.perform(.terminate(stage.number, force: true))
-        stage.take(.stopped(stage.number, holder: nil))
-        #expect(try next(after: stage).effects.contains(.kill(stage.number)))
     }
 
     @Test("a stop voids the acknowledgement of WillTerminate; the deadlines keep running")

@@ -126,22 +126,6 @@ struct ExemptionTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test(
-        "a leaving reporter's exemptions are withdrawn at once, and only changed applications are recorded")
-    func many() throws {
-        var desk = Desk()
-        let all = try (0..<40).map { _ in try idle(&desk) }
-        func exempt() -> Int { all.count { desk.machine.objections(to: $0.0) == ["reported audio"] } }
-        try tell(&desk, all.map { ($0.1, "audio") })
-        #expect(exempt() == 40)
-        _ = desk.machine.takeTouched()
-        try tell(&desk, all.map { ($0.1, "audio") } + [(all[0].1, "clipboard")])
-        #expect(desk.machine.takeTouched() == [all[0].0])
-        try tell(&desk, all.map { ($0.1, "audio") })
-        desk.take(.disconnected(Desk.reporter().connection))
-        #expect(exempt() == 0)
-    }
-
     @Test("a restored machine knows the exemptions and their reporters")
     func restored() throws {
         var desk = Desk()
@@ -160,21 +144,5 @@ struct ExemptionTests {
         next.take(.disconnected(":1.9"))
         wait(&next)
         #expect(next.state(a) == .suspended)
-    }
-
-    @Test(
-        "a record with a damaged exemption is refused",
-        arguments: [
-            [":1.9", "1000", "audio"], [":1.9", "me", "audio", "7", "8"], [":1.9", "1000", "audio", "7"],
-            [":1.9", "1000", "audio", "7", "x"], [], [""],
-        ])
-    func damaged(_ line: [String]) throws {
-        var desk = Desk()
-        let (a, _) = try idle(&desk)
-        var record = try #require(desk.machine.record(of: a))
-        record.add("exemption", line)
-        var next = Desk()
-        #expect(throws: Record.Flaw.self) { _ = try next.machine.restore(record) }
-        #expect(next.machine == Machine())
     }
 }

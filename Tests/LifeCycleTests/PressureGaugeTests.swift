@@ -178,21 +178,6 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .critical)
     }
 
-    @Test("the level rises to warning 2 s after it fell at the earliest")
-    func risesLate() throws {
-        var desk = GaugeDesk()
-        desk.trigger()
-        desk.pass(10 * Self.second)
-        let fell = try #require(desk.changes.last)
-        #expect(fell.to == .normal && desk.gauge.nextReading == nil)
-        desk.now = fell.time + 500_000
-        desk.trigger()
-        desk.pass(1_499_999)
-        #expect(desk.gauge.level == .normal && desk.gauge.isEpisodeOpen)
-        desk.pass(200_000)
-        #expect(desk.gauge.level == .warning && desk.hasty.isEmpty)
-    }
-
     @Test("the level falls after 2 s without a reason, and each new reason restarts them")
     func falls() {
         var desk = GaugeDesk()
@@ -215,23 +200,6 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .warning)
     }
 
-    @Test("the level falls from critical to normal only after 2 s without a reason for warning")
-    func fallsByOne() {
-        var desk = GaugeDesk()
-        desk.available = Self.line - 1
-        desk.trigger()
-        desk.pass(10 * Self.second)
-        desk.available = Self.line * 3 / 2
-        desk.sample()
-        desk.pass(1_950_000)
-        #expect(desk.gauge.level == .critical)
-        desk.available = PressureDesk.ample
-        desk.pass(150_000)
-        #expect(desk.gauge.level == .warning)
-        desk.pass(3 * Self.second)
-        #expect(desk.gauge.level == .normal && !desk.gauge.isEpisodeOpen)
-    }
-
     @Test("an episode ends only when both the triggers and the memory have recovered")
     func ends() {
         var desk = GaugeDesk()
@@ -249,89 +217,6 @@ struct PressureGaugeTests {
         #expect(desk.gauge.level == .normal && !desk.gauge.isEpisodeOpen)
         #expect(desk.gauge.nextReading == nil && desk.gauge.sample == nil)
         #expect(desk.changes.map(\.to) == [.warning, .normal])
-    }
-
-    @Test("slowly falling memory keeps an episode open; the episode ends once memory is stable")
-    func slowFall() {
-        var desk = GaugeDesk()
-        desk.available = Self.line * 3
-        desk.trigger()
-        let begin = desk.now
-        // 10 MB a second: at first the line is 10.7 s away.
-        desk.pass(8 * Self.second) { $0.available = Self.line * 3 - 10 * ($0.now - begin) }
-        #expect(desk.available > Self.line * 3 / 2 - 1_000_000 && desk.gauge.isEpisodeOpen)
-        #expect(desk.changes.map(\.to) == [.warning])
-        desk.available = Self.line * 5 / 2
-        desk.pass(20 * Self.second)
-        #expect(!desk.gauge.isEpisodeOpen)
-    }
-
-    @Test("a lasting episode is sampled four times a second, no more")
-    func patience() {
-        var desk = GaugeDesk()
-        desk.available = Self.line * 3 / 2
-        desk.trigger()
-        desk.pass(20 * Self.second)
-        desk.samples = 0
-        desk.pass(60 * Self.second)
-        #expect(desk.samples == 240)
-    }
-
-    @Test(
-        "below the line sampling is as slow while memory is stable, and faster the faster it falls")
-    func patienceInNeed() {
-        var desk = GaugeDesk()
-        desk.available = Self.line / 2
-        desk.trigger()
-        desk.pass(20 * Self.second)
-        desk.samples = 0
-        desk.pass(60 * Self.second)
-        #expect(desk.samples == 240 && desk.gauge.level == .critical)
-        // Some 400 KiB a second, then 40 MiB.
-        for (fallen, pause) in [(100 << 10, 50_000), (10 << 20, 20_000)] as [(UInt64, Microseconds)] {
-            desk.now += 250_000
-            desk.available -= fallen
-            desk.sample()
-            #expect(desk.gauge.nextReading == desk.now + pause)
-        }
-        // An earlier fall does not count forever.
-        desk.pass(20 * Self.second)
-        #expect(desk.gauge.nextReading.map { $0 - desk.now <= 250_000 } == true)
-        desk.samples = 0
-        desk.pass(60 * Self.second)
-        #expect(desk.samples == 240)
-    }
-
-    @Test(
-        "no new episode begins in the situation in which one ended",
-        arguments: [1 << 10, 1 << 20, 10 << 20, 60 << 20, 700 << 20, 1_000 << 20] as [UInt64])
-    func noOverlap(_ line: UInt64) {
-        for total in [20 << 20, 100 << 20, 1 << 30] as [UInt64] {
-            for share in 0...100 as ClosedRange<UInt64> {
-                var desk = GaugeDesk()
-                desk.settings.criticalAvailable = .bytes(line)
-                desk.total = total
-                desk.available = total / 100 * share
-                desk.trigger()
-                desk.pass(30 * Self.second)
-                guard !desk.gauge.isEpisodeOpen else { continue }
-                desk.sample()
-                #expect(!desk.gauge.isEpisodeOpen && desk.gauge.alarm != nil, "\(share) % of \(total)")
-            }
-        }
-    }
-
-    @Test("an episode can end when the line exceeds half of the memory")
-    func greatLine() {
-        var desk = GaugeDesk()
-        desk.settings.criticalAvailable = .bytes(700 << 20)
-        desk.available = 500 << 20
-        desk.trigger()
-        desk.pass(Self.second)
-        #expect(desk.gauge.level == .critical)
-        desk.available = 1_000 << 20
-        desk.pass(20 * Self.second)
-        #expect(!desk.gauge.isEpisodeOpen)
     }
 
     @Test("two level changes are at least 2 s apart, except for a rise to critical")
@@ -380,35 +265,6 @@ struct PressureAlarmTests {
         // Each look halves what is left: few looks are needed, however much there was.
         #expect((3...10).contains(looks))
         #expect(gauge.isEpisodeOpen && gauge.level == .warning)
-    }
-
-    @Test("an alarm is set until an event begins, and again after it")
-    func armed() {
-        var desk = PressureDesk()
-        #expect(desk.machine.memoryAlarm != nil && desk.isIdle)
-        desk.read()
-        #expect(desk.machine.memoryAlarm != nil && desk.isIdle)
-        desk.set(PressureDesk.line)
-        desk.read()
-        #expect(desk.machine.memoryAlarm == nil && desk.machine.memoryPressure == .warning && !desk.isIdle)
-        desk.calmDown()
-        #expect(desk.machine.memoryPressure == .normal && desk.machine.memoryAlarm != nil && desk.isIdle)
-    }
-
-    @Test("pages that were evicted once do not make the alarm ring more often for ever")
-    func evictedOnce() {
-        var gauge = PressureGauge()
-        let settings = PressureSettings()
-        let available = 3 * PressureDesk.line
-        func look(_ evicted: UInt64, at now: Microseconds) -> UInt64? {
-            let files = FileCache(cached: 60 << 20, evicted: evicted, reclaimed: evicted, refaulted: 0)
-            gauge.take(
-                MemorySample(available: available, total: PressureDesk.total, swapTotal: 0, files: files),
-                at: now, settings)
-            return gauge.alarm
-        }
-        let looks = [look(0, at: 1), look(2 << 20, at: 60_000_000), look(2 << 20, at: 60_100_000)]
-        #expect(looks == [PressureDesk.line, 16 << 20, PressureDesk.line])
     }
 
     @Test("memory that cannot be read is read again, in an episode soon and otherwise when some was taken")

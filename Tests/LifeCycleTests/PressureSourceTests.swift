@@ -33,36 +33,6 @@ struct PressureSourceTests {
         }
     }
 
-    @Test("a spared application may be chosen then, and the last low memory warning is sent again")
-    func lastingSpared() throws {
-        var desk = PressureDesk()
-        let number = try desk.held()
-        for round in 1...2 {
-            desk.runShort()
-            #expect(desk.reclaimed.count == round)
-            desk.take(.spared(number, "it runs again"))
-            desk.pass(Self.second)
-            #expect(desk.reclaimed.count == round)
-            #expect(desk.lowMemoryWarnings.filter { $0 == .critical }.count == round)
-            desk.setAll(PressureDesk.line * 3 / 2)
-            desk.pass(10 * Self.second)
-        }
-    }
-
-    @Test("a spared application is not chosen again while another of its sources is critical")
-    func sparedByAll() throws {
-        let slice = PressureSource(path: "/slice/own", user: Desk.user)
-        var desk = PressureDesk(sources: [PressureDesk.everybody, slice])
-        let number = try desk.held()
-        desk.runShort()
-        #expect(desk.reclaimed == [number])
-        desk.take(.spared(number, "it runs again"))
-        desk.set(PressureDesk.ample)
-        desk.pass(10 * Self.second)
-        #expect(desk.machine.pressure.gauges[PressureDesk.everybody]?.level != .critical)
-        #expect(desk.reclaimed == [number])
-    }
-
     @Test("the ends in one user's slice do not count against other users and warn no other user")
     func oneSlice() throws {
         var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice]) {
@@ -94,28 +64,6 @@ struct PressureSourceTests {
         desk.runShort()
         try endAll(&desk)
         #expect(desk.reclaimed == [mine[0], theirs[0]])
-    }
-
-    @Test(
-        "sources that share the machine's memory are sampled together: who is ended does not depend on the triggers",
-        arguments: Array(stride(from: Microseconds(0), to: 250_000, by: 25_000)))
-    func phases(delay: Microseconds) throws {
-        var desk = PressureDesk(sources: [PressureDesk.everybody, Self.slice])
-        let mine = try [desk.held(60 << 20), desk.held(50 << 20)]
-        _ = try desk.held(10 << 20, user: 1001)
-        let before: UInt64 = 300 << 20
-        desk.setAll(before)
-        desk.trigger()
-        desk.pass(125_000)
-        desk.trigger(of: Self.slice)
-        desk.pass(delay)
-        let begin = desk.now
-        desk.pass(Self.second) { desk in
-            // 1 GB a second.
-            let taken = UInt64(desk.now - begin) * 1_000
-            desk.setAll(max(before - min(before, taken), PressureDesk.short))
-        }
-        #expect(desk.reclaimed.first.map(mine.contains) == true)
     }
 
     @Test("a slice whose trigger fires first does not decide alone who is ended")
@@ -170,22 +118,6 @@ struct PressureSourceTests {
         desk.pass(10 * Self.second)
         #expect(desk.reclaimed == [inside] && desk.willReclaim.isEmpty && pagedOut(desk) == [inside])
         #expect(desk.desk.state(outside) == .suspended)
-    }
-
-    @Test("only a few applications are paged out at a time, but all in the end")
-    func fewAtATime() throws {
-        var desk = PressureDesk()
-        var numbers: [ApplicationNumber] = []
-        for _ in 0..<100 { numbers.append(try desk.held(20 << 20)) }
-        desk.memory[PressureDesk.everybody]?.swapTotal = 1 << 30
-        desk.isSlow = true
-        desk.runShort(to: 80 << 20)
-        desk.pass(Self.second)
-        #expect(pagedOut(desk) == Array(numbers.prefix(4)))
-        for number in numbers { desk.take(.pagedOut(number)) }
-        #expect(pagedOut(desk) == numbers)
-        desk.pass(10 * Self.second)
-        #expect(pagedOut(desk) == numbers && desk.machine.pressure.beingPagedOut.isEmpty)
     }
 
     private func pagedOut(_ desk: PressureDesk) -> [ApplicationNumber] {

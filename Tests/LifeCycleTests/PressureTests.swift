@@ -106,17 +106,6 @@ struct PressureTests {
         #expect(desk.lowMemoryWarnings == [.low])
     }
 
-    @Test("the warning 255 is also sent if no application can be ended")
-    func nobodyLeft() throws {
-        var desk = PressureDesk()
-        _ = try desk.background { $0.reclaimable = false }
-        desk.runShort()
-        desk.pass(2 * Self.second)
-        #expect(desk.lowMemoryWarnings.sorted { $0.rawValue < $1.rawValue }.last == .critical)
-        #expect(desk.lowMemoryWarnings.filter { $0 == .critical }.count == 1)
-        #expect(desk.willReclaim.isEmpty && desk.reclaimed.isEmpty)
-    }
-
     @Test("a slice's source concerns only its user, and no application is warned twice of the same level")
     func slices() throws {
         var desk = PressureDesk(sources: Self.both)
@@ -134,89 +123,11 @@ struct PressureTests {
         #expect(desk.warned == [mine, theirs] && desk.lowMemoryWarnings.filter { $0 == .medium }.count == 1)
     }
 
-    @Test("the overall level changes at most once in 2 s, even if the sources take turns")
-    func levelOfAll() {
-        var desk = PressureDesk(sources: Self.both)
-        desk.set(200 << 20)
-        desk.trigger()
-        desk.pass(2_500_000)
-        desk.setAll(PressureDesk.ample)
-        desk.pass(10 * Self.second) { desk in
-            // The other episode begins when the first has just ended.
-            if desk.machine.memoryPressure == .normal, desk.levels.count == 2 {
-                desk.set(200 << 20, of: Self.slice)
-                desk.trigger(of: Self.slice)
-            }
-        }
-        desk.calmDown()
-        #expect(hasty(desk).isEmpty)
-        #expect(desk.machine.memoryPressure == .normal && desk.isIdle)
-
-        desk.forget()
-        desk.set(PressureDesk.ample, of: Self.slice)
-        desk.trigger(of: Self.slice)
-        let began = desk.now
-        #expect(desk.machine.memoryPressure == .warning)
-        desk.desk.now = began + 500_000
-        // The source vanishes before its level has fallen.
-        desk.watch([PressureDesk.everybody])
-        #expect(desk.machine.memoryPressure == .warning)
-        desk.pass(5 * Self.second)
-        #expect(desk.levels.map(\.level) == [.warning, .normal] && hasty(desk).isEmpty)
-        #expect(desk.levels.last?.time == began + 2 * Self.second)
-        #expect(desk.isIdle)
-    }
-
     /// Changes less than 2 s after the previous one, except rises to critical.
     private func hasty(_ desk: PressureDesk) -> [String] {
         zip(desk.levels, desk.levels.dropFirst()).compactMap { before, change in
             guard change.time - before.time < 2 * Self.second, change.level != .critical else { return nil }
             return "\(before.level) at \(before.time), \(change.level) at \(change.time)"
-        }
-    }
-
-    @Test("in five minutes of varying pressure the level does not flap, and ends happen only while critical")
-    func upAndDown() throws {
-        let seed = Generator.chosenSeed
-        var generator = Generator(seed: seed)
-        for sources in [[PressureDesk.everybody], Self.both] {
-            var desk = PressureDesk(sources: sources)
-            for user in [UInt32(1000), 1001, 1000, 1001] {
-                _ = try desk.held(user: user)
-                _ = try desk.background(user: user)
-            }
-            desk.forget()
-            let begin = desk.now
-            while desk.now < begin + 300 * Self.second {
-                for source in sources {
-                    desk.set(UInt64.random(in: 10...300, using: &generator) << 20, of: source)
-                    if generator.chance(50) {
-                        desk.trigger(generator.chance(80) ? .warning : .critical, of: source)
-                    }
-                }
-                desk.pass(Microseconds.random(in: 10_000...700_000, using: &generator))
-                if generator.chance(2) { desk.calmDown() }
-                let victims = desk.machine.applications.values.filter(\.isBeingReclaimed).map(\.number)
-                for victim in victims.sorted() where generator.chance(50) { try desk.exit(victim) }
-                if desk.machine.applications.count < 8 { _ = try desk.held(user: 1001) }
-            }
-            #expect(hasty(desk).isEmpty, "APPSTATED_SEED=\(seed)")
-            // Something has happened: how often the level changes depends on the seed.
-            #expect(desk.levels.count > 2 && !desk.reclaimed.isEmpty, "APPSTATED_SEED=\(seed)")
-            let exceptions = zip(desk.levels, desk.levels.dropFirst()).filter {
-                $1.time - $0.time < 2 * Self.second
-            }
-            #expect(exceptions.allSatisfy { $0.0.level < .critical && $0.1.level == .critical })
-            // At most one change every 2 s, plus the rises to critical between them.
-            #expect(desk.levels.count - exceptions.count <= 151, "APPSTATED_SEED=\(seed)")
-            var level = MemoryPressure.normal
-            for effect in desk.effects {
-                switch effect {
-                case .memoryPressureChanged(let next): level = next
-                case .reclaim, .willReclaim: #expect(level == .critical, "APPSTATED_SEED=\(seed)")
-                default: break
-                }
-            }
         }
     }
 
@@ -256,18 +167,6 @@ struct PressureTests {
         without.pass(10 * Self.second)
         #expect(pagedOut(without).isEmpty && pagedOut(without, .files) == numbers + [small, late])
         #expect(without.reclaimed.isEmpty)
-    }
-
-    @Test("observe mode pages nothing out")
-    func pageOutObserved() throws {
-        var desk = PressureDesk()
-        _ = try desk.held()
-        desk.configure { $0.mode = .observe }
-        _ = try desk.stopped()
-        desk.memory[PressureDesk.everybody]?.swapTotal = 1 << 30
-        desk.runShort(to: 200 << 20)
-        desk.pass(Self.second)
-        #expect(desk.machine.memoryPressure == .warning && pagedOut(desk).isEmpty)
     }
 
     private func pagedOut(

@@ -74,14 +74,6 @@ struct ReclaimPolicyTests {
         #expect(first(both, [1: 5, 2: 5]) == first(both.reversed(), [1: 5, 2: 5]))
     }
 
-    @Test("a zero age or an unknown size does not reduce the weight to zero")
-    func floors() {
-        #expect(first([candidate(1, age: 0, mebibytes: 0), candidate(2, age: 0, mebibytes: 2)]) == 2)
-        #expect(first([candidate(1, age: 0, mebibytes: 0), candidate(2, age: 2, mebibytes: 0)]) == 2)
-        #expect(first([candidate(1, age: 100, mebibytes: 0), candidate(2, age: 0, mebibytes: 50)]) == 1)
-        #expect(first([candidate(2, age: 0, mebibytes: 0), candidate(1, age: 1, mebibytes: 1)]) == 1)
-    }
-
     /// Every combination of small and large values.
     private var corners: [Candidate] {
         var corners: [Candidate] = []
@@ -100,43 +92,6 @@ struct ReclaimPolicyTests {
         return corners
     }
 
-    @Test("the order is total: among any three candidates the same one is first in whatever order they come")
-    func total() {
-        let corners = corners
-        for usage in [[:], [1: 10, 2: 20], [1: 20, 2: 10]] as [[UInt32: UInt64]] {
-            for one in corners {
-                for two in corners {
-                    for three in corners {
-                        let winner = first([one, two, three], usage)
-                        #expect(winner == first([three, two, one], usage))
-                        #expect(winner == first([two, three, one], usage))
-                        // The first of three also comes before each of them alone.
-                        for other in [one, two, three] where winner == one.number.rawValue {
-                            #expect(first([other, one], usage) == winner)
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    @Test("every permutation of five candidates gives the same order")
-    func permutations() {
-        let five = [
-            candidate(1, .background, age: 500, mebibytes: 500), candidate(2, .stopped, age: 50),
-            candidate(3, user: 2, mebibytes: 1), candidate(4, age: 30), candidate(5, age: 31),
-        ]
-        func permute(_ left: [Candidate], _ taken: [Candidate]) {
-            if left.isEmpty { #expect(order(taken, [1: 9, 2: 10]) == [3, 5, 4, 2, 1]) }
-            for index in left.indices {
-                var rest = left
-                let next = rest.remove(at: index)
-                permute(rest, taken + [next])
-            }
-        }
-        permute(five, [])
-    }
-
     private func random(_ generator: inout Generator) -> [Candidate] {
         (1...UInt32.random(in: 1...12, using: &generator)).map { number in
             candidate(
@@ -145,43 +100,6 @@ struct ReclaimPolicyTests {
                 isUnsaved: Bool.random(using: &generator),
                 age: Microseconds.random(in: 0...20, using: &generator),
                 mebibytes: UInt64.random(in: 0...20, using: &generator))
-        }
-    }
-
-    @Test("age or growth keeps the first candidate first; a change to another can only make that one first")
-    func monotone() {
-        let seed = Generator.chosenSeed
-        var generator = Generator(seed: seed)
-        for _ in 0..<5_000 {
-            let candidates = random(&generator)
-            var usage: [UInt32: UInt64] = [:]
-            for one in candidates { usage[one.user, default: 0] += one.bytes }
-            let winner = first(candidates, usage)
-            #expect(winner == first(candidates.shuffled(using: &generator), usage), "APPSTATED_SEED=\(seed)")
-            for index in candidates.indices {
-                for change in [
-                    { $0.age += 7 * Self.second }, { $0.bytes += 7 << 20 }, { $0.rank = .held },
-                    { $0.isUnsaved = false },
-                ]
-                    as [(inout Candidate) -> Void]
-                {
-                    var changed = candidates
-                    change(&changed[index])
-                    let next = first(changed, usage)
-                    #expect(
-                        next == winner || next == changed[index].number.rawValue, "APPSTATED_SEED=\(seed)")
-                    if changed[index].number.rawValue == winner {
-                        #expect(next == winner, "APPSTATED_SEED=\(seed)")
-                    }
-                }
-            }
-            guard let winning = candidates.first(where: { $0.number.rawValue == winner }) else { continue }
-            #expect(candidates.allSatisfy { $0.isUnsaved || !winning.isUnsaved })
-            let alike = candidates.filter { $0.isUnsaved == winning.isUnsaved }
-            #expect(alike.allSatisfy { $0.rank >= winning.rank })
-            let peers = alike.filter { $0.rank == winning.rank }
-            #expect(peers.allSatisfy { usage[$0.user, default: 0] <= usage[winning.user, default: 0] })
-            #expect(peers.allSatisfy { $0.user != winning.user || $0.weight <= winning.weight })
         }
     }
 }

@@ -108,37 +108,6 @@ struct ReclaimTests {
         #expect(desk.notices.isEmpty)
     }
 
-    @Test("two sources that are short of the same memory cause as many ends as one")
-    func twoSources() throws {
-        let slice = PressureSource(path: "/slice/1000", user: 1000)
-        for order in [[PressureDesk.everybody, slice], [slice, PressureDesk.everybody]] {
-            var desk = PressureDesk(sources: order)
-            let first = try desk.held(60 << 20)
-            _ = try desk.held(50 << 20)
-            desk.runShort()
-            #expect(desk.reclaimed == [first])
-            // It is gone and its memory is free: the earlier samples decide nothing.
-            desk.setAll(100 << 20)
-            try desk.exit(first)
-            desk.pass(5 * Self.second)
-            #expect(desk.reclaimed == [first])
-        }
-    }
-
-    @Test("one stall causes one end, even if two sources report it and memory is above critical")
-    func oneStall() throws {
-        let slice = PressureSource(path: "/slice/1000", user: 1000)
-        var desk = PressureDesk(sources: [PressureDesk.everybody, slice])
-        let first = try desk.held(60 << 20)
-        _ = try desk.held(50 << 20)
-        desk.setAll(PressureDesk.line * 3 / 2)
-        desk.read(triggers: [PressureDesk.everybody: .critical, slice: .critical])
-        #expect(desk.reclaimed == [first])
-        try desk.exit(first)
-        desk.pass(Self.second)
-        #expect(desk.reclaimed == [first])
-    }
-
     @Test("a process that survives SIGKILL delays the next end by KillWaitSec only, and is reported")
     func stuck() throws {
         var desk = PressureDesk()
@@ -273,20 +242,6 @@ struct ReclaimTests {
         #expect(desk.notices == [.wouldReclaim(20 << 20), .wouldReclaim(15 << 20)])
     }
 
-    @Test("the memory that one user's applications would free does not count for another user's slice")
-    func observeSlices() throws {
-        let slices = [
-            PressureSource(path: "/slice/1000", user: 1000), PressureSource(path: "/slice/1001", user: 1001),
-        ]
-        var desk = PressureDesk(sources: slices) { $0.mode = .observe }
-        let mine = try desk.stopped(100 << 20, user: 1000)
-        let theirs = try desk.stopped(101 << 20, user: 1001)
-        desk.runShort()
-        desk.pass(Self.second)
-        #expect(desk.notices == [.wouldReclaim(100 << 20), .wouldReclaim(101 << 20)])
-        #expect(desk.machine.applications[mine] != nil && desk.machine.applications[theirs] != nil)
-    }
-
     @Test("one event causes at most KillsPerEvent ends, and a notice says once that it needed more")
     func killsPerEvent() throws {
         var desk = PressureDesk { $0.pressure.killsPerEvent = 3 }
@@ -321,18 +276,6 @@ struct ReclaimTests {
         #expect(desk.notices == [.unresponsive(.termination)])
         try desk.exit(number)
         #expect(desk.exitReason(number) == .reclaimed && desk.willReclaim == [number, other])
-    }
-
-    @Test("a background application that survives its SIGKILL by KillWaitSec does not delay the next end")
-    func backgroundStuck() throws {
-        var desk = PressureDesk()
-        let number = try desk.background()
-        let other = try desk.background(10 << 20)
-        desk.runShort()
-        desk.pass(1_249_999)
-        #expect(desk.killed == [number] && desk.willReclaim == [number])
-        desk.pass(1)
-        #expect(desk.willReclaim == [number, other] && desk.notices == [.reclaimStuck(after: 250_000)])
     }
 
     @Test("an application that a client terminates meanwhile is ended, even if it gets the focus")

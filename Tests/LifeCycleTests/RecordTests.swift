@@ -90,41 +90,6 @@ struct RecordTests {
         #expect(empty.isWhole && empty.record == Record())
     }
 
-    @Test("a record whose counters are near the maximum is refused", arguments: ["serial", "last-task"])
-    func counters(_ key: String) throws {
-        let stage = try rich("x")
-        let record = try #require(stage.machine.record(of: stage.number))
-        func changed(_ number: UInt64) -> Record {
-            Record(record.lines.map { $0.key == key ? Record.Line(key, String(number)) : $0 })
-        }
-        let greatest = UInt64.max
-        for number in [greatest, greatest - 1, greatest / 2 + 1] {
-            var next = Machine(settings: Self.settings())
-            #expect(throws: Record.Flaw(key, String(number))) { try next.restore(changed(number)) }
-            #expect(next == Machine(settings: Self.settings()))
-        }
-        var next = Machine(settings: Self.settings())
-        let number = try next.restore(changed(greatest / 2))
-        // Both counters are used.
-        _ = next.reassert(number, isSignalled: false, isDying: false, at: 1)
-        _ = try next.perform(.beginBackgroundTask(number, name: "next", by: Stage.delegate), at: 2)
-        _ = try next.perform(.resume(number, holder: "x"), at: 3)
-        _ = next.handle(.resumeCompleted(number, Standing(signal: .none)), at: 4)
-        _ = try next.perform(.terminate(number, force: false), at: 5)
-    }
-
-    @Test("an application that was needed at the latest time of all is restored")
-    func latestNeed() throws {
-        let stage = try rich("x")
-        var record = try #require(stage.machine.record(of: stage.number))
-        record.lines.removeAll { $0.key == "answering" }
-        record.add("answering", String(UInt64.max), "1")
-        var next = Machine(settings: Self.settings())
-        let number = try next.restore(record)
-        #expect(next.applications[number]?.isAnswering(at: 1) == true)
-        #expect(next.applications[number]?.isAnswering(at: .max) == false)
-    }
-
     @Test("a reporter is lost only to the session that it reported for, also after a restart")
     func lostReporter() throws {
         var stage = try Stage.launched()

@@ -88,23 +88,6 @@ struct ScheduleTests {
         #expect(launches(next) == [own])
     }
 
-    @Test("one that was scheduled anew while it was launched stays")
-    func anew() throws {
-        var stage = Stage()
-        let refresh = try launch("refresh", .power)
-        try stage.perform(.scheduleLaunch(refresh))
-        stage.take(.condition(.power, true))
-        try stage.perform(.scheduleLaunch(refresh))
-        stage.take(.launchSettled(refresh, isKept: false))
-        #expect(stage.machine.scheduledLaunches(of: refresh.owner) == [refresh])
-        try stage.perform(.cancelLaunch(refresh.owner, name: "other"))
-        #expect(stage.machine.awaits(.power))
-        stage.forget()
-        try stage.perform(.cancelLaunch(refresh.owner, name: "refresh"))
-        #expect(stage.effects == [.scheduleChanged(refresh.owner)])
-        #expect(stage.machine.schedule.isEmpty)
-    }
-
     @Test("16 of each application, and within the limit of its user's background tasks")
     func limits() throws {
         var settings = Settings()

@@ -87,30 +87,6 @@ struct SessionTests {
         #expect(other.machine.nextDeadline != other.now)
     }
 
-    @Test("an application that never acknowledges is suspended at the deadline")
-    func unanswered() throws {
-        var stage = try focused()
-        stage.take(Self.locked)
-        stage.pass(4_999_999)
-        #expect(stage.state == .background)
-        stage.pass(1)
-        stage.settle()
-        #expect(stage.state == .suspended)
-    }
-
-    @Test(
-        "policy does not wait for applications without a delegate or without suspension by policy",
-        arguments: [SuspensionPolicy.automatic, .manual, .never])
-    func notAwaited(suspension: SuspensionPolicy) throws {
-        var stage = try Stage.launched(delegate: suspension != .automatic, suspension: suspension) {
-            $0.session = Self.home
-        }
-        stage.take(Self.locked)
-        #expect(
-            stage.heard(.subscribers) == [.protectedDataWillBecomeUnavailable(serial: 0, deadline: .never)])
-        #expect(stage.application.protection == nil)
-    }
-
     @Test("where policy would not suspend it, the deadline is 0, as in DidEnterBackground")
     func notSuspended() throws {
         var observing = Settings()
@@ -145,28 +121,6 @@ struct SessionTests {
             #expect(stage.machine.backgroundTimeRemaining(of: stage.application, at: stage.now) == .max)
             #expect(stage.machine.suspensionDeadline(of: stage.application) == nil)
         }
-    }
-
-    @Test("policy waits for as long as the grace period of the user's rule")
-    func ownGrace() throws {
-        var stage = try focused()
-        var rule = Rule()
-        rule.backgroundGrace = 2_000_000
-        try stage.perform(.configure(stage.number, rule))
-        stage.forget()
-        stage.take(Self.locked)
-        let lock = stage.heard(.delegate).compactMap { $0.until(.protectedDataWillBecomeUnavailable) }
-        let background = stage.heard(.delegate).compactMap { $0.until(.didEnterBackground) }
-        #expect(lock.map(\.deadline) == [stage.now + 2_000_000])
-        #expect(background.map(\.deadline) == [stage.now + 2_000_000])
-        stage.pass(2_000_000)
-        #expect(stage.holds == [.policy])
-
-        rule.backgroundGrace = .max
-        var patient = try focused()
-        try patient.perform(.configure(patient.number, rule))
-        patient.take(Self.locked)
-        #expect(patient.application.protection == nil && patient.application.graceDeadline == nil)
     }
 
     @Test("if the machine does not shut down after all, a new grace period begins")
@@ -215,18 +169,6 @@ struct SessionTests {
             ])
     }
 
-    @Test("a missed lock signal needs no acknowledgement")
-    func missed() throws {
-        var stage = try Stage.launched { $0.session = Self.home }
-        stage.stopBySomebody()
-        stage.take(Self.locked)
-        stage.forget()
-        stage.take(.continued(stage.number))
-        #expect(
-            stage.heard(.delegate).contains(.protectedDataWillBecomeUnavailable(serial: 0, deadline: .never)))
-        #expect(stage.application.protection == nil)
-    }
-
     @Test(
         "an application registered in a locked session starts in the background and learns of the unlocking")
     func bornLocked() throws {
@@ -245,29 +187,6 @@ struct SessionTests {
             stage.words(.delegate) == [
                 "ProtectedDataDidBecomeAvailable", "WillEnterForeground", "background→inactive",
             ])
-    }
-
-    @Test("a lock disturbs neither another user's session nor the same user's second one")
-    func others() throws {
-        var desk = Desk()
-        let second = SessionKey.login("c3")
-        let theirs = SessionKey.login("c4")
-        let processes = [
-            desk.process(in: Self.home), desk.process(in: second), desk.process(user: 1001, in: theirs),
-        ]
-        let numbers = try processes.map { try desk.register($0) }
-        for (index, process) in processes.enumerated() {
-            let reporter = Desk.reporter(":1.\(20 + index)", user: process.user, in: process.session)
-            try desk.focus(process, by: reporter)
-        }
-        desk.forget()
-        desk.take(Self.locked)
-        #expect(numbers.map(desk.state) == [.background, .active, .active])
-        #expect(desk.announced(to: numbers[1]) == [] && desk.announced(to: numbers[2]) == [])
-        desk.take(.sessionEnded(theirs))
-        desk.take(Self.unlocked)
-        #expect(numbers.map(desk.state) == [.active, .active, .background])
-        #expect(desk.announced(to: numbers[1]) == [])
     }
 
     @Test("one locked session is enough for an application with windows in two sessions")

@@ -66,15 +66,6 @@ struct StopStatusTests {
         return events + [.drainDue(nil), .drainDue(30), .drainBegan(until: 40)]
     }()
 
-    @Test(
-        "every phase handles every event: looks are noted, each wish is ordered once, nothing else is ordered"
-    )
-    func everyEvent() {
-        for phase in Self.phases {
-            for event in Self.events { check(StopStatus(phase: phase), event) }
-        }
-    }
-
     private func check(_ before: StopStatus, _ event: Event) {
         var after = before
         let order = after.take(event, at: 0)
@@ -214,19 +205,6 @@ struct StopStatusTests {
         ["", "x"].map { .looked(Standing(signal: .stopped), sender: $0) }
         + ["x"].map { .looked(Standing(signal: .pending, freeze: freeze(false, true)), sender: $0) }
         + [.drainDue(10), .drainBegan(until: 20)]
-
-    @Test("every phase is reachable")
-    func everyPhase() {
-        var reached: Set<Phase> = [Phase()]
-        var new = Array(reached)
-        while let phase = new.popLast() {
-            for event in Self.reaching + Self.events {
-                let (next, _) = StopStatus.next(phase, event)
-                if reached.insert(next).inserted { new.append(next) }
-            }
-        }
-        for phase in Self.phases where !reached.contains(phase) { Issue.record("\(phase)") }
-    }
 
     @Test(
         "after every history of holds, looks, foreign stops, freezes and late orders the process is as held",

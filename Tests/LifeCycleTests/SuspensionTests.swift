@@ -309,38 +309,6 @@ struct SuspensionTests {
         #expect(stage.state == .suspended && stage.holds == [.policy])
     }
 
-    @Test("an application that policy is still checking runs, receives its signals, and ends in order")
-    func terminatedWhileAsking() throws {
-        var (stage, _) = try inBackground()
-        stage.finding = nil
-        stage.pass(5 * Self.second)
-        #expect(stage.holds == [.policy] && !stage.application.isPending)
-        stage.forget()
-        try stage.perform(.terminate(stage.number, force: false))
-        #expect(stage.words(.delegate) == ["WillTerminate"])
-        #expect(stage.effects.contains(.resume(stage.number)))
-        stage.take(.checked(stage.number, .clear(stands: true)))
-        #expect(stage.holds.isEmpty && !stage.effects.contains(.stop(stage.number)))
-    }
-
-    @Test(
-        "policy gives up an application that keeps being continued during the checks, however slow they are")
-    func contestedWhileChecking() throws {
-        var (stage, _) = try inBackground()
-        stage.finding = nil
-        stage.pass(5 * Self.second)
-        stage.take(.checked(stage.number, .clear(stands: true)))
-        for _ in 0..<6 {
-            #expect(stage.holds == [.policy])
-            stage.take(.stopCompleted(stage.number))
-            stage.now += 2 * Self.second
-            stage.take(.checked(stage.number, .clear(stands: false)))
-        }
-        #expect(stage.holds.isEmpty && !stage.application.isPending)
-        #expect(stage.effects.contains(.notice(stage.number, .contested)))
-        #expect(stage.effects.contains(.resume(stage.number)))
-    }
-
     @Test("a user's Suspend waits for no check, and no objection undoes it", arguments: [false, true])
     func looksForNobody(stands: Bool) throws {
         var (stage, _) = try inBackground()
@@ -372,62 +340,8 @@ struct SuspensionTests {
         #expect(!stage.application.wouldBeSuspended)
     }
 
-    @Test("a daemon that enforces gives what the former one would have suspended a grace period first")
-    func enforcedAfterRestart() throws {
-        var settings = Settings()
-        settings.mode = .observe
-        var (stage, _) = try inBackground(settings)
-        stage.pass(60 * Self.second)
-        #expect(stage.application.wouldBeSuspended)
-        let record = try #require(stage.machine.record(of: stage.number))
-
-        var observing = Machine(settings: settings)
-        _ = try observing.restore(record)
-        #expect(observing.record(of: stage.number) == record)
-        let effects = observing.reassert(stage.number, at: stage.now)
-        // It was reported before.
-        #expect(!effects.contains(.notice(stage.number, .wouldSuspend)))
-        #expect(observing.applications[stage.number]?.wouldBeSuspended == true)
-
-        stage.machine = Machine()
-        _ = try stage.machine.restore(record)
-        _ = stage.machine.reassert(stage.number, at: stage.now)
-        #expect(stage.holds.isEmpty && !stage.application.wouldBeSuspended)
-        stage.pass(5 * Self.second - 1)
-        #expect(stage.holds.isEmpty)
-        stage.pass(1)
-        #expect(stage.holds == [.policy])
-    }
-
     /// The deadlines in the DidEnterBackground signals to the delegate.
     private func deadlines(_ stage: Stage) -> [Microseconds] {
         stage.heard(.delegate).compactMap { $0.until(.didEnterBackground)?.deadline }
-    }
-
-    @Test("DidEnterBackground carries a deadline only if policy would suspend at that time")
-    func announcedDeadline() throws {
-        var enforced = try Stage.launched(suspension: .automatic)
-        try enforced.focus()
-        try enforced.minimize()
-        let grace = try #require(Settings().backgroundGrace)
-        #expect(deadlines(enforced).last == enforced.now + grace)
-
-        var settings = Settings()
-        settings.mode = .observe
-        var observed = try Stage.launched(suspension: .automatic, settings)
-        try observed.focus()
-        try observed.minimize()
-        #expect(deadlines(observed).last == .never)
-
-        var lost = try Stage.launched(suspension: .automatic)
-        var report = WindowReport(number: 1, process: lost.reported)
-        report.visible = true
-        try lost.perform(.updateWindow(report, lost.reporter))
-        lost.take(.disconnected(lost.reporter.connection))
-        var passing = lost.reporter
-        passing.connection = ":1.10"
-        try lost.perform(.setMinimized(lost.reported, true, passing))
-        #expect(lost.state == .background)
-        #expect(deadlines(lost).last == .never)
     }
 }

@@ -19,117 +19,6 @@ struct ThrashingTests {
             front: own.map { FrontMemory(ApplicationNumber(1), cached: $0, refaulted: 0, waited: 0) })
     }
 
-    /// The table of `ThrashingPolicy`, row by row, over all values of its columns.
-    @Test("the table holds for all values, without and with a known application in front")
-    func table() {
-        let availables = [
-            0, 2 * Self.critical - 1, 2 * Self.critical, 4 * Self.critical - 1, 4 * Self.critical,
-        ]
-        let some = Double(1 << 20)
-        let paces = [0, some - 1, some, Self.much - 1, Self.much, 10 * Self.much]
-        let waitings = [0, 0.009, 0.01, 0.069, 0.07, 1]
-        var count = 0
-        for available in availables {
-            for evicting in paces {
-                for refaulting in paces {
-                    for waiting in waitings {
-                        let churn = FileChurn(evicting: evicting, refaulting: refaulting, waiting: waiting)
-                        let takes = evicting >= Self.much
-                        let readsBack = available < 4 * Self.critical && takes && refaulting >= Self.much
-                        let searches =
-                            available < 2 * Self.critical && takes && waiting >= 0.07 && refaulting >= some
-                        let isThrashing = ThrashingPolicy.isThrashing(
-                            churn, Self.sample(available), critical: Self.critical, limit: 1_000)
-                        #expect(isThrashing == (readsBack || searches), "\(available) \(churn)")
-                        count += 1
-                        for own in paces {
-                            for ownWaiting in waitings {
-                                let churn = FileChurn(
-                                    evicting: evicting, refaulting: refaulting, waiting: waiting,
-                                    front: FileChurn.Front(refaulting: own, waiting: ownWaiting))
-                                let readsBack =
-                                    available < 4 * Self.critical && takes && own >= Self.much
-                                    && ownWaiting >= 0.01
-                                let searches =
-                                    available < 2 * Self.critical && takes && waiting >= 0.07
-                                    && own >= some && ownWaiting >= 0.01
-                                let isThrashing = ThrashingPolicy.isThrashing(
-                                    churn, Self.sample(available, own: Self.cached),
-                                    critical: Self.critical, limit: 1_000)
-                                #expect(isThrashing == (readsBack || searches), "\(available) \(churn)")
-                                count += 1
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        #expect(count == 5 * 6 * 6 * 6 * (1 + 6 * 6))
-    }
-
-    @Test(
-        "there is no thrashing without a limit, without a count of file pages, or below 1 MiB a second"
-    )
-    func unknown() {
-        let churn = FileChurn(evicting: 1e9, refaulting: 1e9, waiting: 1)
-        var sample = Self.sample(0)
-        #expect(ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1_000))
-        #expect(ThrashingPolicy.isThrashing(churn, sample, critical: .max, limit: .max) == false)
-        #expect(!ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: nil))
-        sample.files?.cached = 0
-        let little = FileChurn(evicting: 1e6, refaulting: 1e6, waiting: 1)
-        #expect(!ThrashingPolicy.isThrashing(little, sample, critical: Self.critical, limit: 1))
-        #expect(ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1))
-        sample.files = nil
-        #expect(!ThrashingPolicy.isThrashing(churn, sample, critical: Self.critical, limit: 1))
-    }
-
-    @Test("averages follow the counts, halve in 350 ms, and start over when another application is in front")
-    func averages() throws {
-        var churn = FileChurn()
-        var before = Self.sample(0, own: Self.cached)
-        func pass(_ span: Double, evicted: UInt64, own: UInt64, waited: UInt64) {
-            var after = before
-            after.files?.evicted += evicted
-            after.files?.reclaimed += evicted
-            after.files?.refaulted += evicted / 2
-            after.front?.refaulted += own
-            after.front?.waited += waited
-            after.waited += waited
-            churn.take(before, after, span: span)
-            before = after
-        }
-        // A cgroup that evicts its own pages because of its own limit does not count.
-        var limited = before
-        limited.files?.evicted += 1 << 30
-        churn.take(before, limited, span: 0.1)
-        #expect(churn.evicting == 0)
-        before = limited
-        for _ in 0..<100 { pass(0.1, evicted: 1 << 20, own: 1 << 18, waited: 50_000) }
-        #expect(abs(churn.evicting - Double(10 << 20)) < 1 && abs(churn.refaulting - Double(5 << 20)) < 1)
-        #expect(abs(churn.waiting - 0.5) < 1e-6)
-        let own = try #require(churn.front)
-        #expect(abs(own.refaulting - Double(10 << 18)) < 1 && abs(own.waiting - 0.5) < 1e-6)
-        for _ in 0..<35 { pass(0.01, evicted: 0, own: 0, waited: 0) }
-        #expect((0.4...0.6).contains(churn.evicting / Double(10 << 20)))
-        // Another application is in front; its counts are far greater.
-        before.front = FrontMemory(ApplicationNumber(2), cached: 1, refaulted: 1 << 40, waited: 1 << 40)
-        var other = before
-        other.front = FrontMemory(ApplicationNumber(3), cached: 1, refaulted: 1 << 41, waited: 1 << 41)
-        churn.take(before, other, span: 0.1)
-        #expect(churn.front == FileChurn.Front())
-        other.front = nil
-        churn.take(before, other, span: 0.1)
-        #expect(churn.front == nil)
-        // Falling counts (of a source that was replaced) and a span of zero change nothing.
-        let last = churn
-        churn.take(before, other, span: 0)
-        #expect(churn == last)
-        other.files?.evicted = 0
-        churn.take(before, other, span: 0.1)
-        #expect(churn.evicting < last.evicting)
-    }
-
     // MARK: The machine
 
     /// 100 MiB are left, which is neither critical nor ample, and pages in use are evicted.
@@ -278,18 +167,6 @@ struct ThrashingTests {
         #expect(desk.reclaimed == [held[0]])
     }
 
-    @Test("once an application has ended, the pages on the per-CPU lists count as left here, too")
-    func perCPU() throws {
-        var (desk, _, held) = try thrashing()
-        desk.memory[PressureDesk.everybody]?.perCPU = 10 << 20
-        desk.runShort(to: 95 << 20)
-        desk.pass(Self.second)
-        #expect(desk.reclaimed == [held[0]])
-        try desk.exit(held[0])
-        desk.pass(10 * Self.second)
-        #expect(desk.machine.memoryPressure == .critical && desk.reclaimed == [held[0]])
-    }
-
     @Test("an alarm detects thrashing before the available memory reaches the line")
     func alarm() throws {
         var (desk, _, held) = try thrashing()
@@ -343,58 +220,6 @@ struct ThrashingTests {
         #expect(soon.reclaimed == Array(held.prefix(2)))
         let (later, _) = try Self.fallingAgain(fromRoomOf: 5 << 20)
         #expect(later.reclaimed == [held[0]])
-    }
-
-    @Test("a look of long ago does not show where the kernel begins to evict")
-    func oldLook() {
-        var gauge = PressureGauge()
-        let settings = PressureSettings()
-        func sample(_ available: UInt64, cached: UInt64, evicted: UInt64) -> MemorySample {
-            MemorySample(
-                available: available, total: 1 << 30, swapTotal: 0,
-                files: FileCache(cached: cached, evicted: evicted, reclaimed: evicted, refaulted: evicted))
-        }
-        var now: Microseconds = 1
-        gauge.take(sample(300 << 20, cached: 100 << 20, evicted: 0), at: now, settings)
-        now += 20 * Self.second
-        var evicted: UInt64 = 50 << 20
-        gauge.take(sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
-        #expect(gauge.isEpisodeOpen)
-        for _ in 0..<50 {
-            now += 20_000
-            evicted += 1 << 20
-            gauge.take(sample(95 << 20, cached: 100 << 20, evicted: evicted), at: now, settings)
-        }
-        #expect(gauge.level == .critical)
-        gauge.relieved()
-        gauge.freed(now)
-        for available: UInt64 in [100 << 20, (100 << 20) - (40 << 10)] {
-            now += 20_000
-            gauge.take(sample(available, cached: 60 << 20, evicted: evicted), at: now, settings)
-        }
-        let wantsMore = gauge.wantsRelief(at: now, promised: 0, hasEnded: true, settings)
-        #expect(!wantsMore)
-    }
-
-    @Test("applications that come and go do not make the count of lost pages begin again")
-    func passers() throws {
-        var (desk, _, held) = try thrashing()
-        desk.runShort(to: 100 << 20)
-        for _ in 0..<10 {
-            let other = try desk.background()
-            desk.pass(Self.second / 10)
-            try desk.exit(other, .exited)
-        }
-        #expect(desk.reclaimed == [held[0]])
-    }
-
-    @Test("observe mode reports once which application it would end")
-    func observe() throws {
-        var (desk, _, held) = try thrashing { $0.configure { $0.mode = .observe } }
-        desk.runShort(to: 100 << 20)
-        desk.pass(5 * Self.second)
-        #expect(desk.reclaimed.isEmpty && desk.notices == [.wouldReclaim(50 << 20)])
-        #expect(desk.machine.wouldBeReclaimed(held[0]) == 50 << 20)
     }
 
     @Test("the front of a source is its active application, if there is only one")

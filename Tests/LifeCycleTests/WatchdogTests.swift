@@ -161,28 +161,6 @@ struct WatchdogTests {
         #expect(told(next) == [] && !isKilled(next) && next.holds == [.policy])
     }
 
-    @Test("whoever was told a later deadline, or none, owes no answer when the grace period is over")
-    func exempt() throws {
-        var settings = terminating()
-        settings.applications[Self.id]?.backgroundModes = ["audio"]
-        var plays = try Stage.launched(suspension: .automatic, settings) { $0.backgroundModes = ["audio"] }
-        try plays.focus()
-        try plays.minimize()
-        #expect(plays.heard(.delegate).last?.until(.didEnterBackground)?.deadline == .never)
-        #expect(plays.application.suspensionDeadline == nil)
-        plays.pass(5 * Self.second)
-        #expect(told(plays) == [])
-        #expect(!isKilled(plays))
-
-        var works = try Stage.launched(suspension: .automatic, terminating())
-        try works.focus()
-        try works.perform(.beginBackgroundTask(works.number, name: "upload", by: Stage.delegate))
-        try works.minimize()
-        works.pass(5 * Self.second)
-        #expect(told(works) == [])
-        #expect(!isKilled(works))
-    }
-
     @Test("Mode=observe reports what it would do, and does nothing")
     func observed() throws {
         var settings = terminating()

@@ -112,28 +112,6 @@ struct WindowTests {
         #expect(desk.states(a, b) == [.background, .background])
     }
 
-    @Test("SetSession moves root's windows out of all sessions, without the focus")
-    func rootMoves() throws {
-        var desk = Desk()
-        let root = Desk.reporter(":1.1", user: 0)
-        let (mine, theirs) = (desk.process(), desk.process(user: 1001))
-        let a = try desk.register(mine)
-        let b = try desk.register(theirs)
-        try desk.update(1, mine, focused: true, by: root)
-        try desk.update(2, theirs, focused: true, by: root)
-        desk.forget()
-        try desk.perform(.setSession(.user(0), root))
-        #expect(desk.states(a, b) == [.inactive, .inactive])
-        #expect(desk.focusChanges == [.user(1000), .user(1001)])
-        desk.take(.session(.user(0), inFront: false))
-        #expect(desk.states(a, b) == [.background, .background])
-        desk.take(.session(.user(0), inFront: true))
-        desk.take(.disconnected(root.connection))
-        #expect(desk.machine.objections(to: a).contains("the window reporter of its session is gone"))
-        let c = try desk.register(desk.process())
-        #expect(desk.machine.objections(to: c).isEmpty, "it had left that session")
-    }
-
     @Test("SetFocus restores a minimized window, and SetMinimized takes the focus away")
     func minimizedAndFocus() throws {
         var desk = Desk()
@@ -152,20 +130,6 @@ struct WindowTests {
         try desk.focus(mine)
         #expect(desk.state(a) == .active)
         #expect(desk.machine.applications[a]?.isMinimized == false)
-    }
-
-    @Test("a focused window loses the focus while it is reported minimized")
-    func reportedMinimized() throws {
-        var desk = Desk()
-        let mine = desk.process()
-        let a = try desk.register(mine)
-        try desk.update(1, mine, focused: true)
-        desk.forget()
-        try desk.update(1, mine, minimized: true)
-        #expect(desk.state(a) == .background)
-        #expect(desk.focusChanges == [.user(Desk.user)])
-        try desk.update(1, mine, minimized: false)
-        #expect(desk.state(a) == .active, "a partial report leaves the rest as it was said")
     }
 
     @Test("keys that are missing in a report keep their value; a new window is visible but not focused")
@@ -274,73 +238,6 @@ struct WindowTests {
         try desk.focus(nil)
         try desk.update(1, mine, visible: false)
         #expect(desk.state(a) == .background)
-    }
-
-    @Test("SetMinimized applies to all windows of a process, and refuses an unregistered process")
-    func minimizeAll() throws {
-        var desk = Desk()
-        let mine = desk.process()
-        let foreign = desk.process(user: 1001)
-        try desk.register(foreign)
-        let before = desk.machine
-        #expect(throws: Refusal.self) { try desk.minimize(mine) }
-        #expect(throws: Refusal.self) { try desk.minimize(foreign) }
-        let isUnchanged = desk.machine == before
-        #expect(isUnchanged)
-        let a = try desk.register(mine)
-        try desk.update(1, mine)
-        try desk.update(2, mine)
-        try desk.minimize(mine)
-        #expect(desk.state(a) == .background)
-        try desk.minimize(mine, false)
-        #expect(desk.state(a) == .inactive)
-    }
-
-    @Test("windows beyond the limit are refused and change nothing, whatever call reports them")
-    func limits() throws {
-        var desk = Desk(windowsPerUser: 3)
-        let mine = desk.process()
-        let other = desk.process()
-        try desk.register(mine)
-        try desk.register(other)
-        try desk.update(1, mine)
-        try desk.update(2, mine)
-        try desk.update(3, other)
-        let before = desk.machine
-        #expect(throws: Refusal.limitExceeded("windows of user 1000's reporters", limit: 3)) {
-            try desk.update(4, mine)
-        }
-        #expect(throws: Refusal.self, "another reporter's") {
-            try desk.update(1, mine, by: Desk.reporter(":1.10"))
-        }
-        #expect(throws: Refusal.self) {
-            try desk.perform(
-                .replaceWindows((5..<9).map { Desk.report($0, mine) }, Desk.reporter()))
-        }
-        let isUnchanged = desk.machine == before
-        #expect(isUnchanged)
-        try desk.update(2, mine, visible: false)
-        try desk.perform(.replaceWindows((5..<7).map { Desk.report($0, mine) }, Desk.reporter()))
-    }
-
-    @Test("reports for whole processes count as windows, and are refused beyond the limit")
-    func wholeProcesses() throws {
-        var desk = Desk(windowsPerUser: 3)
-        let mine = desk.process()
-        try desk.register(mine)
-        let children = (0..<4).map { _ in desk.process(below: mine) }
-        for child in children[..<3] { try desk.focus(child) }
-        let before = desk.machine
-        let refusal = Refusal.limitExceeded("windows of user 1000's reporters", limit: 3)
-        #expect(throws: refusal) { try desk.focus(children[3]) }
-        #expect(throws: refusal) { try desk.minimize(children[3]) }
-        #expect(throws: refusal) { try desk.update(1, children[3]) }
-        let isUnchanged = desk.machine == before
-        #expect(isUnchanged)
-        // Windows that are already known may still change.
-        try desk.focus(children[0])
-        try desk.minimize(children[1])
-        #expect(desk.machine.applications[ApplicationNumber(1)]?.windows.count == 3)
     }
 
     @Test("a reporter's windows are limited, and its own whole set may replace them")

@@ -18,13 +18,6 @@ func changed(_ events: CgroupEvents) -> Bool {
     }
 }
 
-/// The result of a poll for POLLPRI right now.
-func readiness(_ events: CgroupEvents) -> Int32 {
-    var look = pollfd(fd: events.descriptor, events: Int16(POLLPRI), revents: 0)
-    poll(&look, 1, 0)
-    return Int32(look.revents)
-}
-
 /// Reads until the events are as expected, each time after a notification.
 func awaited(_ events: CgroupEvents, _ condition: (Cgroup.Events) -> Bool) throws -> Bool {
     while try !condition(events.read()) {

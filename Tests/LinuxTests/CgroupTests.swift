@@ -13,49 +13,6 @@ struct CgroupNameTests {
         try #require(Cgroup(path: path, in: Self.hierarchy))
     }
 
-    @Test(
-        "invalid paths of cgroups are refused",
-        arguments: ["", "a", "/a/", "//", "/a//b", "/..", "/../a", "/a/./b"])
-    func bad(path: String) {
-        #expect(Cgroup(path: path, in: Self.hierarchy) == nil)
-    }
-
-    @Test("directories of cgroups are found")
-    func directories() throws {
-        #expect(try cgroup("/").directory == "/cg")
-        #expect(try cgroup("/a/b").directory == "/cg/a/b")
-    }
-
-    @Test("cgroups have names, parents and descendants")
-    func tree() throws {
-        let deep = try cgroup("/a/b/c")
-        #expect(deep.name == "c")
-        #expect(deep.ancestors.map(\.path) == ["/a/b", "/a", "/"])
-        #expect(try cgroup("/").name == "")
-        #expect(try cgroup("/").parent == nil)
-        #expect(try deep.isWithin(cgroup("/a/b")))
-        #expect(try deep.isWithin(deep) && deep.isWithin(cgroup("/")))
-        #expect(try !cgroup("/a/bc").isWithin(cgroup("/a/b")))
-        #expect(try !cgroup("/a").isWithin(deep))
-    }
-
-    @Test(
-        "units are recognised by their names",
-        arguments: [
-            ("/app-org.x-1.scope", "app-org.x-1.scope", "app-org.x-1.scope", true),
-            ("/x/app-a\\x2db\\x40c@1.service", "app-a\\x2db\\x40c@1.service", "app-a-b@c@1.service", true),
-            ("/_app-x.scope", "app-x.scope", "app-x.scope", true),
-            ("/dbus.service", "dbus.service", "dbus.service", false),
-            ("/a\\x2.scope", "a\\x2.scope", "a\\x2.scope", false), ("/app.slice", nil, nil, false),
-            ("/.scope", nil, nil, false), ("/app-x.scope/sub", nil, nil, false), ("/", nil, nil, false),
-        ] as [(String, String?, String?, Bool)])
-    func units(path: String, unit: String?, unescaped: String?, isApplication: Bool) throws {
-        let cgroup = try cgroup(path)
-        #expect(cgroup.unit == unit)
-        #expect(unit.map { String(decoding: Cgroup.unescaped($0), as: UTF8.self) } == unescaped)
-        #expect((cgroup.applicationUnit == cgroup) == isApplication)
-    }
-
     @Test("the application's unit is the outermost one below its user's manager")
     func applicationUnit() throws {
         let base = "/user.slice/user-7.slice/user@7.service/app.slice"
@@ -116,42 +73,6 @@ struct CgroupTests {
         #expect(try own.cgroup.identifier() != below.cgroup.identifier())
     }
 
-    @Test("a cgroup that is made again has another identifier")
-    func identifier() throws {
-        let own = try TestCgroup()
-        let first = try TestCgroup("x", below: own.cgroup)
-        let before = try first.cgroup.identifier()
-        #expect(rmdir(first.cgroup.directory) == 0)
-        let second = try TestCgroup("x", below: own.cgroup)
-        #expect(second.cgroup == first.cgroup)
-        #expect(try second.cgroup.identifier() != before)
-    }
-
-    @Test("cgroups that vanish during a walk are skipped")
-    func vanishing() throws {
-        let own = try TestCgroup()
-        let child = try Child.idle()
-        try own.take(child.pid)
-        let directory = own.cgroup.directory
-        let (hasBegun, isOver) = (Flag(), Flag())
-        let churn = Thread {
-            while !isOver.isSet {
-                for index in 0..<20 { mkdir("\(directory)/\(index)", 0o755) }
-                for index in 0..<20 { rmdir("\(directory)/\(index)") }
-                hasBegun.set()
-            }
-            isOver.setDone()
-        }
-        churn.start()
-        defer {
-            isOver.set()
-            _ = eventually { isOver.isDone }
-            for index in 0..<20 { rmdir("\(directory)/\(index)") }
-        }
-        #expect(eventually { hasBegun.isSet })
-        for _ in 0..<200 { #expect(try own.cgroup.processes() == [child.pid]) }
-    }
-
     @Test("every operation on a removed cgroup reports that it is gone")
     func gone() throws {
         let own = try TestCgroup()
@@ -192,29 +113,6 @@ struct CgroupTests {
         #expect(try awaited(events) { !$0.isFrozen })
     }
 
-    @Test("right after a subtree is thawed, none of it appears to be frozen by an ancestor")
-    func thawIsAtOnce() throws {
-        let own = try TestCgroup()
-        let below = try TestCgroup("below", below: own.cgroup)
-        let children = try (0..<8).map { _ in try Child.idle() }
-        for (index, child) in children.enumerated() { try (index < 4 ? own : below).take(child.pid) }
-        let events = try CgroupEvents(own.cgroup)
-        for _ in 0..<20 {
-            try own.cgroup.freeze()
-            #expect(try awaited(events) { $0.isFrozen })
-            // The kernel may report this before the processes below are frozen.
-            for cgroup in try own.cgroup.unfrozenDescendants() {
-                #expect(cgroup == below.cgroup)
-                #expect(try awaited(CgroupEvents(cgroup)) { $0.isFrozen })
-            }
-            #expect(try own.cgroup.unfrozenDescendants() == [])
-            #expect(try below.isFrozenByAncestor)
-            try own.cgroup.thaw()
-            #expect(try !own.isFrozenByAncestor)
-            #expect(try !below.isFrozenByAncestor)
-        }
-    }
-
     @Test("SIGKILL works on frozen processes, and cgroup.kill reaches the subtree")
     func kill() throws {
         let own = try TestCgroup()
@@ -230,23 +128,4 @@ struct CgroupTests {
         for child in children { #expect(try child.reap() == SIGKILL) }
         #expect(try awaited(events) { !$0.isPopulated })
     }
-
-    @Test("the root of the hierarchy cannot be frozen")
-    func root() throws {
-        let root = try #require(UnifiedHierarchy.find().flatMap { Cgroup(path: "/", in: $0) })
-        #expect(failure { try root.freeze() }?.isNoSuchFile == true)
-        #expect(failure { _ = try root.events() }?.isNoSuchFile == true)
-    }
-}
-
-/// Two flags shared by two threads.
-private final class Flag: @unchecked Sendable {
-    private let lock = NSLock()
-    private var wasSet = false
-    private var wasDone = false
-
-    var isSet: Bool { lock.withLock { wasSet } }
-    var isDone: Bool { lock.withLock { wasDone } }
-    func set() { lock.withLock { wasSet = true } }
-    func setDone() { lock.withLock { wasDone = true } }
 }

@@ -43,17 +43,6 @@ struct ConfigurationFileTests {
             ])
     }
 
-    @Test("lines may end as on other systems, and the last line may lack an end")
-    func lineEnds() {
-        let file = read("[Daemon]\r\nMode=observe\r\n\r\n[Limits]\r\nStringBytes=7")
-        #expect(
-            file.assignments == [
-                .init(line: 2, section: "Daemon", key: "Mode", value: "observe"),
-                .init(line: 5, section: "Limits", key: "StringBytes", value: "7"),
-            ])
-        #expect(file.complaints == [])
-    }
-
     @Test("invalid lines cause complaints with file and line, and the rest is used")
     func nonsense() {
         let file = read("Early=1\n[Daemon\nMode=observe\n[]\n[Daemon]\nnonsense\nMode=enforce\n=5\n")
@@ -66,31 +55,6 @@ struct ConfigurationFileTests {
                 "test.conf:4: [] is not a section",
                 "test.conf:6: \"nonsense\" is neither a section nor Key=value",
             ])
-    }
-
-    @Test("a byte order mark at the beginning is ignored; elsewhere it is text")
-    func byteOrderMark() {
-        let file = read("\u{FEFF}[Daemon]\nMode=\u{FEFF}enforce\n")
-        #expect(
-            file.assignments == [.init(line: 2, section: "Daemon", key: "Mode", value: "\u{FEFF}enforce")])
-        #expect(file.complaints == [])
-        #expect(read("\u{FEFF}# a comment\n\u{FEFF}").complaints.map(\.line) == [2])
-        #expect(read("\u{FEFF}").complaints == [])
-    }
-
-    @Test("a very long line is truncated in its complaint", arguments: ["", "[", "="])
-    func long(_ beginning: String) throws {
-        let complaint = try #require(
-            read(beginning + String(repeating: "x", count: 1 << 20)).complaints.first?.description)
-        #expect(complaint.contains("xxx…") || beginning == "=", "\(complaint)")
-        #expect(complaint.utf8.count < 200)
-    }
-
-    @Test("an empty file is valid", arguments: ["", "\n", "\n\n\n", "#", "\\", " \t "])
-    func empty(_ text: String) {
-        let file = read(text)
-        #expect(file.assignments == [])
-        #expect(file.complaints == [])
     }
 
     @Test("a link to /dev/null is an empty file, and any other device a complaint")

@@ -7,32 +7,6 @@ import Testing
 
 @Suite("FileLocks, on made-up text")
 struct FileLocksTextTests {
-    @Test("every kind of line is parsed")
-    func kinds() throws {
-        let lines: [(String, Int32?, ofProcess: Bool, isWaiter: Bool)] = [
-            ("1: POSIX  ADVISORY  READ  5433 08:01:7864448 128 128", 5433, true, false),
-            ("2: FLOCK  ADVISORY  WRITE 2001 08:01:7864554 0 EOF", 2001, false, false),
-            ("2:  -> FLOCK  ADVISORY  WRITE 12 fe:00:1 0 EOF", 12, false, true),
-            ("3: OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", nil, false, false),
-            ("3: -> OFDLCK ADVISORY  WRITE -1 08:01:8713209 128 191", nil, false, true),
-            ("4: LEASE  BREAKING  UNLCK 9 fe:00:1 0 EOF", 9, false, false),
-            ("4: -> LEASE  BREAKER   WRITE 10 <none>:0 0 EOF", 10, false, true),
-            ("5: DELEG  ACTIVE    READ 0 fe:00:1 0 EOF", nil, false, false),
-            ("6: ACCESS *NOINODE* READ 7 <none>:0 0 EOF", 7, true, false),
-        ]
-        for (line, pid, isOfProcess, isWaiter) in lines {
-            let found = FileLocks.parse(line)
-            let lock = try #require(found.lock, "\(line)")
-            #expect(lock.isOfProcess == isOfProcess)
-            #expect(lock.pid == pid)
-            #expect(found.isWaiter == isWaiter)
-        }
-        let bad = ["", "1:", "1: -> ", "POSIX ADVISORY READ 1 a 0 EOF"]
-        for line in bad + ["1: POSIX ADVISORY READ x a 0 EOF", "1: FLOCK ADVISORY WRITE 1 a:b:c 0"] {
-            #expect(FileLocks.parse(line).lock == nil, "\(line)")
-        }
-    }
-
     @Test("waiters belong to the lock before them; a line that cannot be parsed does not affect the others")
     func contests() throws {
         let tree = try MadeUpTree([
@@ -97,25 +71,6 @@ final class TestFile {
         _ = try child.line()
         return child
     }
-
-    /// A process that holds a lease on it and does not give it up.
-    func leaseholder() throws -> Child {
-        let holder = try Child(
-            python: """
-                import fcntl
-                signal.signal(signal.SIGIO, signal.SIG_IGN)
-                f = open('\(path)')
-                # EAGAIN: a child that another test starts has the file open for writing until it runs its program.
-                while True:
-                    try: fcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                    except BlockingIOError: time.sleep(0.01)
-                    else: break
-                say('on')
-                hold()
-                """)
-        _ = try holder.line()
-        return holder
-    }
 }
 
 @Suite("FileLocks, on real processes", .enabled(if: Machine.hasPython, "needs python3"))
@@ -145,80 +100,5 @@ struct FileLocksTests {
             #expect(try FileLocks().waiters(blockedBy: pids.union([holder.pid])) == [])
         }
         #expect(try FileLocks().waiters(blockedBy: [getpid()]) == [])
-    }
-
-    @Test("a flock that a child inherited belongs to the child")
-    func inherited() throws {
-        let file = try TestFile()
-        let holder = try file.child(
-            """
-            \(Self.flock)
-            child = os.fork()
-            if child == 0: signal.pause()
-            f.close()
-            say(child)
-            """)
-        let heir = try holder.numbers()[0]
-        let waiter = try file.child(Self.flock)
-        #expect(
-            try eventually { try FileLocks().waiters(blockedBy: [heir]).map(\.pid) == [waiter.pid] })
-        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
-    }
-
-    @Test("the process that breaks a lease counts as its waiter")
-    func lease() throws {
-        let file = try TestFile()
-        let holder = try file.leaseholder()
-        let breaker = try Child(python: "say('on'); open('\(file.path)', 'r+')")
-        _ = try breaker.line()
-        #expect(
-            try eventually {
-                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [breaker.pid]
-            })
-    }
-
-    @Test(
-        "a frozen process does not count as a waiter until it is thawed; its own locks block others",
-        .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
-    func frozen() throws {
-        let file = try TestFile()
-        let own = try TestCgroup()
-        let holder = try file.child(Self.flock)
-        _ = try holder.line()
-        let waiter = try file.child(Self.flock)
-        #expect(try eventually { try FileLocks().waiters(blockedBy: [holder.pid]).count == 1 })
-        try own.take(waiter.pid)
-        let events = try CgroupEvents(own.cgroup)
-        try own.cgroup.freeze()
-        #expect(try awaited(events) { $0.isFrozen })
-        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
-        try own.cgroup.thaw()
-        #expect(try eventually { try FileLocks().waiters(blockedBy: [holder.pid]).count == 1 })
-
-        let other = try TestCgroup()
-        try other.take(holder.pid)
-        let its = try CgroupEvents(other.cgroup)
-        try other.cgroup.freeze()
-        #expect(try awaited(its) { $0.isFrozen })
-        #expect(try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid])
-    }
-
-    @Test(
-        "the tracer of a thread is found",
-        .enabled(if: Machine.isRoot, "needs root: Yama keeps siblings from tracing each other"))
-    func tracer() throws {
-        let child = try Child(
-            python: """
-                import threading
-                threading.Thread(target=lambda: (say(threading.get_native_id()), hold())).start()
-                """)
-        let thread = try child.numbers()[0]
-        #expect(Proc().tracer(ofAny: [child.pid]) == nil)
-        // PTRACE_SEIZE, so that nothing stops.
-        let tracer = try Child(
-            python: "say(ctypes.CDLL(None).ptrace(0x4206, \(thread), None, None)); hold()")
-        try #require(try tracer.line() == "0")
-        #expect(try Proc().status(child.pid).tracer == 0)
-        #expect(Proc().tracer(ofAny: [child.pid]) == tracer.pid)
     }
 }

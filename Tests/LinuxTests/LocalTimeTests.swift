@@ -43,20 +43,4 @@ struct LocalTimeTests {
             #expect(found == expected, "\(zone) \(moment): \(found)")
         }
     }
-
-    @Test("the timer reports that its moment has come, and only then")
-    func timer() throws {
-        let timer = try ClockTimer()
-        func isTold(_ milliseconds: Int32) -> Bool {
-            var look = pollfd(fd: timer.descriptor, events: Int16(POLLIN), revents: 0)
-            return poll(&look, 1, milliseconds) > 0
-        }
-        let now = Int64(Clock.realMicroseconds / 1_000_000)
-        #expect(try timer.wait(for: now + 86_400))
-        #expect(!isTold(0))
-        #expect(try timer.wait(for: now - 1))
-        #expect(isTold(300_000))
-        timer.take()
-        #expect(!isTold(0))
-    }
 }

@@ -55,100 +55,10 @@ struct LockTraceTests {
         }
     }
 
-    @Test("a process that breaks a lease causes a hint")
-    func lease() throws {
-        let file = try TestFile()
-        let holder = try file.leaseholder()
-        let trace = try LockTrace()
-        let breaker = try Child(python: "open('\(file.path)', 'r+')")
-        #expect(
-            try hinted(trace) {
-                try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [breaker.pid]
-            })
-    }
-
-    @Test(
-        "a process that continues to wait after it was stopped causes another hint",
-        arguments: [flock, posix])
-    func again(action: String) throws {
-        let file = try TestFile()
-        let holder = try file.child(action)
-        #expect(try holder.line() == "done")
-        let trace = try LockTrace()
-        let waiter = try file.child(action)
-        func waits() throws -> Bool {
-            try FileLocks().waiters(blockedBy: [holder.pid]).map(\.pid) == [waiter.pid]
-        }
-        #expect(try hinted(trace, until: waits))
-        kill(waiter.pid, SIGSTOP)
-        try waiter.waitUntilStopped()
-        #expect(try FileLocks().waiters(blockedBy: [holder.pid]) == [])
-        kill(waiter.pid, SIGCONT)
-        #expect(try hinted(trace, until: waits))
-    }
-
-    @Test("free locks, and requests that do not wait, cause no wakeup", arguments: [false, true])
-    func silence(isHeld: Bool) throws {
-        let file = try TestFile()
-        let holder = try file.child(isHeld ? "\(Self.flock); \(Self.posix)" : "")
-        #expect(try holder.line() == "done")
-        let own = try Child(
-            python: """
-                import fcntl
-                f = open('\(file.path)', 'r+')
-                def attempt(call, how):
-                    try: call(f, how)
-                    except OSError: pass
-                for line in sys.stdin:
-                    for i in range(1000):
-                        for call in (fcntl.flock, fcntl.lockf):
-                            attempt(call, fcntl.LOCK_EX | (\(isHeld ? "fcntl.LOCK_NB" : "0")))
-                            attempt(call, fcntl.LOCK_UN)
-                    say('done')
-                """)
-        let trace = try LockTrace()
-        #expect(
-            try isSilent(trace) {
-                own.tell("")
-                _ = try own.line()
-            })
-    }
-
-    @Test("no hints arrive while the trace is paused, and they do again afterwards")
-    func paused() throws {
-        let file = try TestFile()
-        let holder = try file.child(Self.flock)
-        #expect(try holder.line() == "done")
-        let trace = try LockTrace()
-        try trace.turn(on: false)
-        try trace.turn(on: false)
-        _ = trace.drain()
-        let first = try file.child(Self.flock)
-        func count() throws -> Int { try FileLocks().waiters(blockedBy: [holder.pid]).count }
-        #expect(try eventually { try count() == 1 })
-        // No process's at all.
-        #expect(!trace.drain())
-        try trace.turn(on: true)
-        let second = try file.child(Self.flock)
-        #expect(try hinted(trace) { try count() == 2 })
-        withExtendedLifetime((first, second)) {}
-    }
 }
 
 @Suite("LockTrace, where it cannot be opened")
 struct LockTraceRefusalTests {
-    @Test("a kernel without the tracepoint gives a readable error")
-    func missing() throws {
-        let missing = failure { _ = try LockTrace(tracefs: "/nonexistent") }
-        #expect(missing?.description == "open /nonexistent: No such file or directory")
-        let empty = try MadeUpTree(["nothing": ""])
-        let thrown = failure { _ = try LockTrace(tracefs: empty.root) }
-        #expect(
-            thrown?.description
-                == "open \(empty.root)/events/filelock/posix_lock_inode/id: No such file or directory")
-        #expect(thrown?.isNoSuchFile == true)
-    }
-
     @Test(
         "LockTrace is refused without privileges, with a readable error",
         .enabled(if: !Machine.isRoot, "needs not to be root"))

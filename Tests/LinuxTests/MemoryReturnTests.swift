@@ -34,19 +34,6 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "right after SIGKILL the memory is released, or the process has already ended",
-        .enabled(if: Machine.hasPython, "needs python3"),
-        .enabled(if: Machine.isLinux(5, 15), "process_mrelease needs Linux 5.15"))
-    func releaseInRace() throws {
-        let child = try holder(100 << 20)
-        let pidfd = try PidFD(pid: child.pid)
-        try pidfd.send(SIGKILL)
-        let number = failure { try pidfd.releaseMemory() }?.errno
-        #expect([nil, ESRCH, EAGAIN, EINTR].contains(number))
-        #expect(try child.reap() & 0x7F == SIGKILL)
-    }
-
-    @Test(
         "page-out covers all private anonymous memory, past locked ranges and past 1,024 ranges",
         .enabled(if: Machine.hasPython && Machine.isRoot, "needs root and python3"))
     func pageOut() throws {
@@ -134,35 +121,6 @@ struct MemoryReturnTests {
     }
 
     @Test(
-        "the ranges that are worth a page-out are selected",
-        arguments: [
-            ("55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]", 0x21000),
-            ("7f0000000000-7f0000100000 r--p 00000000 00:00 0 ", 0x100000),
-            ("7ffe00000000-7ffe00021000 rw-p 00000000 00:00 0    [stack]", 0x21000),
-            ("7f0000000000-7f0000100000 rw-p 00000000 00:00 0    [anon:arena]", 0x100000),
-            ("7f0000000000-7f0000001000 rw-p 00000000 00:00 0 ", 0),
-            ("7f0000000000-7f0000100000 ---p 00000000 00:00 0 ", 0),
-            ("7f0000000000-7f0000100000 rw-s 00000000 00:01 7    /dev/zero (deleted)", 0x100000),
-            ("7f0000000000-7f0000100000 rw-p 00001000 fe:00 4711    /usr/lib/libc.so.6", 0x100000),
-            ("7f0000000000-7f0000001000 r-xp 00001000 fe:00 4711    /usr/lib/libc.so.6", 0),
-            ("7f0000000000-7f0000100000 ---p 00001000 fe:00 4711    /usr/lib/libc.so.6", 0),
-            ("7ffe00000000-7ffe00021000 r--p 00000000 00:00 0    [vvar]", 0),
-            ("7f0000100000-7f0000000000 rw-p 00000000 00:00 0 ", 0),
-            ("7f0000000000-7f0000", 0),
-        ])
-    func ranges(line: String, length: Int) {
-        func worthwhile(_ extent: PageOut.Extent) -> Int {
-            var line = line
-            let range = line.withUTF8 {
-                PageOut.Mapping(parsing: UnsafeRawBufferPointer($0))?.worthwhileRange(extent)
-            }
-            return range?.iov_len ?? 0
-        }
-        #expect(worthwhile(.everything) == length)
-        #expect(worthwhile(.files) == (line.contains("/") ? length : 0))
-    }
-
-    @Test(
         "reclaim of files requests no more than is not mapped, and nothing if more than a quarter is mapped",
         arguments: [
             ("inactive_file 4096\nactive_file 8192\n", "12288 swappiness=0"),
@@ -178,46 +136,6 @@ struct MemoryReturnTests {
         #expect(try place("a", tree).reclaimUnmappedFiles() == 0)
         #expect(try String(contentsOfFile: tree.root + "/a/memory.reclaim", encoding: .utf8) == request)
         #expect(failure { _ = try place("c", tree).reclaimUnmappedFiles() }?.isNoSuchFile == true)
-    }
-
-    @Test(
-        "what a process in another cgroup has mapped stays, though it belongs to the reclaimed cgroup",
-        .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
-        .enabled(if: Machine.hasPython, "needs python3"))
-    func realReclaimOfShared() throws {
-        let (suspended, front) = (try MemoryLimit(bytes: 128 << 20), try MemoryLimit(bytes: 128 << 20))
-        let tree = try MadeUpTree(["mark": ""], isOnDisk: true)
-        func mapper(in limit: MemoryLimit) throws -> Child {
-            let child = try Child(
-                python: """
-                    import mmap
-                    sys.stdin.readline()
-                    file = os.open("\(tree.root)/shared", os.O_RDWR | os.O_CREAT)
-                    if os.fstat(file).st_size == 0: os.write(file, b"x" * (32 << 20)); os.fsync(file)
-                    held = mmap.mmap(file, 32 << 20, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-                    sum(held[::4096])
-                    say("mapped")
-                    hold()
-                    """)
-            try limit.take(child.pid)
-            child.tell("go")
-            _ = try child.line()
-            return child
-        }
-        let owner = try mapper(in: suspended)
-        let other = try mapper(in: front)
-        _ = try PageOut.perform(on: proc.identity(of: owner.pid), owner: geteuid(), .files)
-        _ = try suspended.own.cgroup.reclaimUnmappedFiles()
-        #expect(try proc.memory(of: other.pid).files >= 32 << 20)
-    }
-
-    @Test("a limit of processor time is lifted where there is one")
-    func cpuLimit() throws {
-        let tree = try MadeUpTree(["a/cpu.max": "5000 100000\n", "b/cpu.max": "max 100000\n", "c/x": ""])
-        for name in ["a", "b", "c"] { try place(name, tree).liftCPULimit() }
-        // The kernel takes what is written as the whole value; a made-up file keeps its rest.
-        #expect(try String(contentsOfFile: tree.root + "/a/cpu.max", encoding: .utf8).hasPrefix("max"))
-        #expect(try String(contentsOfFile: tree.root + "/b/cpu.max", encoding: .utf8) == "max 100000\n")
     }
 
     /// A process that holds so much anonymous memory.

@@ -7,9 +7,6 @@ import TestSupport
 extension Machine {
     /// Whether a memory limit can be set for a process: requires root and a memory controller of version 1 or 2.
     static let canLimitMemory = isRoot && (try? MemoryLimit(bytes: 64 << 20)) != nil
-    /// Whether the unified hierarchy has the memory controller.
-    static let hasUnifiedMemory =
-        (try? TestCgroup("test-probe")).map { $0.cgroup.hasMemoryController } ?? false
     /// Whether the version 1 freezer is available; SIGKILL does not end processes that it has frozen.
     static let hasOldFreezer = isRoot && access("/sys/fs/cgroup/freezer/cgroup.procs", W_OK) == 0
     static let hasPressure = access("/proc/pressure/memory", R_OK | W_OK) == 0

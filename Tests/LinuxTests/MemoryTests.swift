@@ -7,14 +7,6 @@ import Testing
 
 @Suite("Amount and owners of memory")
 struct MemoryTests {
-    @Test("meminfo of this machine is read")
-    func machine() throws {
-        let figures = try MemoryInfo().read()
-        #expect(figures.total > 64 << 20)
-        #expect(figures.available > 0 && figures.available < figures.total)
-        #expect(figures.swapFree <= figures.swapTotal)
-    }
-
     @Test("meminfo of a made-up tree is read; missing values are reported")
     func madeUp() throws {
         let lines = ["MemTotal: 2048 kB", "MemFree: 7 kB", "MemAvailable: 1024 kB", "SwapTotal: 0 kB"]
@@ -124,28 +116,6 @@ struct MemoryTests {
         #expect(after.reclaimed - before.reclaimed < after.evicted - before.evicted)
     }
 
-    @Test("a cgroup's own file pages and stall time are read from a made-up tree")
-    func workingSet() throws {
-        let statistics =
-            "anon 100\ninactive_anon 9\nfile 900\ninactive_file 300\nactive_file 200\nworkingset_refault_anon 8\n"
-        let pressure =
-            "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
-        let tree = try MadeUpTree([
-            "a/memory.stat": statistics + "workingset_refault_file 3\n", "a/memory.pressure": pressure,
-            "old/memory.stat": statistics + "workingset_refault 3\n", "old/memory.pressure": pressure,
-            "b/memory.stat": statistics, "b/memory.pressure": pressure,
-            "c/memory.pressure": pressure, "d/memory.stat": statistics,
-        ])
-        let expected = CgroupWorkingSet.Figures(
-            cached: 500, refaulted: 3 * UInt64(getpagesize()), waited: 77)
-        #expect(try CgroupWorkingSet(place("a", tree)).read() == expected)
-        #expect(try CgroupWorkingSet(place("old", tree)).read() == expected)
-        #expect(failure { _ = try CgroupWorkingSet(place("b", tree)).read() }?.errno == EBADMSG)
-        for name in ["c", "d", "none"] {
-            #expect(failure { _ = try CgroupWorkingSet(place(name, tree)) }?.isNoSuchFile == true)
-        }
-    }
-
     @Test("a cgroup's room below its limit is computed from a made-up tree")
     func cgroup() throws {
         let statistics = "anon 100\nfile 900\ninactive_file 300\nactive_file 200\nslab_reclaimable 50\nx 1\n"
@@ -225,30 +195,6 @@ struct MemoryTests {
     }
 
     @Test(
-        "a cgroup's room below its limit is computed with the real controller",
-        .enabled(if: Machine.hasUnifiedMemory, "the memory controller is not in the unified hierarchy"),
-        .enabled(if: Machine.hasPython, "needs python3"))
-    func realCgroup() throws {
-        let limit = try MemoryLimit(bytes: 64 << 20)
-        let child = try Child(
-            python: """
-                sys.stdin.readline()
-                held = bytearray(b"x" * (20 << 20))
-                say("held")
-                hold()
-                """)
-        try limit.take(child.pid)
-        let memory = try CgroupMemory(limit.own.cgroup)
-        let before = try #require(try memory.read())
-        child.tell("go")
-        _ = try child.line()
-        let after = try #require(try memory.read())
-        #expect(after.limit == 64 << 20)
-        #expect(after.current >= before.current + 20 << 20)
-        #expect(after.headroom < 44 << 20)
-    }
-
-    @Test(
         "a process's memory grows by what it allocates; a zombie has none",
         .enabled(if: Machine.hasPython, "needs python3"))
     func process() throws {
@@ -291,13 +237,6 @@ struct MemoryTests {
         child.tell("go")
         #expect(try child.reap() & 0x7F == SIGKILL)
         #expect(try kills.read() > before)
-    }
-
-    @Test("a vmstat without oom_kill is an error")
-    func noCounter() throws {
-        let tree = try MadeUpTree(["vmstat": "nr_free_pages 1\n", "b/vmstat": "x 1\noom_kill 7\ny 1\n"])
-        #expect(failure { _ = try KernelKills(root: tree.root).read() }?.errno == EBADMSG)
-        #expect(try KernelKills(root: tree.root + "/b").read() == 7)
     }
 
     @Test("own memory is locked and unlocked", .enabled(if: capability(14), "needs CAP_IPC_LOCK"))

@@ -28,99 +28,6 @@ struct ParserTests {
         #expect(stat.identity == ProcessIdentity(pid: 12, startTime: 4242))
     }
 
-    @Test("a stat line that is truncated before the end of its start time is refused")
-    func truncatedStat() throws {
-        let whole = Array(Self.line.utf8)
-        let end = try #require(Self.line.range(of: " 4242 ")).upperBound
-        let needed = Self.line.utf8.distance(from: Self.line.startIndex, to: end)
-        for count in 0..<needed {
-            let cut = Array(whole[..<count])
-            #expect(cut.withUnsafeBytes { Proc.Stat(parsing: $0) } == nil, "\(count) bytes")
-        }
-        #expect(Array(whole[..<needed]).withUnsafeBytes { Proc.Stat(parsing: $0) }?.startTime == 4242)
-    }
-
-    @Test(
-        "letters of states are decoded",
-        arguments: [
-            ("R", Proc.Stat.State.running), ("S", .sleeping), ("D", .diskSleep), ("T", .stopped),
-            ("t", .tracingStop), ("Z", .zombie), ("X", .dead), ("x", .dead), ("I", .idle),
-            ("P", .other(UInt8(ascii: "P"))),
-        ])
-    func states(letter: String, state: Proc.Stat.State) throws {
-        #expect(Proc.Stat.State(letter: try #require(letter.utf8.first)) == state)
-    }
-
-    @Test("a made-up tree is read with complete, truncated and missing files")
-    func tree() throws {
-        let status = """
-            Name:\ta\\nUid:\t5\t5\t5\t5
-            Tgid:\t7
-            Pid:\t8
-            PPid:\t1
-            TracerPid:\t3
-            Uid:\t1000\t0\t1000\t1000
-            Groups:\t\(String(repeating: "4294967294 ", count: 20_000))
-            NSpid:\t8\t2\t1
-            Kthread:\t1
-            VmPeak:\t  100 kB
-            """
-        let tree = try MadeUpTree([
-            "8/task/8/stat": "8 (x) R 1 8",
-            "8/status": status,
-            "8/statm": "100 25 3\n",
-            "8/cgroup": "12:cpu:/a\n0::/user.slice/a:b c\n",
-            "9/task/9/stat": "",
-            "9/status": "Name:\tx\nTgid:\t9\n",
-            "9/statm": "100",
-            "9/cgroup": "12:cpu:/a\n",
-            "10/other": "",
-            "11/task/11/stat": "11 (p) S 1 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 100 20\n",
-            "12/task/12/stat": "12 (c) S 11 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 200 20\n",
-            "13/task/13/stat": "13 (c) S 12 11 11 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 150 20\n",
-            "13/task/13/children": "14 15 ",
-        ])
-        let proc = Proc(root: tree.root)
-        #expect(failure { _ = try proc.stat(8) }?.errno == EBADMSG)
-        #expect(failure { _ = try proc.stat(9) }?.errno == EBADMSG)
-        #expect(failure { _ = try proc.stat(10) }?.isNoSuchFile == true)
-        #expect(failure { _ = try proc.stat(99) }?.isNoSuchProcess == true)
-        #expect(failure { _ = try proc.stat(-1) }?.isNoSuchProcess == true)
-        #expect(
-            try proc.status(8)
-                == Proc.Status(
-                    owner: Proc.Owner(real: 1000, effective: 0, saved: 1000, filesystem: 1000),
-                    threadGroup: 7,
-                    parent: 1, namespaceDepth: 3, tracer: 3))
-        #expect(failure { _ = try proc.status(9) }?.errno == EBADMSG)
-        #expect(try proc.residentBytes(8) == 25 * UInt64(sysconf(Int32(_SC_PAGESIZE))))
-        #expect(failure { _ = try proc.residentBytes(9) }?.errno == EBADMSG)
-        #expect(try proc.unifiedCgroup(of: 8) == "/user.slice/a:b c")
-        #expect(try proc.unifiedCgroup(of: 9) == nil)
-        #expect(failure { _ = try proc.unifiedCgroup(of: 10) }?.isNoSuchFile == true)
-        #expect(try proc.processes().sorted() == [8, 9, 10, 11, 12, 13])
-        #expect(!proc.isInitialPIDNamespace)
-        // Without a `children` file the scan finds it.
-        #expect(proc.children(of: ProcessIdentity(pid: 11, startTime: 100)).map(\.pid) == [12])
-        // A parent that is younger than its child has the reused id of an ended process.
-        #expect(proc.lineage(of: 12).map(\.pid) == [12, 11])
-        #expect(proc.lineage(of: 13).map(\.pid) == [13])
-    }
-
-    @Test(
-        "a process of which only some threads were looked at, all of them zombies, is no zombie",
-        arguments: [100, 200])
-    func zombieThreads(_ count: Int32) throws {
-        var files: [String: String] = [:]
-        for thread in 8..<(8 + count) {
-            files["8/task/\(thread)/stat"] =
-                "\(thread) (x) Z 1 8 8 0 -1 0 7 8 9 10 11 12 13 14 15 16 17 18 100 20\n"
-        }
-        let tree = try MadeUpTree(files)
-        let process = ProcessIdentity(pid: 8, startTime: 100)
-        #expect(try Proc(root: tree.root).state(of: process) == (count == 100 ? .zombie : .running))
-    }
-
     @Test("the tracepoint's format is parsed")
     func format() throws {
         func offset(of field: String, in format: String) throws(KernelFailure) -> Int {
@@ -135,16 +42,6 @@ struct ParserTests {
         }
         let moved = signalGenerateFormat.replacingOccurrences(of: "offset:36", with: "offset:52")
         #expect(try offset(of: "pid", in: moved) == 52)
-    }
-
-    @Test(
-        "lists of CPUs are parsed",
-        arguments: [
-            ("0\n", [0] as [Int32]?), ("0-3\n", [0, 1, 2, 3]), ("0,2-3,8\n", [0, 2, 3, 8]), ("3-1", nil),
-            ("-1", nil), ("a", nil), ("0-99999999", nil), ("1-2-3", nil), ("", []),
-        ])
-    func cpus(text: String, list: [Int32]?) {
-        #expect(CPUList.parse(text) == list)
     }
 
     @Test("records that wrap around the end of the ring are read completely")

@@ -57,40 +57,6 @@ struct PidFDTests {
         #expect(failure { _ = try pidfd.pid() }?.isNoSuchProcess == true)
     }
 
-    @Test("the status of a zombie that ended normally is known too")
-    func zombieWithoutFault() throws {
-        let child = try Child(["sh", "-c", "read line; exit 0"])
-        let pidfd = try PidFD(pid: child.pid)
-        child.tell("")
-        try child.waitUntilZombie()
-        #expect(pidfd.exitStatus() == .exited(0))
-    }
-
-    @Test(
-        "the exit of an orphaned grandchild is polled, and its status is known",
-        .enabled(if: Machine.isLinux(6, 15) && Machine.hasPython, "needs PIDFD_INFO_EXIT and python3"))
-    func grandchild() throws {
-        let child = try Child(
-            python: """
-                if os.fork() == 0:
-                    if os.fork() == 0:
-                        say(os.getpid())
-                        sys.stdin.readline()
-                        os._exit(9)
-                    os._exit(0)
-                os.wait()
-                signal.pause()
-                """)
-        let grandchild = try child.numbers()[0]
-        let pidfd = try PidFD(pid: grandchild)
-        #expect(try eventually { try Proc().stat(grandchild).parent != child.pid })
-        #expect(pidfd.hasExited == false)
-        child.tell("")
-        #expect(try ready(pidfd.rawValue))
-        #expect(pidfd.hasExited == true)
-        #expect(pidfd.exitStatus() == .exited(9))
-    }
-
     @Test(
         "the exit of a zombie leader is reported with its last thread",
         .enabled(if: Machine.hasPython, "needs python3"))
@@ -111,50 +77,6 @@ struct PidFDTests {
         #expect(second.rawValue != first.rawValue)
         try second.send(SIGKILL)
         #expect(try ready(first.rawValue))
-    }
-
-    @Test(
-        "a descriptor that is not a pidfd is refused and closed",
-        arguments: ["/dev/null", "/proc/self", "/proc/self/status", "/"])
-    func adoptFile(path: String) throws {
-        let file = try Descriptor.open(path)
-        let number = file.rawValue
-        let thrown = failure { _ = try PidFD(adopting: file.duplicate()) }
-        #expect(thrown?.errno == EBADF)
-        #expect(fcntl(number, F_GETFD) >= 0)
-    }
-
-    @Test("a refused descriptor is closed")
-    func refusedIsClosed() throws {
-        let ends = try socketPair()
-        let reader = Descriptor(owning: ends.0)
-        let writer = ends.1
-        #expect(failure { _ = try PidFD(adopting: Descriptor(owning: writer)) }?.errno == EBADF)
-        // A reader sees the end only once the last writer is gone. A child that another test has just forked may hold a
-        // copy until it executes its program.
-        #expect(try ready(reader.rawValue))
-        var look = pollfd(fd: reader.rawValue, events: Int16(POLLIN), revents: 0)
-        #expect(poll(&look, 1, 0) == 1)
-        #expect(look.revents & Int16(POLLHUP) != 0)
-    }
-
-    @Test(
-        "a pidfd of a single thread is refused",
-        .enabled(if: Machine.isLinux(6, 9), "PIDFD_THREAD needs Linux 6.9"))
-    func adoptThread() throws {
-        let child = try Child.idle()
-        let thread = try Descriptor.taking(
-            clinux_pidfd_open(child.pid, UInt32(O_EXCL)), "pidfd_open", "thread")
-        #expect(failure { _ = try PidFD(adopting: thread.duplicate()) }?.errno == EINVAL)
-    }
-
-    @Test("a pidfd of an ended process is refused")
-    func adoptGone() throws {
-        let child = try Child.idle()
-        let pidfd = try PidFD(pid: child.pid)
-        kill(child.pid, SIGKILL)
-        try child.reap()
-        #expect(failure { _ = try PidFD(adopting: pidfd.duplicate()) }?.isNoSuchProcess == true)
     }
 
     @Test(
@@ -180,33 +102,4 @@ extension PidFD {
 
 @Suite("Descriptor")
 struct DescriptorTests {
-    @Test("a descriptor closes when it ends, but not after it was given away")
-    func closes() throws {
-        let ends = try socketPair()
-        let reader = Descriptor(owning: ends.0)
-        var look = pollfd(fd: reader.rawValue, events: Int16(POLLIN), revents: 0)
-        let number = Descriptor(owning: ends.1).release()
-        #expect(poll(&look, 1, 0) == 0)
-        do {
-            let writer = Descriptor(owning: number)
-            let copy = try writer.duplicate()
-            #expect(fcntl(copy.rawValue, F_GETFD) == FD_CLOEXEC)
-        }
-        // A child that another test has just forked may hold a copy for a moment.
-        #expect(try ready(reader.rawValue))
-    }
-
-    @Test("a number that is not open cannot be duplicated")
-    func notOpen() throws {
-        // No process has this many descriptors.
-        let never = Descriptor(owning: Int32.max)
-        #expect(failure { _ = try never.duplicate() }?.errno == EBADF)
-    }
-
-    @Test("the clock advances, in microseconds")
-    func clock() {
-        let before = Clock.monotonicMicroseconds
-        poll(nil, 0, 5)
-        #expect(Clock.monotonicMicroseconds >= before + 5_000)
-    }
 }

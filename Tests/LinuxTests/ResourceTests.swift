@@ -35,32 +35,6 @@ struct ResourceTests {
         #expect(try OOMScoreAdjustment.read(child.pid, proc: proc) == before)
     }
 
-    @Test("a process with another start time gives ESRCH, and nothing is written")
-    func another() throws {
-        let child = try Child.idle()
-        let process = try proc.identity(of: child.pid)
-        let other = ProcessIdentity(pid: process.pid, startTime: process.startTime + 1)
-        try expectRefused(ESRCH, other, owner: getuid())
-    }
-
-    @Test("a process that has ended gives ESRCH")
-    func gone() throws {
-        let child = try Child.idle()
-        let process = try proc.identity(of: child.pid)
-        child.closeInput()
-        try child.reap()
-        #expect(
-            failure { try OOMScoreAdjustment.write(1000, to: process, owner: getuid(), proc: proc) }?.errno
-                == ESRCH)
-        #expect(failure { _ = try OOMScoreAdjustment.read(process.pid, proc: proc) }?.errno == ESRCH)
-    }
-
-    @Test("a process that does not wholly belong to the owner gives EPERM, and nothing is written")
-    func owner() throws {
-        let child = try Child.idle()
-        try expectRefused(EPERM, proc.identity(of: child.pid), owner: getuid() + 1)
-    }
-
     @Test(
         "a set-user-ID child gives EPERM, whoever started it",
         .enabled(if: Machine.isRoot && python, "needs root and python3"))
@@ -101,29 +75,6 @@ struct ResourceTests {
             #expect(try cgroup.value(of: knob) == before)
             try cgroup.set(knob, to: after)
             #expect(try cgroup.value(of: knob) == after)
-        }
-    }
-
-    @Test("a cgroup without the controllers gives ENOENT, an empty file EBADMSG")
-    func noValues() throws {
-        let tree = try MadeUpTree(["app/cgroup.procs": "", "app/io.weight": ""])
-        let cgroup = try #require(Cgroup(path: "/app", in: UnifiedHierarchy(mountPoint: tree.root)))
-        #expect(failure { _ = try cgroup.value(of: .cpuWeight) }?.isNoSuchFile == true)
-        #expect(failure { try cgroup.set(.cpuWeight, to: "1") }?.isNoSuchFile == true)
-        #expect(failure { _ = try cgroup.value(of: .ioWeight) }?.errno == EBADMSG)
-    }
-
-    @Test(
-        "the attribute for systemd-oomd is set and removed",
-        .enabled(if: Machine.canMakeCgroups, "needs root and a writable mount of cgroup2"))
-    func attribute() throws {
-        let home = try TestCgroup()
-        #expect(try home.cgroup.value(of: .avoid) == "")
-        try home.cgroup.set(.avoid, to: "1")
-        #expect(try home.cgroup.value(of: .avoid) == "1")
-        for _ in 0..<2 {
-            try home.cgroup.set(.avoid, to: "")
-            #expect(try home.cgroup.value(of: .avoid) == "")
         }
     }
 

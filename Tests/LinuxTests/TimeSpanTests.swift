@@ -38,11 +38,6 @@ struct TimeSpanTests {
         #expect(TimeSpan.parse(text) == .microseconds(microseconds))
     }
 
-    @Test("infinity has no end", arguments: ["infinity", " infinity"])
-    func infinity(_ text: String) {
-        #expect(TimeSpan.parse(text) == .infinity)
-    }
-
     @Test(
         "invalid spans are refused",
         arguments: [

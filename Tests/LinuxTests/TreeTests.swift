@@ -50,19 +50,6 @@ extension SignalTests {
         }
 
         @Test(
-            "the lineage after a double fork no longer includes the original process",
-            .enabled(if: python, "needs python3"))
-        func doubleFork() throws {
-            let child = try Child(python: doubleForkScript)
-            let daemon = try child.numbers()[0]
-            #expect(eventually { !proc.lineage(of: daemon).contains { $0.pid == child.pid } })
-            #expect(proc.lineage(of: daemon).first?.pid == daemon)
-            let main = try proc.identity(of: child.pid)
-            #expect(Extent.members(of: main, proc: proc) { _ in false } == [main])
-            kill(daemon, SIGKILL)
-        }
-
-        @Test(
             "an extent is the whole tree, parents first, and stops at a foreign process",
             .enabled(if: python, "needs python3"))
         func extent() throws {
@@ -84,30 +71,6 @@ extension SignalTests {
             #expect(Set(rest) == Set(all).subtracting(below))
         }
 
-        @Test("the extent of an impostor is empty")
-        func impostor() throws {
-            let child = try Child.idle()
-            let identity = try proc.identity(of: child.pid)
-            let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
-            #expect(Extent.members(of: other, proc: proc) { _ in false } == [])
-            #expect(SignalStop(proc: proc, main: other, owner: getuid()).kill { _ in false } == [])
-            #expect(try PidFD(pid: child.pid).hasExited == false)
-        }
-
-        @Test("a process can be held only while it is alive and its start time matches")
-        func held() throws {
-            let child = try Child.idle()
-            let identity = try proc.identity(of: child.pid)
-            let held = try HeldProcess(identity, proc: proc)
-            #expect(!held.hasExited)
-            let other = ProcessIdentity(pid: identity.pid, startTime: identity.startTime + 1)
-            #expect(failure { _ = try HeldProcess(other, proc: proc) }?.isNoSuchProcess == true)
-            kill(child.pid, SIGKILL)
-            try child.waitUntilZombie()
-            #expect(held.hasExited)
-            #expect(failure { _ = try HeldProcess(identity, proc: proc) }?.isNoSuchProcess == true)
-        }
-
         @Test("SIGKILL ends the extent and spares foreign processes", .enabled(if: python, "needs python3"))
         func killExtent() throws {
             let child = try Child(python: treeScript)
@@ -122,40 +85,6 @@ extension SignalTests {
                 #expect(eventually { isGone(member) })
             }
             for member in spared { #expect(!isGone(member)) }
-        }
-
-        @Test("a tree that keeps forking is killed completely", .enabled(if: python, "needs python3"))
-        func killSpawner() throws {
-            let child = try Child(python: spawnerScript)
-            _ = try child.line()
-            let stop = SignalStop(
-                proc: proc, main: try proc.identity(of: child.pid), owner: getuid())
-            #expect(complete(stop))
-            _ = stop.kill { _ in false }
-            #expect(stop.failures == [])
-            // The tree keeps its process group, wherever its orphans end up.
-            #expect(try eventually { try livingMembers(ofGroup: child.pid).isEmpty })
-        }
-
-        @Test(
-            "another user's process and its descendants are left alone and recorded",
-            .enabled(if: Machine.isRoot && python, "needs root and python3"))
-        func killSparesOthers() throws {
-            let child = try Child(python: otherOwnerScript)
-            let pids = try child.numbers()
-            let main = try proc.identity(of: child.pid)
-            let others = try pids[1...2].map { try proc.identity(of: $0) }
-            let ours = try proc.identity(of: pids[3])
-            let stop = SignalStop(proc: proc, main: main, owner: 0)
-            _ = stop.kill { _ in false }
-            let failures = stop.failures
-            #expect(failures.map(\.errno) == [EPERM])
-            #expect(failures.first?.subject == "process \(others[0])")
-            #expect(eventually { isGone(main) && isGone(ours) })
-            for other in others {
-                #expect(!isGone(other))
-                kill(other.pid, SIGKILL)
-            }
         }
 
         private func isGone(_ identity: ProcessIdentity) -> Bool {
@@ -173,17 +102,6 @@ func livingMembers(ofGroup group: Int32) throws -> [Proc.Stat] {
     return try proc.processes().compactMap { try? proc.stat($0) }
         .filter { getpgid($0.pid) == group && $0.state != .zombie && $0.state != .dead }
 }
-
-let doubleForkScript = """
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            say(os.getpid())
-            signal.pause()
-        os._exit(0)
-    os.wait()
-    hold()
-    """
 
 /// The main process and two children with two children each: prints the seven ids.
 let treeScript = """

@@ -137,43 +137,6 @@ struct WorkTests {
         #expect(eventually { terminal.work() == nil })
     }
 
-    @Test("a foreground process group that another application or a zombie leads is not a job")
-    func foreignGroup() throws {
-        let shell = try Terminal(["sh", "-i"], typing: "sleep 1000\n")
-        #expect(eventually { shell.job() == "sleep" })
-        guard case .foreground(let sleep) = shell.work() else { throw TestFailure("no job") }
-        let proc = Proc()
-        let identity = try proc.identity(of: sleep)
-        let others = shell.pids.filter { $0 != sleep }
-        #expect(proc.terminalJob(of: others) == .group(sleep))
-        #expect(proc.terminalJob(of: others, isForeign: { $0 == identity }) == nil)
-        // A stopped shell does not wait for its child.
-        let parent = try proc.stat(sleep).parent
-        kill(parent, SIGSTOP)
-        defer { withExtendedLifetime(shell) { _ = kill(parent, SIGCONT) } }
-        #expect(eventually { (try? proc.stat(parent))?.state == .stopped })
-        kill(sleep, SIGKILL)
-        #expect(eventually { (try? proc.stat(sleep))?.state == .zombie })
-        #expect(try proc.stat(parent).foreground == sleep)
-        #expect(proc.terminalJob(of: others) == nil)
-    }
-
-    @Test("a session leader that computes is a job")
-    func computing() throws {
-        let loop = try Terminal(["sh", "-c", "while :; do :; done"])
-        #expect(eventually { loop.job() == "sh" })
-    }
-
-    @Test("a process of another process's terminal is not a job")
-    func strangers() throws {
-        let script = try Terminal(["sh", "-c", "sleep 1000; true"])
-        #expect(eventually { script.job() == "sleep" })
-        let proc = Proc()
-        let alone = script.pids.filter { (try? proc.stat($0).comm) == "sleep" }
-        #expect(alone.count == 1)
-        #expect(proc.terminalJob(of: alone) == nil)
-    }
-
     private func look(at pid: Int32, _ owner: UInt32 = getuid()) -> NetworkTraffic {
         NetworkTraffic(of: OpenFiles(of: [pid]), owner: owner)
     }

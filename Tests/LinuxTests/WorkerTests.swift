@@ -34,27 +34,6 @@ struct WorkerTests {
         #expect(completed.count == 100)
     }
 
-    @Test("a job of a completion comes behind the others, and a completion may complete others")
-    func nested() throws {
-        let worker = try Worker(name: "nested")
-        var completed: [Int] = []
-        for number in 0..<3 {
-            worker.run {
-                number
-            } then: { number in
-                completed.append(number)
-                worker.run {
-                    number + 10
-                } then: {
-                    completed.append($0)
-                }
-                worker.complete()
-            }
-        }
-        try complete(worker) { completed.count == 6 }
-        #expect(completed == [0, 1, 2, 10, 11, 12])
-    }
-
     @Test("a blocked job delays only the jobs behind it, and counts as hanging")
     func blocking() throws {
         let gate = try PipeEnds()
@@ -79,24 +58,6 @@ struct WorkerTests {
         try complete(worker) { completed.count == 2 }
         #expect(completed == ["blocked", "behind"])
         #expect(!worker.hangs(longerThan: 0))
-    }
-
-    @Test("the thread starts with the first job, stays for the next one, and ends with its owner")
-    func thread() throws {
-        var worker: Worker? = try Worker(name: "lasting")
-        #expect(!hasThread("lasting"))
-        var threads: [String?] = []
-        for round in 1...50 {
-            worker?.run {
-                try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")
-            } then: {
-                threads.append($0)
-            }
-            if let worker { try complete(worker) { threads.count == round } }
-        }
-        #expect(Set(threads).count == 1 && threads[0] != nil && hasThread("lasting"))
-        worker = nil
-        #expect(eventually { !hasThread("lasting") })
     }
 
     @Test("an owner that goes away does not wait for its blocked job; jobs not yet started never start")
@@ -126,38 +87,6 @@ struct WorkerTests {
         #expect(mark == UInt8(ascii: "."))
     }
 
-    @Test("waiting jobs are released with their owner at once")
-    func dropped() throws {
-        let gate = try PipeEnds()
-        let done = try PipeEnds()
-        let blocked = gate.read
-        var worker: Worker? = try Worker(name: "dropped")
-        worker?.run { waitAt(blocked) }
-        worker?.run { [token = Token(signal: done.write)] in
-            withExtendedLifetime(token) {}
-        }
-        worker = nil
-        #expect(try ready(done.read))
-        open(gate)
-    }
-
-    @Test("the thread receives no signals and has its name")
-    func mask() throws {
-        let worker = try Worker(name: "named")
-        var found: String?
-        worker.run {
-            var mask = sigset_t()
-            pthread_sigmask(SIG_BLOCK, nil, &mask)
-            let isBlocked = sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGCHLD) == 1
-            let comm = (try? TextFile.read("/proc/thread-self/comm")) ?? ""
-            return comm + (isBlocked ? "blocked" : "open")
-        } then: {
-            found = $0
-        }
-        try complete(worker) { found != nil }
-        #expect(found == "named\nblocked")
-    }
-
     private func open(_ gate: PipeEnds) {
         var byte: UInt8 = 0
         write(gate.write, &byte, 1)
@@ -177,13 +106,5 @@ private final class Token: Sendable {
     deinit {
         var mark = UInt8(ascii: ".")
         write(descriptor, &mark, 1)
-    }
-}
-
-/// Whether this process has a thread with that name.
-private func hasThread(_ name: String) -> Bool {
-    let threads = (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/task")) ?? []
-    return threads.contains { thread in
-        (try? String(contentsOfFile: "/proc/self/task/\(thread)/comm", encoding: .utf8)) == name + "\n"
     }
 }

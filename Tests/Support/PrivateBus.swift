@@ -8,7 +8,8 @@ public final class PrivateBus {
     /// Where it listens: `unix:path=…`.
     public let address: String
     /// A directory of its own, readable by all, removed at the end. The socket is in it.
-    public let directory: String
+    public var directory: String { scratch.path }
+    private let scratch: Scratch
     private let program: BusProgram
     private var process: Child?
 
@@ -29,29 +30,21 @@ public final class PrivateBus {
         services: [String: String] = [:], policy: String = ""
     ) throws {
         self.program = program
-        var template = Array("\(NSTemporaryDirectory())bus.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else {
-            throw Child.Failure(description: "no temporary directory: \(String(cString: strerror(errno)))")
-        }
-        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        scratch = try Scratch("bus")
+        let directory = scratch.path
         // Other users must reach the socket.
         chmod(directory, 0o755)
-        do {
-            let own = try Self.write(services, in: directory)
-            let configuration = Self.configuration(
-                directory: directory, policyDirectories: policyDirectories,
-                serviceDirectories: serviceDirectories + own, policy: policy)
-            let (process, address) =
-                switch program {
-                case .daemon: try Self.startDaemon(in: directory, configuration)
-                case .broker: try Self.startBroker(in: directory)
-                }
-            self.process = process
-            self.address = address
-        } catch {
-            try? FileManager.default.removeItem(atPath: directory)
-            throw error
-        }
+        let own = try Self.write(services, in: directory)
+        let configuration = Self.configuration(
+            directory: directory, policyDirectories: policyDirectories,
+            serviceDirectories: serviceDirectories + own, policy: policy)
+        let (process, address) =
+            switch program {
+            case .daemon: try Self.startDaemon(in: directory, configuration)
+            case .broker: try Self.startBroker(in: directory)
+            }
+        self.process = process
+        self.address = address
     }
 
     /// Writes activation files; the bus reads them again when it starts one.

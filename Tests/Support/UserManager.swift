@@ -8,7 +8,8 @@ public import Linux
 public final class UserManager {
     public let address: String
     /// The runtime directory of its user.
-    public let directory: String
+    public var directory: String { scratch.path }
+    private let scratch: Scratch
     /// The cgroup in which all of its units are.
     public var cgroup: Cgroup { home.cgroup }
     private let home: TestCgroup
@@ -25,11 +26,8 @@ public final class UserManager {
 
     /// - Parameter user: the user whose service manager it is, and who has a group of the same number.
     public init(of user: UInt32 = 0) throws {
-        var template = Array("\(NSTemporaryDirectory())manager.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("mkdtemp: \(errno)") }
-        let path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        directory = path
-        chown(path, user, user)
+        scratch = try Scratch("manager", owner: user)
+        let path = scratch.path
         home = try TestCgroup("user-manager", owner: user)
         for file in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
             chown("\(home.cgroup.directory)/\(file)", user, user)
@@ -78,6 +76,5 @@ public final class UserManager {
                 sched_yield()
             }
         }
-        try? FileManager.default.removeItem(atPath: directory)
     }
 }

@@ -268,26 +268,6 @@ struct TransferTests {
         #expect(try FileManager.default.contentsOfDirectory(atPath: "\(desk.files)/other") == [])
     }
 
-    @Test("a directory that takes the place of the target's gets no empty file")
-    func moved() throws {
-        let desk = try Desk()
-        mkdir("\(desk.files)/real", 0o755)
-        let slow = desk.server.url("moved", "size=1000000&seed=1&fault=slow")
-        let path = try desk.begin(slow, [(.target, .string("\(desk.files)/real/file"))])
-        #expect(eventually { access("\(desk.files)/real/.appstate-transfer-1", F_OK) == 0 })
-        rename("\(desk.files)/real", "\(desk.files)/moved")
-        mkdir("\(desk.files)/real", 0o755)
-        try desk.wait(path, for: .failed)
-        #expect(try desk.text(.error, path).hasPrefix("file: "))
-        #expect(try FileManager.default.contentsOfDirectory(atPath: "\(desk.files)/real") == [])
-        // It can be tried again, in the new directory.
-        try desk.call(.retry, path)
-        try desk.wait(path, for: .finished)
-        let found = try Data(contentsOf: URL(fileURLWithPath: "\(desk.files)/real/file"))
-        let content = try desk.server.content("moved-whole", seed: 1, size: 1_000_000)
-        #expect(found == content)
-    }
-
     @Test("what the server answers to an upload becomes a file, and is not taken for the upload")
     func answer() throws {
         let desk = try Desk()
@@ -469,12 +449,6 @@ struct TransferTests {
         #expect(other.errors.contains("there is no transfer 99"))
     }
 
-    @Test("it ends when there is nothing to do")
-    func idle() throws {
-        let desk = try Desk(["--idle-sec", "1"])
-        #expect(try eventually { try desk.client.owner(of: TransferNames.service) == nil })
-    }
-
     @Test(
         "under faults and kills each file is whole or its error named, and no application is told twice of one end",
         .enabled(
@@ -489,21 +463,5 @@ struct TransferTests {
         let trial = try Child(
             Programs.python, ["-B", Self.scripts + "/trial.py", "--short"], environment: environment)
         #expect(try trial.waitForExit() == .exited(0), "\(trial.errors)")
-    }
-
-    @Test("the members in the code are those in the file")
-    func members() throws {
-        let text = try String(
-            contentsOfFile: "\(Programs.root)/dbus/\(TransferNames.service).xml", encoding: .utf8)
-        func names(_ kind: String) -> [String] {
-            text.components(separatedBy: "<\(kind) name=\"").dropFirst().map {
-                String($0.prefix { $0 != "\"" })
-            }
-        }
-        #expect(names("property") == TransferProperty.allCases.map(\.rawValue))
-        #expect(names("method") == ["Begin", "Cancel", "Retry"])
-        for option in TransferOption.allCases { #expect(text.contains("\(option.rawValue) (")) }
-        for word in TransferError.allCases { #expect(text.contains("\"\(word.rawValue)\"")) }
-        for need in TransferNeed.allCases { #expect(text.contains("\"\(need.rawValue)\"")) }
     }
 }

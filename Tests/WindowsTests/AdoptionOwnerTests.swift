@@ -180,56 +180,6 @@ struct AdoptionOwnerTests {
         _ = try station.wait(forApplication: "Last", last.pid)
         #expect(try station.applications().map(\.id) == ["Last"])
     }
-
-    @Test("whether a process may be adopted follows from what the kernel reports about it")
-    func candidates() throws {
-        let shell = try Child("sh", ["-c", "sleep 1000 & echo sleeper $!; wait"])
-        let sleeper = try #require(
-            Int32(try shell.waitForLine(containing: "sleeper ").dropFirst("sleeper ".count)))
-        defer { kill(sleeper, SIGKILL) }
-        let nowhere = DesktopProcesses([])
-        func candidate(_ pid: Int32, _ appID: String, _ desktop: DesktopProcesses) -> Int32? {
-            Candidate(windowOf: pid, appID: appID, on: desktop)?.process.pid
-        }
-        #expect(candidate(sleeper, "Alpha", nowhere) == sleeper)
-        #expect(candidate(shell.pid, "Alpha", nowhere) == shell.pid)
-        // For example, the process that starts the window manager.
-        #expect(candidate(shell.pid, "Alpha", DesktopProcesses([sleeper])) == nil)
-        #expect(candidate(sleeper, "Alpha", DesktopProcesses([sleeper])) == nil)
-        #expect(candidate(sleeper, "Alpha", DesktopProcesses([shell.pid])) == sleeper)
-        try dialog(candidate)
-        // This process and its parent.
-        #expect(candidate(getpid(), "Alpha", nowhere) == nil)
-        #expect(candidate(getppid(), "Alpha", nowhere) == nil)
-        for pid in [1, 0, -1, Int32.max] { #expect(candidate(pid, "Alpha", nowhere) == nil, "\(pid)") }
-        #expect(candidate(sleeper, "", nowhere) == nil)
-        #expect(candidate(sleeper, String(repeating: "x", count: 256), nowhere) == nil)
-    }
-
-    @Test(
-        "another user's process may not be adopted",
-        .enabled(if: getuid() == 0 && Programs.inPath("setpriv") != nil, "needs root and setpriv"))
-    func stranger() throws {
-        let other = try Child("sh", ["-c", "echo here; exec sleep 1000"], uid: TestDesktop.nobody)
-        try other.waitForLine(containing: "here")
-        #expect(Candidate(windowOf: other.pid, appID: "Alpha", on: DesktopProcesses([])) == nil)
-    }
-
-    /// A dialogue that the window manager opens is no application. The same program, started by another process, is.
-    private func dialog(_ candidate: (Int32, String, DesktopProcesses) -> Int32?) throws {
-        let directory = NSTemporaryDirectory() + "dialog.\(UUID().uuidString)"
-        try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: false)
-        defer { try? FileManager.default.removeItem(atPath: directory) }
-        let program = directory + "/helper-dialog"
-        try Programs.copy(#require(Programs.inPath("sleep")), to: program)
-        let manager = try Child("sh", ["-c", "\"$0\" 1000 & echo dialog $!; wait", program])
-        let dialog = try #require(
-            Int32(try manager.waitForLine(containing: "dialog ").dropFirst("dialog ".count)))
-        defer { kill(dialog, SIGKILL) }
-        try #require(eventually { (try? Proc().program(of: dialog)) == "helper-dialog" })
-        #expect(candidate(dialog, "Helper-dialog", DesktopProcesses([manager.pid])) == nil)
-        #expect(candidate(dialog, "Helper-dialog", DesktopProcesses([])) == dialog)
-    }
 }
 
 /// A window that may belong to several processes.

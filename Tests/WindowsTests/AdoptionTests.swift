@@ -48,36 +48,6 @@ struct AdoptionTests {
         }
     }
 
-    @Test("a process whose window matches becomes an application and changes state like any other")
-    func adopts() throws {
-        let scene = try Scene("[Session]\nAdopt=Al* Marker\n")
-        let (alpha, beta) = (try scene.display.app(), try scene.display.app())
-        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
-        let path = try scene.station.wait(forApplication: "Alpha", alpha.pid)
-        try scene.activate(first)
-        try scene.station.wait(for: path, toBe: "active")
-        try scene.settle()
-        try scene.activate(first)
-        try scene.station.wait(for: path, toBe: "active")
-        #expect(try scene.ids() == ["Alpha"])
-        #expect(try scene.station.property("Suspension", of: path) == .string("manual"))
-        #expect(try scene.station.property("Reclaimable", of: path) == .bool(false))
-
-        scene.station.forget()
-        try scene.activate(second)
-        try scene.station.wait(forWalks: [path: ["active→inactive"]], "focus")
-        try scene.activate(first)
-        try scene.station.wait(forWalks: [path: ["inactive→active"]], "focus again")
-        try scene.display.run("xdotool", ["windowminimize", "\(first)"])
-        try scene.station.wait(forWalks: [path: ["active→inactive", "inactive→background"]], "minimize")
-        // Without a window its state does not change until it ends.
-        try alpha.ask("close \(first)")
-        try scene.settle()
-        #expect(try scene.ids() == ["Alpha"])
-        alpha.process.kill(SIGKILL)
-        #expect(try scene.station.waitForRemoval(of: path) == "killed")
-    }
-
     @Test(
         "nothing is adopted without a configuration; additions and removals apply at once"
     )
@@ -158,58 +128,6 @@ struct AdoptionTests {
         #expect(try answer.readObjectPath() == adopted)
     }
 
-    @Test(
-        "an adopted process that registers itself is neither released nor adopted again",
-        arguments: ["Alpha", "org.example.Own"])
-    func ownRegistration(_ id: String) throws {
-        let scene = try Scene("[Session]\nAdopt=*\n")
-        let station = scene.station
-        let alpha = try scene.display.app(on: station.bus.environment)
-        let window = try alpha.open("Alpha")
-        let adopted = try station.wait(forApplication: "Alpha", alpha.pid)
-        try scene.settle()
-        try scene.activate(window)
-        try station.wait(for: adopted, toBe: "active")
-
-        let path = try alpha.ask("register \(id)")
-        #expect(try station.waitForRemoval(of: adopted) == "unregistered")
-        #expect(try station.state(of: path) == "not-running")
-        try alpha.ask("launched")
-        try station.wait(for: path, toBe: "active")
-        #expect(try station.property("Suspension", of: path) == .string("automatic"))
-        #expect(try station.property("Reclaimable", of: path) == .bool(true))
-        _ = try alpha.open("Another")
-        try scene.settle()
-        try station.reloadAgent("[Session]\nAdopt=Marker\n")
-        try scene.settle()
-        #expect(
-            try station.applications() == [Station.Registered(path: path, id: id, pid: alpha.pid)])
-
-        // An application that unregisters itself is not adopted again.
-        try station.reloadAgent("[Session]\nAdopt=*\n")
-        try alpha.ask("unregister")
-        #expect(try station.waitForRemoval(of: path) == "unregistered")
-        _ = try alpha.open("Third")
-        try scene.settle()
-        #expect(try scene.ids() == [])
-    }
-
-    @Test("a process that had registered itself is adopted by a daemon that has no record of it")
-    func forgotten() throws {
-        let scene = try Scene("[Session]\nAdopt=*\n")
-        let station = scene.station
-        let alpha = try scene.display.app(on: station.bus.environment)
-        _ = try alpha.open("Alpha")
-        let adopted = try station.wait(forApplication: "Alpha", alpha.pid)
-        _ = try alpha.ask("register org.example.Own")
-        #expect(try station.waitForRemoval(of: adopted) == "unregistered")
-        try scene.settle()
-        try station.endDaemon(SIGKILL)
-        try FileManager.default.removeItem(atPath: station.bus.directory + "/run")
-        try station.startDaemon()
-        _ = try station.wait(forApplication: "Alpha", alpha.pid)
-    }
-
     @Test("an application that another process unregisters is not adopted again until the agent reloads")
     func unregistered() throws {
         let scene = try Scene("[Session]\nAdopt=*\n")
@@ -223,22 +141,6 @@ struct AdoptionTests {
         #expect(try scene.ids() == [])
         try scene.station.reloadAgent("[Session]\nAdopt=*\n")
         try scene.station.wait("it to be adopted again") { try scene.station.applications().count == 1 }
-    }
-
-    @Test(
-        "a registration that completes after the configuration stopped matching is released"
-    )
-    func takenLate() throws {
-        let scene = try Scene("[Session]\nAdopt=*\n")
-        try scene.settle()
-        let daemon = try #require(scene.station.daemon)
-        daemon.kill(SIGSTOP)
-        let alpha = try scene.display.app()
-        try scene.station.waitForCall(of: "RegisterProcess") { _ = try alpha.open("Alpha") }
-        try scene.station.reloadAgent("")
-        daemon.kill(SIGCONT)
-        #expect(try scene.station.waitForRemoval(ofID: "Alpha") == "unregistered")
-        #expect(try scene.ids() == [])
     }
 
     @Test("adopted applications survive the end of the agent and of the daemon")

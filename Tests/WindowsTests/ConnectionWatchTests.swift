@@ -14,51 +14,6 @@ import Testing
     "Connections to suspended applications",
     .enabled(if: ListeningApp.mayBeCopied, ListeningApp.whatIsMissing))
 struct ConnectionWatchTests {
-    @Test("a connection is reported once per suspension; after that no copy of the socket is held")
-    func seen() throws {
-        let scene = try Scene(3)
-        for number in [0, 2] {
-            try scene.suspend()
-            #expect(try scene.held() == 3)
-            let caller = try scene.app.connect(number)
-            try scene.wait("the connection") { !scene.seen.isEmpty }
-            #expect(scene.seen == [scene.server.pid])
-            try scene.resume()
-            #expect(try caller.waitForExit() == .exited(0), "\(caller.errors)")
-            #expect(caller.output == "connected\nsays \(number)\n")
-        }
-    }
-
-    @Test("a connection made before the watch counts; sockets of other processes do not")
-    func before() throws {
-        let scene = try Scene(1)
-        try scene.stop()
-        let caller = try scene.app.connect(0)
-        try caller.waitForLine(containing: "connected")
-        let other = try Child("sleep", ["1000"])
-        scene.watch([other.pid])
-        scene.watch([scene.server.pid])
-        try scene.wait("the connection") { !scene.seen.isEmpty }
-        #expect(scene.seen == [scene.server.pid])
-        try scene.resume()
-        #expect(try caller.waitForExit() == .exited(0))
-    }
-
-    @Test("a connection that is never accepted counts once; later ones to other sockets count")
-    func leaked() throws {
-        let scene = try Scene(2, accepting: [1])
-        try scene.suspend()
-        let waiting = try scene.app.connect(0)
-        try scene.wait("the first connection") { scene.seen.count == 1 }
-        try scene.resume()
-        try scene.suspend(holding: 1)
-        let caller = try scene.app.connect(1)
-        try scene.wait("the second connection") { scene.seen.count == 1 }
-        try scene.resume()
-        #expect(try caller.waitForExit() == .exited(0))
-        #expect(waiting.advance() == nil)
-    }
-
     @Test(
         "what another process sends over a connection that was accepted before counts, and not what its own does"
     )
@@ -145,13 +100,7 @@ struct SuspendedFuseServerTests {
             watch.watch([pid], among: [pid])
             #expect(told.needs.count == round - 1)
             try server.ask()
-            let deadline = ContinuousClock.now + .seconds(300)
-            while told.needs.count < round {
-                guard ContinuousClock.now < deadline else {
-                    throw TestFailure("the request was not reported")
-                }
-                try loop.runOnce(timeout: 10_000)
-            }
+            try loop.run("the request") { told.needs.count >= round }
             watch.watch([], among: [pid])
             server.process.kill(SIGCONT)
             try server.process.waitForLine(containing: "answered \(round)")
@@ -165,83 +114,6 @@ private final class Told {
     var needs: [String] = []
 
     func wait(for count: Int, on loop: EventLoop) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while needs.count < count {
-            guard ContinuousClock.now < deadline else { throw TestFailure("need \(count) was not reported") }
-            try loop.runOnce(timeout: 10_000)
-        }
-    }
-}
-
-private final class Scene {
-    let loop: EventLoop
-    let app: ListeningApp
-    var server: Child { app.process }
-    private final class Seen { var pids: [Int32] = [] }
-    private let told = Seen()
-    private let watcher: ConnectionWatch
-    var seen: [Int32] { told.pids }
-
-    /// - Parameters:
-    ///   - accepting: the sockets on which it accepts; empty: all.
-    ///   - other: the scene whose watch to use.
-    init(_ sockets: Int, accepting: [Int] = [], sharing other: Scene? = nil) throws {
-        let loop = try other?.loop ?? EventLoop()
-        self.loop = loop
-        watcher =
-            try other?.watcher
-            ?? ConnectionWatch(loop: loop, journal: Journal(identifier: "test")) { [told] pid, reason in
-                if reason == .connection { told.pids.append(pid) }
-            }
-        app = try ListeningApp(sockets, accepting: accepting)
-    }
-
-    func watch(_ pids: Set<Int32>) { watcher.watch(pids, among: pids.union([server.pid])) }
-
-    /// - Parameter count: the number of copies to wait for; nil: all.
-    func suspend(holding count: Int? = nil) throws {
-        try stop()
-        watch([server.pid])
-        let count = count ?? app.sockets
-        try wait("\(count) copies") { try held() == count }
-    }
-
-    func stop() throws {
-        server.kill(SIGSTOP)
-        let process = try Proc().identity(of: server.pid)
-        try wait("the stop") { try Proc().state(of: process) == .stopped }
-    }
-
-    func resume() throws {
-        watch([])
-        try wait("the copies to be closed") { try held() == 0 }
-        told.pids = []
-        server.kill(SIGCONT)
-    }
-
-    func wait(_ what: String, _ isSo: () throws -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while try !isSo() {
-            guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not happen") }
-            try loop.runOnce(timeout: 10_000)
-        }
-    }
-
-    /// How many of the server's sockets this process holds.
-    func held() throws -> Int {
-        let names = (0..<app.sockets).map { "\(app.directory)/\($0)" }
-        // Foundation takes the first page of this file for all of it.
-        let table = String(decoding: try WholeFile.read("/proc/net/unix"), as: UTF8.self).split(
-            separator: "\n")
-        let inodes = Set(
-            table.compactMap { line -> String? in
-                let words = line.split(separator: " ")
-                guard words.count == 8, names.contains(String(words[7])) else { return nil }
-                return "socket:[\(words[6])]"
-            })
-        let own = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
-            try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/fd/\($0)")
-        }
-        return Set(own).intersection(inodes).count
+        try loop.run("need \(count)") { needs.count >= count }
     }
 }

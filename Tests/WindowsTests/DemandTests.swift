@@ -48,11 +48,7 @@ struct DemandTests {
         func follow(_ pids: Set<Int32>) { watch?.watch(pids, suspended: pids, among: pids) }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
-            let deadline = ContinuousClock.now + .seconds(300)
-            while try !isSo() {
-                guard ContinuousClock.now < deadline else { throw TestFailure("\(what): \(seen)") }
-                try loop.runOnce(timeout: 10_000)
-            }
+            try loop.run("\(what): \(seen)", until: isSo)
         }
 
         func twoConnections() throws -> (Bus, Bus) {
@@ -69,28 +65,6 @@ struct DemandTests {
                         + "--object-path / --method org.freedesktop.DBus.Peer.Ping; done",
                 ])
         }
-    }
-
-    @Test(
-        "a call to a connection or to a name that it owns is seen, with the caller",
-        .enabled(if: Programs.inPath("gdbus") != nil, "needs gdbus"), arguments: BusProgram.present,
-        [false, true])
-    func calls(on program: BusProgram, byName: Bool) throws {
-        let calls = try Calls(SessionBus(program))
-        #expect(calls.isSeen == true)
-        let callee = try Bus.open(address: calls.bus.address)
-        try callee.requestName("org.example.Files")
-        calls.follow([getpid()])
-        let caller = try calls.caller(of: byName ? "org.example.Files" : callee.uniqueName)
-        try calls.wait("the call") { !calls.seen.isEmpty }
-        #expect(calls.seen[0][0] == getpid())
-        #expect(calls.seen[0][1] != getpid())
-        caller.kill(SIGKILL)
-        // No application is suspended any more.
-        calls.follow([])
-        let before = calls.seen.count
-        _ = try Bus.open(address: calls.bus.address).owner(of: "org.example.Files")
-        #expect(calls.seen.count == before)
     }
 
     @Test(
@@ -114,37 +88,6 @@ struct DemandTests {
             return !calls.seen.isEmpty
         }
         #expect(Set(calls.reasons) == [.sessionEnd])
-    }
-
-    @Test(
-        "calls to other connections are not seen; only the last of many requested sets counts",
-        arguments: BusProgram.present)
-    func others(on program: BusProgram) throws {
-        let calls = try Calls(SessionBus(program))
-        let sleeper = try Child("sleep", ["1000"])
-        for turn in 0..<50 {
-            calls.follow(turn % 2 == 0 ? [getpid()] : [sleeper.pid])
-            try calls.loop.runOnce(timeout: 0)
-        }
-        let (callee, caller) = try calls.twoConnections()
-        func ping() throws {
-            let call = try caller.newCall(
-                destination: callee.uniqueName, path: "/", interface: "org.freedesktop.DBus.Peer",
-                member: "Ping")
-            try caller.send(call)
-            try caller.flush()
-        }
-        // The first request was still finding out who is connected.
-        for _ in 0..<20 {
-            try ping()
-            try calls.loop.runOnce(timeout: 10_000)
-        }
-        #expect(calls.seen == [])
-        calls.follow([getpid()])
-        try calls.wait("the call") {
-            try ping()
-            return !calls.seen.isEmpty
-        }
     }
 
     @Test(
@@ -174,37 +117,6 @@ struct DemandTests {
         #expect(Set(calls.reasons) == [.action])
     }
 
-    @Test("calls are seen on a bus that comes later than the watch, when applications are suspended already")
-    func lateBus() throws {
-        let bus = try SessionBus()
-        let path = bus.directory + "/late"
-        let calls = try Calls(bus, at: path)
-        let (callee, caller) = try calls.twoConnections()
-        // It is on the bus once it has this.
-        let name = callee.uniqueName
-        calls.follow([getpid()])
-        #expect(calls.isSeen == nil)
-        #expect(symlink("system_bus_socket", path) == 0)
-        try calls.wait("whether calls are seen") { calls.isSeen != nil }
-        #expect(calls.answers == [true])
-        var answers: [Slot] = []
-        try calls.wait("a call") {
-            let call = try caller.newCall(
-                destination: name, path: "/", interface: "org.freedesktop.DBus.Peer", member: "Ping")
-            answers.append(try caller.callAsync(call) { _ in })
-            try caller.flush()
-            return !calls.seen.isEmpty
-        }
-        withExtendedLifetime(callee) {}
-    }
-
-    @Test("a bus that lets no client monitor calls is reported as such")
-    func refused() throws {
-        let calls = try Calls(
-            SessionBus(policy: "<deny send_interface=\"org.freedesktop.DBus.Monitoring\"/>"))
-        #expect(calls.isSeen == false)
-    }
-
     /// Watches for programs that are started again.
     private final class Starts {
         let loop: EventLoop
@@ -221,27 +133,8 @@ struct DemandTests {
         func follow(_ pids: Set<Int32>) { watch?.watch(pids) }
 
         func wait(for expected: [Int32]) throws {
-            let deadline = ContinuousClock.now + .seconds(300)
-            while !seen.contains(expected) {
-                guard ContinuousClock.now < deadline else { throw TestFailure("\(expected): \(seen)") }
-                try loop.runOnce(timeout: 10_000)
-            }
+            try loop.run("\(expected): \(seen)") { seen.contains(expected) }
         }
-    }
-
-    @Test("a second start of a watched program is seen, a start of another program is not")
-    func starts() throws {
-        let starts = try Starts()
-        let first = try Child("sleep", ["1000"])
-        starts.follow([first.pid])
-        let other = try Child("cat", [])
-        let second = try Child("sleep", ["1000"])
-        try starts.wait(for: [first.pid, second.pid])
-        #expect(!starts.seen.contains { $0[1] == other.pid })
-        // A process that is already known is reported only once.
-        let third = try Child("sleep", ["1000"])
-        try starts.wait(for: [first.pid, third.pid])
-        #expect(starts.seen.filter { $0[1] == second.pid }.count == 1)
     }
 
     /// Puts another file in the place of a program, as an upgrade does: it is made beside it and then renamed.
@@ -299,27 +192,6 @@ struct DemandTests {
         withExtendedLifetime(other) {}
     }
 
-    @Test("a script is recognised by its own file, not by its interpreter's")
-    func scripts() throws {
-        let bus = try SessionBus()
-        let paths = ["one", "two"].map { bus.directory + "/" + $0 }
-        let text = "#!/bin/sh\necho on\nwhile :; do sleep 1000; done\n"
-        // Not written by this process: a process that another test forks meanwhile would hold it open for writing.
-        for path in paths {
-            try Child("sh", ["-c", "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"", path, text])
-                .waitForExit()
-        }
-        let starts = try Starts()
-        let first = try Child(paths[0], [])
-        try first.waitForLine(containing: "on")
-        starts.follow([first.pid])
-        let other = try Child(paths[1], [])
-        try other.waitForLine(containing: "on")
-        let second = try Child(paths[0], [])
-        try starts.wait(for: [first.pid, second.pid])
-        #expect(starts.seen == [[first.pid, second.pid]])
-    }
-
     // MARK: The real agent and daemon
 
     /// An X11 application whose only window is minimized and which policy has suspended.
@@ -356,34 +228,6 @@ struct DemandTests {
             try display.run("xdotool", ["windowminimize", "\(window)"])
             try station.wait(for: path, toBe: state)
         }
-    }
-
-    @Test(
-        "requests of clients to the window manager about others' windows are seen while they are watched",
-        .enabled(if: Display.isAvailable, Display.whatIsMissing))
-    func observer() throws {
-        let display = try Display(try #require(WindowManager.present.first))
-        let (alpha, beta) = (try display.app(), try display.app())
-        let window = try alpha.open("Alpha")
-        let observer = try RequestObserver(display: display.name)
-        var seen: [RequestObserver.Request: Set<Int32>] = [:]
-        func wait(for request: RequestObserver.Request) throws {
-            let isSeen = try eventually {
-                seen.merge(try observer.dispatch()) { $0.union($1) }
-                return seen[request] != nil
-            }
-            #expect(isSeen && seen == [request: [alpha.pid]])
-            seen = [:]
-        }
-        // Requests are not watched yet.
-        try beta.ask("activate 1 \(window)")
-        #expect(try observer.dispatch() == [:])
-        observer.listen(true)
-        observer.ping()
-        try beta.ask("activate 1 \(window)")
-        try wait(for: .activate)
-        try display.run("wmctrl", ["-i", "-c", "\(window)"])
-        try wait(for: .close)
     }
 
     @Test(

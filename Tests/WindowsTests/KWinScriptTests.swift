@@ -11,29 +11,6 @@ import Testing
 /// What applies to the script only: KWin restricts its protocol. In the same suite as the protocol, so that two KWins
 /// never run at once.
 extension PlasmaTests {
-    @Test("script: a broken or missing one, and the KWin of another display, are errors")
-    func scriptBroken() throws {
-        let kwin = try KWin.refusing()
-        let directory = try TestDesktop.directory()
-        defer { try? FileManager.default.removeItem(atPath: directory) }
-        try FileManager.default.createDirectory(
-            atPath: directory + "/appstated/kwin", withIntermediateDirectories: true)
-        try "throw new Error('broken');\n".write(
-            toFile: directory + "/appstated/kwin/windows.js", atomically: true, encoding: .utf8)
-        let watch = try kwin.scriptWatch(directories: [directory])
-        #expect(watch.observer.isBlind)
-        #expect(watch.observer.takeNotices().count == 1)
-        #expect(
-            throws: ObserverFailure.unsupported(
-                "our script for KWin, appstated/kwin/windows.js, is in none of /nowhere")
-        ) { _ = try kwin.scriptWatch(directories: ["/nowhere"]) }
-        let other = try KWin()
-        #expect(
-            throws: ObserverFailure.unsupported(
-                "the KWin on the session bus is not the compositor at WAYLAND_DISPLAY=\(other.display)")
-        ) { _ = try KWinScriptObserver(address: kwin.bus?.address ?? "", display: other.display) }
-    }
-
     @Test("script: reports of other connections are ignored; nonsense from KWin makes the observer blind")
     func scriptTrust() throws {
         let kwin = try KWin.refusing()

@@ -161,28 +161,6 @@ struct PlasmaTests {
 
 /// From KWin to a subscriber. In the same suite, so that two KWins never run at once.
 extension PlasmaTests {
-    @Test(
-        "the agent sees more windows than KWin can list in one message",
-        .enabled(if: Station.isAvailable, Station.whatIsMissing))
-    func many() throws {
-        let kwin = try KWin()
-        let station = try Station()
-        try station.startAgent(environment: kwin.environment)
-        let (alpha, beta) = (try kwin.app(), try kwin.app())
-        let a = try station.register("org.example.Alpha", alpha.pid)
-        let b = try station.register("org.example.Beta", beta.pid)
-        // 104 fit. In parts, because KWin disconnects a client that has no time to read.
-        let watch = try kwin.watch()
-        for part in 1...6 {
-            try alpha.ask("open-many 20 org.example.Alpha")
-            try watch.wait("the windows") { $0.count == part * 20 }
-        }
-        try station.wait(for: a, toBe: "active")
-        _ = try beta.open("org.example.Beta", "last")
-        try station.wait(for: b, toBe: "active")
-        try station.wait(for: a, toBe: "inactive")
-    }
-
     /// Manipulates windows of two applications and expects the edges that follow. Returns the second application and
     /// its path.
     func walk(_ kwin: KWin, _ station: Station) throws -> (WindowApp, String) {

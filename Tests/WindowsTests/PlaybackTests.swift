@@ -35,37 +35,6 @@ struct PlaybackTests {
         try wait(observer, for: [])
     }
 
-    @Test("a paused stream does not count as playback")
-    func corked() throws {
-        let server = try SoundServer()
-        let observer = try PlaybackObserver(path: server.socket)
-        let client = try SoundClient(server.socket)
-        try client.open(corked: true)
-        let other = try server.player()
-        // The other one started later, so the paused one has been reported already.
-        try wait(observer, for: [other.pid])
-        try client.cork(false)
-        try wait(observer, for: [other.pid, getpid()])
-        try client.cork(true)
-        try wait(observer, for: [other.pid])
-    }
-
-    @Test("a stream from another machine or without a valid process belongs to no local process")
-    func strangers() throws {
-        let server = try SoundServer()
-        let observer = try PlaybackObserver(path: server.socket)
-        var clients: [SoundClient] = []
-        for properties in [
-            ["application.process.id": "\(getpid())", "application.process.host": "elsewhere.example"],
-            ["application.process.id": "me"], ["application.process.id": "-1"], [:],
-        ] {
-            clients.append(try SoundClient(server.socket, properties))
-            try clients.last?.open(corked: false)
-        }
-        let other = try server.player()
-        try wait(observer, for: [other.pid])
-    }
-
     @Test("a process that records counts, and one that only measures how loud it is does not")
     func recorders() throws {
         let server = try SoundServer()
@@ -87,74 +56,6 @@ struct PlaybackTests {
         try client.cork(true)
         try wait(observer, for: [other.pid])
         withExtendedLifetime(meter) {}
-    }
-
-    @Test(
-        "a process in a PID namespace of its own is found by the id that it has there",
-        .enabled(if: getuid() == 0 && Programs.inPath("unshare") != nil, "needs root and unshare"))
-    func namespaces() throws {
-        let server = try SoundServer()
-        let observer = try PlaybackObserver(path: server.socket)
-        let outer = try Child(
-            "unshare",
-            [
-                "--pid", "--fork", "--kill-child", "--", "sh", "-c",
-                "pacat --playback --raw /dev/zero & echo player; wait",
-            ], environment: server.environment)
-        try outer.waitForLine(containing: "player")
-        let proc = Proc()
-        let shell = try #require(try proc.children(of: outer.pid).first)
-        let player = try #require(try proc.children(of: shell).first)
-        try wait(observer, for: [player])
-        #expect(proc.processes(knowingThemselvesAs: 2).contains(player))
-    }
-
-    @Test("the end of a sound server is reported, and the start of another is noticed")
-    func end() throws {
-        let server = try SoundServer()
-        let observer = try PlaybackObserver(path: server.socket)
-        try server.end()
-        #expect(throws: ObserverFailure.self) { try wait(observer, for: [1]) }
-        #expect(throws: ObserverFailure.self) { _ = try PlaybackObserver(path: server.socket) }
-        let watch = try PathWatch(path: server.socket)
-        try server.start()
-        var ready = pollfd(fd: watch.descriptor, events: Int16(POLLIN), revents: 0)
-        #expect(poll(&ready, 1, 300_000) == 1)
-        _ = try PlaybackObserver(path: server.socket)
-    }
-
-    @Test("truncated or damaged data is never read beyond its end")
-    func damaged() {
-        var written = TagStruct()
-        written.append(7)
-        written.append(["key": "value", "other": ""])
-        written.append(bytes: [1, 2, 3])
-        let whole = Array(written.bytes)
-        var read = TagStruct(whole[...])
-        #expect(read.next() == .number(7))
-        #expect(read.next() == .properties(["key": "value", "other": ""]))
-        #expect(read.next() == .other)
-        #expect(read.isAtEnd)
-        for length in 0..<whole.count {
-            var part = TagStruct(whole.prefix(length))
-            var count = 0
-            while part.next() != nil { count += 1 }
-            #expect(count < 3)
-        }
-        var generator = SystemRandomNumberGenerator()
-        for _ in 0..<2_000 {
-            var damaged = whole
-            damaged[Int.random(in: 0..<whole.count, using: &generator)] = .random(
-                in: 0...255, using: &generator)
-            var part = TagStruct(damaged[...])
-            while part.next() != nil {}
-        }
-        // Lists in place of a key, and in place of a length.
-        for unit: [UInt8] in [[0x50], [0x50, 0x74, 0]] {
-            let bytes = [[UInt8]](repeating: unit, count: 1 << 20).flatMap(\.self)
-            var nested = TagStruct(bytes[...])
-            #expect(nested.next() == nil)
-        }
     }
 
     @Test(

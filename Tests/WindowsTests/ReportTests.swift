@@ -62,15 +62,6 @@ struct ReportTests {
         #expect(Report.changes(from: known, to: windows) == [])
     }
 
-    @Test("a window that is listed twice is reported once, and its focus does not alternate")
-    func listedTwice() throws {
-        let windows = Report.withOneFocus(
-            try [window(2, focused: true), window(1), window(2, focused: true)])
-        let once = try [window(2), window(1)]
-        #expect(windows.map(\.number) == once.map(\.number))
-        #expect(windows.map(\.observed.focused) == [true, false])
-    }
-
     @Test("a changed title alone is reported only with the next report, or when titles are due")
     func title() throws {
         let before = try [window(1, title: "0:01")]
@@ -86,35 +77,11 @@ struct ReportTests {
         #expect(Report.Window(ObservedWindow(number: 1, process: nil), of: .x11) == nil)
     }
 
-    @Test("windows of two window systems never have the same number")
-    func numbers() {
-        let window = ObservedWindow(number: 1 << 48 - 1, process: 1)
-        let numbers = WindowSystem.allCases.map { $0.number(of: window) }
-        #expect(Set(numbers).count == numbers.count)
-    }
-
     @Test("minimized overrides visible, and invisible overrides focused")
     func contradictions() {
         let away = ObservedWindow(number: 1, process: 1, focused: true, visible: true, minimized: true)
         #expect(!away.visible && !away.focused)
         let hidden = ObservedWindow(number: 1, process: 1, focused: true, visible: false)
         #expect(!hidden.focused)
-    }
-
-    @Test("a title cannot forge a line of the log")
-    func description() throws {
-        let report = Report.update(try window(1, title: "a\nRemoveWindow 0x1\u{1b}[31m"))
-        #expect(!report.description.contains("\n") && !report.description.contains("\u{1b}"))
-    }
-
-    @Test("arguments of the command line are parsed")
-    func arguments() {
-        #expect(Arguments([]) == .run(Arguments.Options()))
-        #expect(
-            Arguments(["--session", "c1", "--verbose"])
-                == .run(Arguments.Options(session: "c1", isVerbose: true)))
-        #expect(Arguments(["--session=c1"]) == .run(Arguments.Options(session: "c1")))
-        #expect(Arguments(["--launch-only"]) == .run(Arguments.Options(launchesOnly: true)))
-        #expect(Arguments(["--session"]) == .wrong("--session needs an id"))
     }
 }

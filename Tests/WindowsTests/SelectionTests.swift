@@ -13,28 +13,6 @@ struct SelectionTests {
         }
     }
 
-    @Test("an owner is known, also one that was there before, until it disowns, is replaced or ends")
-    func owners() throws {
-        let display = try Display(try #require(WindowManager.present.first))
-        let (alpha, beta) = (try display.app(), try display.app())
-        let (first, second) = (try alpha.open("Alpha"), try beta.open("Beta"))
-        try alpha.ask("own \(first) CLIPBOARD")
-        let observer = try X11SelectionObserver(display: display.name)
-        #expect(observer.owners == [.clipboard: [alpha.pid]])
-        try beta.ask("own \(second) PRIMARY")
-        try wait(observer, for: [alpha.pid, beta.pid])
-        try beta.ask("own \(second) CLIPBOARD")
-        try wait(observer, for: [beta.pid])
-        try beta.ask("disown PRIMARY")
-        try alpha.ask("own \(first) PRIMARY")
-        try wait(observer, for: [alpha.pid, beta.pid])
-        // The window of one owner is destroyed, then the client of the other ends.
-        try beta.ask("close \(second)")
-        try wait(observer, for: [alpha.pid])
-        alpha.process.kill(SIGKILL)
-        try wait(observer, for: [])
-    }
-
     @Test(
         "policy does not suspend the clipboard manager, no matter who owns the clipboard",
         .enabled(if: Station.isAvailable, Station.whatIsMissing))
@@ -93,14 +71,6 @@ struct SelectionTests {
 @Suite(
     "Selections, Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
 struct WaylandSelectionTests {
-    @Test(
-        "a copy belongs to the process in front at that moment, until another copy, or until it is taken back",
-        arguments: Compositor.Kind.present)
-    func attribution(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
-        try check(compositor.app(), on: compositor.display) { try compositor.end() }
-    }
-
     @Test(
         "KWin lets us see copies, although it reserves its windows for others",
         .enabled(if: KWin.isAvailable, KWin.whatIsMissing))

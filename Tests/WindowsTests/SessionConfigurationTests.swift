@@ -85,15 +85,6 @@ struct SessionConfigurationTests {
         #expect(configuration.suspension == .manual)
     }
 
-    @Test("a configuration file that is named explicitly must exist")
-    func missing() {
-        let configuration = Configuration(reading: .file("/nonexistent/session.conf"))
-        #expect(
-            configuration.complaints.map { "\($0)" } == [
-                "/nonexistent/session.conf: open /nonexistent/session.conf: No such file or directory"
-            ])
-    }
-
     @Test("the sample file states the defaults, and its settings are valid")
     func sample() throws {
         let text = try String(contentsOfFile: Programs.root + "/systemd/session.conf", encoding: .utf8)
@@ -156,25 +147,6 @@ struct SessionConfigurationTests {
         #expect(complaints(configuration) == [])
     }
 
-    @Test("a rule of the user's counts more than any of the administrator's, also if both have its pattern")
-    func userLast() throws {
-        let administrator =
-            "[Application firefox*]\nBackgroundGraceSec=1min\n[Application *]\nSuspension=automatic\n"
-        func all(_ own: String) throws -> [String]? {
-            Rule.combined(try read(administrator, own).rules(for: traits("firefox-esr")).map(\.rule))?
-                .assignments
-        }
-        #expect(try all("") == ["Suspension=automatic", "BackgroundGraceSec=1min"])
-        #expect(
-            try all("[Application firefox*]\nSuspension=never\n")
-                == ["Suspension=never", "BackgroundGraceSec=1min"])
-        // An empty value takes back what was said for the same pattern.
-        #expect(
-            try all("[Application firefox*]\nBackgroundGraceSec=\n") == ["Suspension=automatic"])
-        #expect(
-            try all("[Application *]\nSuspension=\n") == ["BackgroundGraceSec=1min"])
-    }
-
     @Test("invalid settings of a rule cause complaints")
     func ruleComplaints() throws {
         let configuration = try read(
@@ -230,14 +202,5 @@ struct SessionConfigurationTests {
         var empty = RuleFile("")
         empty.set([("Suspension", "automatic")], in: Rule("x y"))
         #expect(empty.text == "[Application x y]\nSuspension=automatic\n")
-    }
-
-    @Test("a byte order mark does not hide the rule behind it from a change")
-    func byteOrderMark() {
-        var file = RuleFile("\u{FEFF}[Application a]\nSuspension=never\nUnsavedMark=no\n")
-        file.set([("Suspension", "")], in: Rule("a"))
-        #expect(file.text == "[Application a]\nUnsavedMark=no\n")
-        let isRemoved = file.remove(Rule("a"))
-        #expect(isRemoved && file.text == "")
     }
 }

@@ -116,19 +116,6 @@ struct SessionTests {
         #expect(station.walk(of: path) == ["active→inactive", "inactive→background"])
     }
 
-    @Test("an unknown session is reported in the log, and windows are reported all the same")
-    func session() throws {
-        let display = try Display(#require(WindowManager.present.first))
-        let station = try Station()
-        try station.startAgent(["--verbose", "--session", "nonsense"], environment: display.environment)
-        try station.agent?.waitForLine(containing: "cannot report for session nonsense: ")
-        let app = try display.app()
-        let path = try station.register("org.example.Alpha", app.pid)
-        let window = try app.open("Alpha")
-        try display.run("xdotool", ["windowactivate", "--sync", "\(window)"])
-        try station.wait(for: path, toBe: "active")
-    }
-
     @Test("the agent reconnects to another bus after it lost one")
     func bus() throws {
         let display = try Display(#require(WindowManager.present.first))
@@ -163,32 +150,6 @@ struct SessionTests {
 }
 
 extension SessionTests {
-    @Test(
-        "the command line is answered with the right status and text",
-        arguments: [
-            (["--version"], Int32(0), "appstate-session 0.1.0"), (["--help"], 0, "--verbose"),
-            (["--nonsense"], 2, "there is no argument \"--nonsense\""),
-            (["--session"], 2, "--session needs an id"),
-            ([], 1, "none of SWAYSOCK, WAYLAND_DISPLAY and DISPLAY is set"),
-        ])
-    func words(_ arguments: [String], _ status: Int32, _ words: String) throws {
-        let agent = try Child(
-            try #require(Programs.built("appstate-session")), arguments,
-            environment: ["DISPLAY": nil, "WAYLAND_DISPLAY": nil, "SWAYSOCK": nil])
-        #expect(try agent.waitForExit() == .exited(status))
-        #expect((agent.output + agent.errors).contains(words))
-    }
-
-    @Test("the error for a bus that cannot be reached names the address")
-    func badAddress() throws {
-        let display = try Display(#require(WindowManager.present.first))
-        let agent = try Child(
-            try #require(Programs.built("appstate-session")),
-            environment: display.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": "nonsense"]) { $1 })
-        #expect(try agent.waitForExit() == .exited(1))
-        #expect(agent.errors.contains("DBUS_SYSTEM_BUS_ADDRESS=nonsense"))
-    }
-
     @Test("a compositor that cannot be watched is not mistaken for an X server")
     func wayland() throws {
         let agent = try Child(

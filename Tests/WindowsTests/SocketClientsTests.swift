@@ -78,13 +78,4 @@ struct SocketClientsTests {
         #expect(try eventually { try anew.connected(to: [service.name]) == [] })
         #expect(try anew.connected(to: ["/nonexistent", ""]) == [])
     }
-
-    @Test("the program of a process is found")
-    func program() throws {
-        let child = try Child("sleep", ["1000"])
-        #expect(try Proc().program(of: child.pid) == "sleep")
-        child.kill(SIGKILL)
-        try child.waitForExit()
-        #expect(throws: KernelFailure.self) { try Proc().program(of: child.pid) }
-    }
 }

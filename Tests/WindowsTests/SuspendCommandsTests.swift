@@ -35,11 +35,7 @@ struct SuspendCommandsTests {
         }
 
         func wait(_ what: String, _ isSo: () throws -> Bool) throws {
-            let deadline = ContinuousClock.now + .seconds(300)
-            while try !isSo() {
-                guard ContinuousClock.now < deadline else { throw TestFailure("\(what) did not happen") }
-                try loop.runOnce(timeout: 10_000)
-            }
+            try loop.run(what, until: isSo)
         }
 
         var lines: [String] {
@@ -68,83 +64,6 @@ struct SuspendCommandsTests {
             try scene.wait("the other command") { scene.lines.count == 2 * round }
             #expect(scene.lines.last == "resume org.example.A 7")
         }
-    }
-
-    @Test(
-        "a command that fails or takes too long prevents suspension until the application was in front",
-        arguments: ["exit 3", "kill -TERM $$", "sleep 1000", "nosuchcommand"])
-    func failure(_ line: String) throws {
-        // Only the command that takes too long may exceed the limit.
-        let scene = try Scene(limit: line.hasPrefix("sleep") ? 30_000_000 : 300_000_000)
-        scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
-        scene.commands.learn([7: .background])
-        try scene.wait("the command's end") { try !scene.lines.isEmpty && Self.children(scene).isEmpty }
-        #expect(scene.exempt == [7])
-        scene.apply(suspend: "true")
-        try scene.wait("the other command") { scene.exempt.isEmpty }
-        scene.apply(suspend: "echo begin >> \(scene.log); \(line)")
-        scene.commands.learn([7: .active])
-        scene.commands.learn([7: .background])
-        try scene.wait("the command's second end") {
-            try scene.lines.count >= 2 && Self.children(scene).isEmpty
-        }
-        #expect(scene.exempt == [7])
-    }
-
-    @Test("an application that returns to the front first gets ExecResume= for each ExecSuspend=")
-    func pairs() throws {
-        let scene = try Scene(settling: 300_000_000)
-        scene.apply(suspend: "echo S >> \(scene.log)", resume: "echo R >> \(scene.log)")
-        scene.commands.learn([7: .background])
-        try scene.wait("the command") { scene.exempt.isEmpty }
-        // It was never suspended.
-        scene.commands.learn([7: .active])
-        try scene.wait("the other command") { scene.lines == ["S", "R"] }
-        scene.commands.learn([7: .background])
-        try scene.wait("the command") { scene.exempt.isEmpty }
-        scene.commands.learn([7: .suspended])
-        scene.commands.learn([7: .background])
-        #expect(scene.exempt == [7])
-        scene.commands.learn([7: .inactive])
-        scene.commands.learn([7: .active])
-        try scene.wait("the other command") { scene.lines == ["S", "R", "S", "R"] }
-    }
-
-    @Test("commands run one at a time; where visible applications are suspended they run from inactive on")
-    func oneByOne() throws {
-        let scene = try Scene()
-        scene.apply(
-            suspend: "echo S >> \(scene.log)",
-            resume: "while [ ! -e \(scene.log).go ]; do :; done; echo R >> \(scene.log)",
-            isInactiveEnough: true)
-        scene.commands.learn([7: .suspended])
-        scene.commands.learn([7: .background])
-        scene.commands.learn([7: .inactive])
-        #expect(scene.lines == [] && scene.exempt == [7])
-        try Child("touch", [scene.log + ".go"]).waitForExit()
-        try scene.wait("both") { scene.exempt.isEmpty }
-        #expect(scene.lines == ["R", "S"])
-        unlink(scene.log + ".go")
-    }
-
-    @Test(
-        "a command and its children are ended when the application is in front, has ended or lost the rule"
-    )
-    func abandoned() throws {
-        let scene = try Scene()
-        for end in 0..<3 {
-            scene.apply(suspend: "sleep 1000 & echo $! >> \(scene.log); wait")
-            scene.commands.learn([7: .background])
-            try scene.wait("the command") { scene.lines.count == end + 1 }
-            let pid = try #require(Int32(scene.lines[end]))
-            switch end {
-            case 0: scene.commands.learn([7: .active])
-            case 1: scene.commands.learn([:])
-            default: scene.apply(suspend: "true")
-            }
-            try scene.wait("its end") { kill(pid, 0) != 0 || Self.isZombie(pid) }
-        }
-        try scene.wait("the last") { scene.exempt.isEmpty }
     }
 
     @Test("ExecResume= runs after the end of the rule or registration, but not after the process's end")

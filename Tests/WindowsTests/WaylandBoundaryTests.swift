@@ -9,16 +9,6 @@ import Testing
 /// Servers that are not there, not compositors, or lack what is needed.
 @Suite("Wayland, boundaries", .serialized)
 struct WaylandBoundaryTests {
-    @Test("a display without a server is an error")
-    func nobody() throws {
-        for display in ["/nonexistent", "/" + String(repeating: "x", count: 200)] {
-            guard case .unreachable? = Self.failure(display) else {
-                Issue.record("\(display)")
-                return
-            }
-        }
-    }
-
     @Test("a server that accepts connections and never answers is an error")
     func silent() throws {
         let server = try Listener()
@@ -104,26 +94,6 @@ struct ToplevelTests {
         #expect([window].picture.map(\.appID) == ["b"])
     }
 
-    @Test("of several activated windows the last has the focus, and a repeated done changes nothing")
-    func focus() {
-        var activations: UInt64 = 0
-        let first = toplevel(1, "a", [10], activated: true, &activations)
-        var second = toplevel(2, "b", [20], activated: true, &activations)
-        #expect([first, second].picture.map(\.focused) == [false, true])
-        var again = first
-        again.commit(&activations)
-        #expect([again, second].picture == [first, second].picture)
-        second.pending.isMinimized = true
-        second.commit(&activations)
-        #expect([first, second].picture.map(\.focused) == [true, false])
-        second.pending.isMinimized = false
-        second.commit(&activations)
-        #expect([first, second].picture.map(\.focused) == [false, true])
-        second.pending.isActivated = false
-        second.commit(&activations)
-        #expect([first, second].picture.map(\.focused) == [true, false])
-    }
-
     @Test("a window that may belong to several processes counts for all of them but has no focus")
     func doubt() {
         var activations: UInt64 = 0
@@ -148,29 +118,35 @@ struct WindowOwnersTests {
         "clients of the socket that Flatpak makes for a sandbox are candidates",
         .enabled(if: access(ListeningApp.python, X_OK) == 0, "needs python3"))
     func sandbox() throws {
-        let compositor = try BareCompositor(at: ".flatpak/wl/wayland-Ab12Cd")
-        var owners = WindowOwners(services: ["/nonexistent"], runtime: compositor.runtime)
+        let directory = try TestDesktop.directory()
+        defer { try? FileManager.default.removeItem(atPath: directory) }
+        let path = directory + "/.flatpak/wl/wayland-Ab12Cd"
+        func start(_ script: String) throws -> Child {
+            let child = try Child(
+                ListeningApp.python,
+                ["-c", "import os, socket, sys\nend = socket.socket(socket.AF_UNIX)\n" + script, path])
+            try child.waitForLine(containing: "ready")
+            return child
+        }
+        let compositor = try start(
+            """
+            os.makedirs(os.path.dirname(sys.argv[1]))
+            end.bind(sys.argv[1])
+            end.listen()
+            print("ready", flush=True)
+            kept = [end.accept(), end.accept()]
+            """)
+        var owners = WindowOwners(services: ["/nonexistent"], runtime: directory)
         try owners.refresh()
         #expect(owners.clients == [])
-        let client = try Child(
-            ListeningApp.python,
-            [
-                "-c",
-                """
-                import socket, sys
-                end = socket.socket(socket.AF_UNIX)
-                end.connect(sys.argv[1])
-                print("connected", flush=True)
-                end.recv(1)
-                """, compositor.display,
-            ])
-        try client.waitForLine(containing: "connected")
+        let client = try start("end.connect(sys.argv[1])\nprint('ready', flush=True)\nend.recv(1)")
         // The compositor accepts the connection a moment later.
         let isFound = try eventually {
             try owners.refresh()
             return owners.clients.map(\.pid) == [client.pid]
         }
         #expect(isFound)
+        withExtendedLifetime(compositor) {}
     }
 }
 

@@ -7,22 +7,6 @@ import Windows
 /// zwlr_foreign_toplevel_manager_v1. Tests manipulate windows by requests to the compositor, like taskbars.
 @Suite("Wayland", .serialized, .enabled(if: Compositor.isAvailable, Compositor.whatIsMissing))
 struct WaylandTests {
-    @Test(
-        "the compositor at the display is labwc",
-        .enabled(if: Compositor.Kind.labwc.isPresent, "needs labwc and Xwayland"))
-    func labwc() throws { try expectToWatch(.labwc) }
-
-    @Test(
-        "the compositor at the display is sway",
-        .enabled(if: Compositor.Kind.sway.isPresent, "needs sway, Xwayland, and as root nobody's access"))
-    func sway() throws { try expectToWatch(.sway) }
-
-    private func expectToWatch(_ kind: Compositor.Kind) throws {
-        let compositor = try Compositor(kind)
-        let processes = try compositor.watch().observer.desktopProcesses
-        #expect(try processes.map { try Proc().stat($0).comm } == [kind.rawValue])
-    }
-
     @Test("windows have their processes, names and focus", arguments: Compositor.Kind.present)
     func focus(_ kind: Compositor.Kind) throws {
         let compositor = try Compositor(kind)

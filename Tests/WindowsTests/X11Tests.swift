@@ -6,20 +6,6 @@ import Windows
 /// What real window managers report about real windows, as the X11 observer sees it.
 @Suite("X11", .serialized, .enabled(if: Display.isAvailable, Display.whatIsMissing))
 struct X11Tests {
-    @Test("windows are managed by openbox", .enabled(if: WindowManager.openbox.isPresent, "needs openbox"))
-    func openbox() throws {
-        let said = try Display(.openbox).run("wmctrl", ["-m"])
-        #expect(said.hasPrefix("Name: Openbox\n"))
-    }
-
-    @Test(
-        "windows are managed by xfwm4",
-        .enabled(if: WindowManager.xfwm4.isPresent, "needs xfwm4 and dbus-run-session"))
-    func xfwm4() throws {
-        let said = try Display(.xfwm4).run("wmctrl", ["-m"])
-        #expect(said.hasPrefix("Name: Xfwm4\n"))
-    }
-
     @Test("windows have their processes, names and focus", arguments: WindowManager.present)
     func focus(_ manager: WindowManager) throws {
         let display = try Display(manager)
@@ -41,22 +27,6 @@ struct X11Tests {
         try watch.wait(for: ["Alpha focused", "Beta"])
         try display.run("xdotool", ["windowactivate", "\(second)"])
         try watch.wait(for: ["Alpha", "Beta focused"])
-    }
-
-    @Test("an observer that starts later sees the existing windows", arguments: WindowManager.present)
-    func later(_ manager: WindowManager) throws {
-        let display = try Display(manager)
-        let first = try display.watch()
-        let app = try display.app()
-        let (shown, away) = (try app.open("Alpha"), try app.open("Beta"))
-        // The window manager focuses a new window, possibly late, or on a busy machine not at all.
-        try display.run("xdotool", ["windowactivate", "--sync", "\(away)"])
-        try first.wait(for: ["Alpha", "Beta focused"])
-        try display.run("xdotool", ["windowactivate", "--sync", "\(shown)"])
-        try display.run("xdotool", ["windowminimize", "\(away)"])
-        try first.wait(for: ["Alpha focused", "Beta minimized"])
-        // Changes that the window manager has yet to report to the first observer reach a later one at once.
-        try first.wait("what a later one sees") { (try? display.watch().observer.windows) == $0 }
     }
 
     @Test("windows are minimized and restored", arguments: WindowManager.present)

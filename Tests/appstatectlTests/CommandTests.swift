@@ -96,6 +96,22 @@ struct CommandTests {
         #expect(refused.status == .exited(1) && refused.errors.hasPrefix(hint))
     }
 
+    @Test(
+        "resume fails while another user's request keeps the application suspended, and says whose",
+        .enabled(if: Stage.othersCanRun, "needs root, setpriv, and programs that another user can run"))
+    func resumeOfOthers() throws {
+        let stage = try Stage()
+        let child = try Child("sleep", ["1000"], uid: Stage.nobody)
+        try stage.run("register", "org.example.Editor", "\(child.pid)")
+        try stage.suspend("1")
+        let resume = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", ["resume", "1"],
+            environment: stage.bus.environment, uid: Stage.nobody)
+        #expect(try resume.waitForExit() == .exited(1))
+        let sentence = "stays suspended (request uid:0) until uid:0 has run: appstatectl resume 1\n"
+        #expect(resume.errors.hasSuffix(sentence), "\(resume.errors)")
+    }
+
     @Test("terminate ends the process")
     func terminate() throws {
         let stage = try Stage()
@@ -331,38 +347,6 @@ struct CommandTests {
         #expect(try monitor.waitForExit() == .exited(0))
     }
 
-    @Test("monitor shows all applications that have an id, also those that are registered later")
-    func monitorID() throws {
-        let stage = try Stage()
-        let monitor = try stage.start("monitor", "org.example.Editor")
-        try monitor.waitForLine(containing: "no application \"org.example.Editor\" yet")
-        try monitor.waitForLine(containing: "listening")
-        let child = try Child("sleep", ["1000"])
-        let other = try Child("sleep", ["1000"])
-        try stage.run("register", "org.example.Other", "\(other.pid)")
-        try stage.run("register", "org.example.Editor", "\(child.pid)")
-        try monitor.waitForLine(containing: "ApplicationAdded")
-        child.kill(SIGKILL)
-        try monitor.waitForLine(containing: "ApplicationRemoved")
-        #expect(!monitor.output.contains("org.example.Other"))
-    }
-
-    @Test("signals from another sender than the daemon are not shown")
-    func forged() throws {
-        let stage = try Stage()
-        let monitor = try stage.startSubscribed("monitor", "--json")
-        try monitor.child.waitForLine(containing: "listening")
-        let bus = try Bus.open(address: stage.bus.address)
-        let message = try bus.newSignal(
-            path: "/org/appstate1/application/9", interface: "org.appstate1.Application",
-            member: "DidBecomeActive", to: monitor.name)
-        try bus.send(message)
-        let child = try Child("sleep", ["1000"])
-        try stage.run("register", "org.example.Editor", "\(child.pid)")
-        try monitor.child.waitForLine(containing: "ApplicationAdded")
-        #expect(!monitor.child.output.contains("application/9"))
-    }
-
     @Test("wait returns once the application is in one of the states")
     func waitForState() throws {
         let stage = try Stage()
@@ -390,35 +374,6 @@ struct CommandTests {
         #expect(try stage.run("wait", "--state", "asleep", "1").status == .exited(64))
     }
 
-    @Test("the effects of memory pressure are printed in readable units")
-    func pressure() {
-        let reclaimed = Watcher.words(
-            "ApplicationReclaimed",
-            [
-                ("bytes", .unsigned(47_185_920)), ("usec", .unsigned(12_345)),
-                ("details", .object([("relaunch", .bool(true))])),
-            ])
-        #expect(reclaimed.text == "ApplicationReclaimed 45 MiB in 12 ms  relaunch=true")
-        let small = Watcher.words(
-            "ApplicationReclaimed",
-            [("bytes", .unsigned(9 << 20)), ("usec", .unsigned(999)), ("details", .object([]))])
-        #expect(small.text == "ApplicationReclaimed 9216 KiB in 0 ms")
-        let changed = Watcher.words("MemoryPressureChanged", [("level", .string("critical"))])
-        #expect(changed.text == "MemoryPressureChanged level=\"critical\"")
-    }
-
-    @Test("history says signal only where it was one")
-    func endings() {
-        func text(_ reason: String, _ status: Int32) -> String {
-            Client.End(time: 0, reason: reason, state: "background", status: status).statusText
-        }
-        #expect(text("exited", 15) == "15" && text("killed", 15) == "signal 15")
-        #expect(text("crashed", 11) == "signal 11" && text("unknown", -1) == "–")
-        #expect(text("terminated", 15) == "15 (exit status or signal)")
-        #expect(text("terminated", 0) == "0" && text("reclaimed", 0) == "0")
-        #expect(text("reclaimed", 9) == "signal 9" && text("terminated", 143) == "143")
-    }
-
     @Test("monitor reports that the daemon has left, and continues with the next one")
     func daemonLeaves() throws {
         let stage = try Stage()
@@ -435,16 +390,6 @@ struct CommandTests {
         monitor.kill(SIGINT)
         #expect(try monitor.waitForExit() == .exited(0))
         withExtendedLifetime(next) {}
-    }
-
-    @Test("monitor ends with the documented exit status when the bus goes away")
-    func busLeaves() throws {
-        let stage = try Stage()
-        let monitor = try stage.start("monitor")
-        try monitor.waitForLine(containing: "listening")
-        stage.bus.stop()
-        #expect(try monitor.waitForExit() == .exited(4))
-        #expect(monitor.errors.contains("the bus has gone away"))
     }
 
     @Test("errors are sentences, with the documented exit status")
@@ -501,17 +446,6 @@ struct CommandTests {
                 && lost.errors.contains("bus at \"unix:path=/nonexistent/bus\" cannot be reached"))
     }
 
-    @Test("if the bus cannot start the daemon, the message contains the reason")
-    func notStarted() throws {
-        let bus = try PrivateBus.forDaemon(services: ["org.appstate1": "/bin/false"])
-        let list = try Child(
-            Programs.built("appstatectl") ?? "appstatectl", ["list"], environment: bus.environment)
-        #expect(try list.waitForExit() == .exited(4))
-        let begin = "appstatectl: appstated is not running, and cannot be started: "
-        #expect(
-            list.errors.hasPrefix(begin) && list.errors.contains("exited with status 1"), "\(list.errors)")
-    }
-
     /// Characters that control a terminal, end lines or change the text direction, and how they are shown.
     private static let strange =
         "a\u{1B}]0;b\u{7}c\nd\u{9B}e\u{202E}f\u{2028}g\u{7F}h\ti\rj\u{2066}k\u{200F}l"
@@ -543,43 +477,6 @@ struct CommandTests {
         #expect((tasks as? [[Any]])?.first?.dropFirst().first as? String == Self.strange)
     }
 
-    @Test("a line of output contains no control or bidi character, and nothing else is changed")
-    func harmless() throws {
-        let line = Line(Self.strange, .bold) + Line(state: Self.strange)
-        #expect(line.text == Self.tamed + Self.tamed)
-        for value in UInt32(0)...0x3000 {
-            guard let scalar = Unicode.Scalar(value) else { continue }
-            let isHarmless = Line(String(scalar)).text == String(scalar)
-            let harmful = [
-                0...0x1F, 0x7F...0x9F, 0x61C...0x61C, 0x200E...0x200F, 0x2028...0x202E, 0x2066...0x2069,
-            ].contains { $0.contains(value) }
-            #expect(isHarmless != harmful, "U+\(String(value, radix: 16))")
-        }
-        #expect(Line("\r\n").text == #"\r\n"#)
-    }
-
-    @Test(
-        "a failing write is reported with exit status 1",
-        arguments: [
-            ["list"], ["list", "--json"], ["show", "1"], ["explain", "1"], ["status"], ["--help"],
-            ["--version"],
-            ["--generate-completion-script", "bash"],
-        ])
-    func writeErrors(_ command: [String]) throws {
-        let stage = try Stage()
-        let child = try Child("sleep", ["1000"])
-        try stage.run("register", "org.example.Editor", "\(child.pid)")
-        let full = try stage.shell(command, to: ">/dev/full")
-        #expect(full.status == .exited(1))
-        #expect(full.errors == "appstatectl: standard output cannot be written: No space left on device\n")
-        let closed = try stage.shell(command, to: ">&-")
-        #expect(closed.status == .exited(1))
-        #expect(closed.errors == "appstatectl: standard output cannot be written: Bad file descriptor\n")
-        // The reader has ended before anything is written.
-        let unread = try stage.shell(command, to: ">&3", first: "exec 3> >(:); wait $!;")
-        #expect(unread.status == .exited(0) && unread.errors.isEmpty, "\(unread)")
-    }
-
     @Test("a failure for one application does not stop the others, and the first one gives the status")
     func several() throws {
         let stage = try Stage()
@@ -606,62 +503,6 @@ struct CommandTests {
         try stage.daemon.waitForExit()
         let gone = try stage.run("suspend", "1", "2")
         #expect(gone.status == .exited(4) && gone.errors.split(separator: "\n").count == 1)
-    }
-
-    @Test("digits that are both a number and another application's id are refused as ambiguous")
-    func digits() throws {
-        let stage = try Stage()
-        let first = try Child("sleep", ["1000"])
-        let second = try Child("sleep", ["1000"])
-        try stage.run("register", "org.example.Editor", "\(first.pid)")
-        try stage.run("register", "1", "\(second.pid)")
-        for command in [
-            ["terminate"], ["terminate", "--force"], ["suspend"], ["resume"], ["unregister"], ["show"],
-            ["explain"],
-            ["monitor"], ["show", "--json"],
-        ] {
-            let ended = try stage.run(command + ["1"], environment: [:])
-            #expect(ended.status == .exited(2) && ended.output.isEmpty, "\(command): \(ended)")
-            #expect(ended.errors.contains("\"1\" is ambiguous"), "\(command): \(ended)")
-            #expect(ended.errors.contains("org.example.Editor, /org/appstate1/application/1"), "\(ended)")
-            #expect(ended.errors.contains("pid \(second.pid), /org/appstate1/application/2"), "\(ended)")
-        }
-        #expect(try stage.state("/org/appstate1/application/1") == "background")
-        #expect(try stage.state("2") == "background")
-        #expect(try stage.run("suspend", "/org/appstate1/application/1").status == .exited(0))
-        // Without such a conflict, digits can be an id.
-        try stage.run("unregister", "/org/appstate1/application/1")
-        #expect(try stage.run("suspend", "1").status == .exited(0))
-        #expect(try eventually { try stage.state("2") == "suspended" })
-    }
-
-    @Test("output to a pipe is neither cut nor coloured, whatever COLUMNS says")
-    func pipe() throws {
-        let stage = try Stage()
-        let child = try Child("sleep", ["1000"])
-        let id = "org.example." + String(repeating: "Long", count: 30)
-        let monitor = try stage.start("monitor")
-        try monitor.waitForLine(containing: "listening")
-        try stage.run("register", id, "\(child.pid)")
-        for command in [["list"], ["show", "1"], ["explain", "1"]] {
-            let output = try stage.run(command, environment: ["COLUMNS": "20"]).output
-            #expect(output.contains(id) && !output.contains("…") && !output.contains("\u{1B}"), "\(output)")
-        }
-        try monitor.waitForLine(containing: id)
-    }
-
-    @Test(
-        "completion scripts are printed for each shell, and bash can parse its own",
-        arguments: ["bash", "zsh", "fish"])
-    func completion(shell: String) throws {
-        let stage = try Stage()
-        let script = try stage.run("--generate-completion-script", shell)
-        #expect(script.status == .exited(0) && script.output.contains("appstatectl"))
-        if shell == "bash" {
-            let file = stage.bus.directory + "/completion"
-            try script.output.write(toFile: file, atomically: true, encoding: .utf8)
-            #expect(try Child("bash", ["-n", file]).waitForExit() == .exited(0))
-        }
     }
 
     @Test("bash completes each argument with what the command takes there")
@@ -709,6 +550,14 @@ private final class Stage {
     static let isAvailable =
         PrivateBus.isAvailable && Programs.inPath("gdbus") != nil
         && Programs.built("appstated") != nil && Programs.built("appstatectl") != nil
+    static let nobody: UInt32 = getpwnam("nobody")?.pointee.pw_uid ?? 65_534
+    static let othersCanRun: Bool = {
+        guard isAvailable, getuid() == 0, Programs.inPath("setpriv") != nil,
+            let program = Programs.built("appstatectl"),
+            let probe = try? Child(program, ["--version"], uid: nobody)
+        else { return false }
+        return (try? probe.waitForExit()) == .exited(0)
+    }()
 
     /// - Parameter keeps: the daemon keeps history and saved state.
     init(keeps: Bool = false) throws {
@@ -802,22 +651,6 @@ private final class Stage {
         guard status == .exited(0) else { throw TestFailure("\(status): \(child.errors)") }
         return String(decoding: bytes, as: UTF8.self).replacingOccurrences(of: "\r\n", with: "\n")
             .replacingOccurrences(of: "\u{1B}\\[[0-9;]*m", with: "", options: .regularExpression)
-    }
-
-    /// Runs with standard output redirected by a shell.
-    func startShell(_ arguments: [String], to redirection: String, first: String = "") throws -> Child {
-        let program = Programs.built("appstatectl") ?? "appstatectl"
-        return try Child(
-            "bash", ["-c", "\(first) { \"$@\"; } \(redirection)", "bash", program] + arguments,
-            environment: bus.environment)
-    }
-
-    func shell(
-        _ arguments: [String], to redirection: String, first: String = ""
-    ) throws -> (errors: String, status: Child.Ending) {
-        let child = try startShell(arguments, to: redirection, first: first)
-        let status = try child.waitForExit()
-        return (child.errors, status)
     }
 
     /// What bash offers for the last of these words.

@@ -148,22 +148,6 @@ struct LaunchCommandTests {
         #expect(json.contains("\"number\":1") && json.contains("\"path\":\"/org/appstate1/application/1\""))
     }
 
-    @Test("the daemon's refusal is printed, with its exit status")
-    func refusal() throws {
-        let desk = try Desk()
-        desk.refusal = MethodError("org.appstate1.Error.NoSuchApplication", "there is no desktop entry x")
-        let none = try desk.run("launch", "x")
-        #expect(none.status == .exited(3) && none.errors.contains("there is no desktop entry x"))
-        desk.refusal = MethodError("org.appstate1.Error.NoSessionAgent", "nobody can launch")
-        let nobody = try desk.run("launch", "x")
-        #expect(nobody.status == .exited(1) && nobody.errors.contains("nobody can launch"))
-        #expect(try desk.run("launch").status == .exited(64))
-        let impossible = try desk.run("launch", "org/example")
-        #expect(impossible.status == .exited(64) && impossible.errors.contains("\"org/example\" is no app"))
-        #expect(desk.orders.isEmpty)
-        #expect(try desk.run("open").status == .exited(64))
-    }
-
     @Test("open groups the files by application, and opens none if one of them has no handler")
     func open() throws {
         let desk = try Desk()

@@ -10,20 +10,17 @@ import Testing
 struct RuleCommandTests {
     /// A directory with a configuration, removed with this object.
     private final class Home {
-        let path: String
+        private let scratch: Scratch
         let program: String
+        var path: String { scratch.path }
 
         var file: String { path + "/appstated/session.conf" }
 
         init() throws {
             program = try #require(Programs.built("appstatectl"))
-            var template = Array("\(NSTemporaryDirectory())rules.XXXXXX".utf8CString)
-            guard mkdtemp(&template) != nil else { throw POSIXError(.init(rawValue: errno) ?? .EIO) }
-            path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+            scratch = try Scratch("rules")
             mkdir(path + "/appstated", 0o755)
         }
-
-        deinit { try? FileManager.default.removeItem(atPath: path) }
 
         func write(_ bytes: [UInt8]) throws {
             try Data(bytes).write(to: URL(fileURLWithPath: file))
@@ -74,80 +71,6 @@ struct RuleCommandTests {
         #expect(
             try Set(refusals()) == ["appstatectl: \(home.file) cannot be read: it is longer than 1 MiB\n"])
         #expect(home.text == long)
-    }
-
-    @Test("a file that is masked by a link to /dev/null has no rules, and cannot be changed")
-    func masked() throws {
-        let home = try Home()
-        symlink("/dev/null", home.file)
-        let shown = try home.run("rule", "gimp")
-        #expect(shown.errors == "appstatectl: there is no rule [Application gimp]\n")
-        let all = try home.run("rules")
-        #expect(all.status == .exited(0) && all.errors.contains("There are no rules"), "\(all.errors)")
-        let changed = try home.run("rule", "gimp", "Suspension=never")
-        #expect(changed.status == .exited(1) && changed.errors.contains("it is not a regular file"))
-    }
-
-    @Test("the file keeps its mode, and a link that leads to no file yet stays a link")
-    func modeAndLink() throws {
-        let home = try Home()
-        try home.write("[Application gimp]\nSuspension=never\n")
-        chmod(home.file, 0o600)
-        #expect(try home.run("rule", "gimp", "Suspension=manual").status == .exited(0))
-        var status = stat()
-        stat(home.file, &status)
-        #expect(status.st_mode & 0o777 == 0o600)
-        #expect(home.text == "[Application gimp]\nSuspension=manual\n")
-        unlink(home.file)
-        symlink("../dotfiles/rules", home.file)
-        #expect(try home.run("rule", "gimp", "Suspension=never").status == .exited(0))
-        lstat(home.file, &status)
-        #expect(status.st_mode & S_IFMT == S_IFLNK)
-        #expect(
-            try String(contentsOfFile: home.path + "/dotfiles/rules", encoding: .utf8)
-                == "[Application gimp]\nSuspension=never\n")
-    }
-
-    @Test("a file or an argument that is not UTF-8 is refused, because it would not be written back as it is")
-    func bytes() throws {
-        let home = try Home()
-        let latin = Array("[Application gimp]\nSuspension=never\n# gr".utf8) + [0xFC, 0xDF, 0x0A]
-        try home.write(latin)
-        for command in [["rule", "vlc", "Suspension=never"], ["rule", "--delete", "gimp"]] {
-            let ended = try home.run(command)
-            #expect(ended.status == .exited(1) && ended.errors.contains("line 3 is not UTF-8"))
-        }
-        #expect(home.bytes == latin)
-        #expect(try home.run("rule", "gimp").output == "Suspension=never\n")
-        unlink(home.file)
-        let broken = try Child(
-            "sh", ["-c", "exec \"$0\" rule gimp \"ExecSuspend=a$(printf '\\377')\"", home.program],
-            environment: ["XDG_CONFIG_HOME": home.path])
-        #expect(try broken.waitForExit() == .exited(64))
-        #expect(broken.errors.contains("is not UTF-8") && home.bytes == nil)
-    }
-
-    @Test("the case of a pattern does not matter, and what is likely a slip is named")
-    func slips() throws {
-        let home = try Home()
-        try home.write("[Application firefox*]\nSuspension=never\n")
-        #expect(try home.run("rule", "Firefox*").output == "Suspension=never\n")
-        #expect(try home.run("rule", "Firefox*", "Suspension=manual").status == .exited(0))
-        #expect(home.text == "[Application firefox*]\nSuspension=manual\n")
-        let key = try home.run("rule", "gimp", "suspension=never")
-        #expect(key.status == .exited(64) && key.errors.contains("did you mean Suspension?"))
-        // They would be a comment and a section.
-        for odd in ["#Suspension=never", "[Application x]=y]"] {
-            let ended = try home.run("rule", "gimp", odd)
-            #expect(ended.status == .exited(64) && ended.errors.contains("no such key"), "\(odd)")
-        }
-        let bracket = try home.run("rule", "[ab", "Suspension=never")
-        #expect(bracket.status == .exited(64) && bracket.errors.contains("a bracket is not closed"))
-        #expect(try home.run("rule", #"\[ab"#, "Suspension=never").status == .exited(0))
-        #expect(try home.run("rule", "--delete", #"\[ab"#).status == .exited(0))
-        let removed = try home.run("rule", "--delete", "FIREFOX*")
-        #expect(removed.status == .exited(0) && home.text == "")
-        #expect(!removed.errors.contains("the rule is not applied"))
     }
 
     @Test("a rule of which no line is valid is shown as such, with what is wrong")

@@ -206,12 +206,6 @@ final class StandIn {
     }
 
     func wait(_ what: String, until done: () -> Bool) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while !done() {
-            guard ContinuousClock.now < deadline else {
-                throw TestFailure("timed out waiting for \(what): \(order)")
-            }
-            try loop.runOnce(timeout: 100_000)
-        }
+        try loop.run("\(what): \(order)", until: done)
     }
 }

@@ -141,9 +141,6 @@ final class LoginStandIn {
         try change(id, [("LockedHint", .bool(isLocked))])
     }
 
-    /// Locks without a signal, as if it had happened while logind was away.
-    func lockUnseen(_ id: String, _ isLocked: Bool) { sessions[id]?.isLocked = isLocked }
-
     /// Sends PropertiesChanged with any values, from logind or from another connection.
     func change(
         _ id: String, _ properties: [(String, Variant)], invalidated: [String] = [], by other: Bus? = nil,

@@ -6,8 +6,9 @@ import Windows
 
 /// A PulseAudio without hardware, in its own directory. When it is released, it ends and the directory is removed.
 final class SoundServer {
+    private let scratch: Scratch
     /// In the form of XDG_RUNTIME_DIR.
-    let directory: String
+    var directory: String { scratch.path }
     private var process: Child?
 
     static let isAvailable = ["pulseaudio", "pacat"].allSatisfy { Programs.inPath($0) != nil }
@@ -15,16 +16,11 @@ final class SoundServer {
 
     /// - Parameter isRunning: false: only the directory is made.
     init(isRunning: Bool = true) throws {
-        var template = Array("\(NSTemporaryDirectory())sound.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        scratch = try Scratch("sound")
         if isRunning { try start() }
     }
 
-    deinit {
-        try? end()
-        try? FileManager.default.removeItem(atPath: directory)
-    }
+    deinit { try? end() }
 
     var socket: String { directory + "/pulse/native" }
 

@@ -325,22 +325,6 @@ final class Station {
         return reasons[id] ?? ""
     }
 
-    /// Performs an action and waits until it has caused a call of a method of the daemon, answered or not.
-    func waitForCall(of member: String, after act: () throws -> Void) throws {
-        let monitor = try Bus.open(address: bus.address, isMonitor: true)
-        var isCalled = false
-        let seen = try monitor.addFilter { message in
-            if message.isMethodCall, message.member == member { isCalled = true }
-            return false
-        }
-        _ = try monitor.call(monitor.newMonitorCall(["type='method_call',destination='\(BusNames.service)'"]))
-        try act()
-        try monitor.attach(to: loop)
-        try wait("a call of \(member)") { isCalled }
-        withExtendedLifetime(seen) {}
-        monitor.close()
-    }
-
     func forget() { edges = [:] }
 
     /// How often signals were withheld because the subscriber did not read them: the edges may then have gaps.

@@ -93,33 +93,6 @@ struct BusLaunchTests {
         #expect(["unknown 0", "signaled 9"].contains(try test.scene.exit(of: launch)))
     }
 
-    @Test("in the background it is not asked to show itself, but opens what it is given")
-    func background() throws {
-        let test = try Scene()
-        try test.scene.service(Scene.id, test.program)
-        try test.scene.entry(Scene.id, "DBusActivatable=true")
-        let mode = ("launch-mode", Variant.string("background"))
-        let launch = try test.scene.start(Scene.id, [mode, ("urls", .strings(["https://example.org/"]))])
-        try test.wait(for: "open https://example.org/")
-        launch.process.kill(SIGKILL)
-        try launch.process.waitForEnd()
-        let next = try test.scene.start(Scene.id, [mode])
-        try test.wait(for: "pid \(next.process.pid)")
-        #expect(!test.lines.contains("activate"))
-    }
-
-    @Test("an entry that requests bus activation of an unknown name is started by its Exec")
-    func fallback() throws {
-        let test = try Scene()
-        let (program, record) = try test.scene.program("editor")
-        try test.scene.entry(Scene.id, "Exec=\(program)", "DBusActivatable=true")
-        let launch = try test.scene.start(Scene.id)
-        #expect(launch.isHeld)
-        let pid = launch.process.pid
-        try test.scene.proceed(launch)
-        #expect(try test.scene.record(record).first == "\(pid)")
-    }
-
     @Test(
         "for a Flatpak whose proxy owns the name, the process that started the sandbox is reported",
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)),
@@ -154,14 +127,6 @@ struct BusLaunchTests {
         try test.wait(for: "activate")
         try unit.kill()
         try launch.process.waitForEnd()
-    }
-
-    @Test("a service that fails to start is reported as an error")
-    func failure() throws {
-        let test = try Scene()
-        try test.scene.service(Scene.id, "/bin/false")
-        try test.scene.entry(Scene.id, "DBusActivatable=true")
-        #expect(try ErrorName(rawValue: test.scene.refusal(Scene.id).name) == .failed)
     }
 
     @Test("a running application's window is raised; a name that another process owns is not asked")

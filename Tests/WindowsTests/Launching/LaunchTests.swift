@@ -108,50 +108,6 @@ struct LaunchTests {
         withExtendedLifetime(display) {}
     }
 
-    @Test("if the program cannot be run, Proceed fails and says why")
-    func unrunnable() throws {
-        let (scene, display) = try Self.scene()
-        let orphan = scene.system.directory + "/orphan"
-        try scene.write(program: orphan, "#!/no/such\n")
-        try scene.entry("org.example.Orphan", "Exec=\(orphan)")
-        let launch = try scene.start("org.example.Orphan")
-        do {
-            try scene.proceed(launch)
-            Issue.record("the program was run")
-        } catch let failure as BusFailure {
-            #expect(failure.name == ErrorName.failed.rawValue)
-            #expect(failure.message?.contains("No such file") == true, "\(failure)")
-        }
-        try launch.process.waitForEnd()
-        #expect(try scene.exit(of: launch) == "exited 127")
-        withExtendedLifetime(display) {}
-    }
-
-    @Test("cancelling, or the end of the daemon or the agent, ends a waiting start before its program runs")
-    func cancel() throws {
-        let (scene, display) = try Self.scene()
-        let (program, record) = try scene.program("editor")
-        try scene.entry("org.example.Editor", "Exec=\(program)")
-
-        let cancelled = try scene.start("org.example.Editor")
-        try scene.cancel(cancelled)
-        try cancelled.process.waitForEnd()
-        #expect(throws: BusFailure.self) { try scene.proceed(cancelled) }
-
-        let orphan = try scene.start("org.example.Editor")
-        scene.endDaemon()
-        try orphan.process.waitForEnd()
-        try scene.startDaemon()
-        try scene.waitForRegistration()
-
-        let last = try scene.start("org.example.Editor")
-        #expect(!last.process.hasEnded)
-        scene.agent?.kill(SIGKILL)
-        try last.process.waitForEnd()
-        #expect(access(record, F_OK) != 0)
-        withExtendedLifetime(display) {}
-    }
-
     @Test("a started program outlives the agent")
     func outlive() throws {
         let (scene, display) = try Self.scene()
@@ -205,32 +161,6 @@ struct LaunchTests {
         #expect(
             try refusal("org.example.Far", [("urls", .strings(Array(repeating: far, count: 1_025)))])
                 == .invalidArgs)
-        withExtendedLifetime(display) {}
-    }
-
-    /// Starts something and cancels it, again and again.
-    private static func endLaunches(_ count: Int, in scene: LaunchScene) throws {
-        for _ in 0..<count {
-            let launch = try scene.start("org.example.True")
-            try scene.cancel(launch)
-            try launch.process.waitForEnd()
-        }
-    }
-
-    @Test("a launch is remembered for as long as its process runs, however many others have ended")
-    func remembered() throws {
-        let (scene, display) = try Self.scene()
-        let (program, record) = try scene.program("sleeper", then: "exec sleep 1000")
-        try scene.entry("org.example.Sleeper", "Exec=\(program)")
-        try scene.entry("org.example.True", "Exec=true")
-        let launch = try scene.start("org.example.Sleeper")
-        try scene.proceed(launch)
-        _ = try scene.record(record)
-        try Self.endLaunches(80, in: scene)
-        #expect(try scene.exit(of: launch) == "running 0")
-        launch.process.kill(SIGTERM)
-        try launch.process.waitForEnd()
-        #expect(try scene.exit(of: launch) == "signaled \(SIGTERM)")
         withExtendedLifetime(display) {}
     }
 

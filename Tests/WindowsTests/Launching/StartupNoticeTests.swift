@@ -105,62 +105,6 @@ struct StartupNoticeTests {
     }
 
     @Test(
-        "a program that runs only to open something is announced until it has ended",
-        .enabled(if: Display.isAvailable, Display.whatIsMissing))
-    func errand() throws {
-        let display = try Self.display()
-        let scene = try LaunchScene(on: display.environment)
-        let panel = try Panel(display)
-        let (program, record) = try scene.program("editor")
-        try scene.entry("org.example.Editor", "Exec=\(program) %U", "StartupNotify=true")
-        let idle = try Child("sleep", ["1000"])
-        try scene.open(
-            "org.example.Editor", idle.pid, [("urls", .strings(["https://example.org/"]))])
-        let pid = try #require(Int32(try scene.record(record)[0]))
-        // The agent waited for it and announced its end at once.
-        try scene.wait("the end of the errand") { kill(pid, 0) != 0 }
-        try scene.cancel(try scene.start("org.example.Editor"))
-        try scene.wait("four messages") {
-            panel.look()
-            return panel.messages.count == 4
-        }
-        #expect(panel.messages.map { $0.prefix { $0 != ":" } } == ["new", "remove", "new", "remove"])
-        let ids = panel.messages.map { $0.split(separator: "\"")[1] }
-        #expect(ids[0] == ids[1] && ids[2] == ids[3])
-    }
-
-    @Test(
-        "no notification: a start in the background, without StartupNotify, or with the user's own token",
-        .enabled(if: Display.isAvailable, Display.whatIsMissing))
-    func silence() throws {
-        let display = try Self.display()
-        let scene = try LaunchScene(on: display.environment)
-        let panel = try Panel(display)
-        let (program, record) = try scene.program("editor")
-        try scene.entry("org.example.Quiet", "Exec=\(program)")
-        try scene.entry("org.example.Loud", "Exec=\(program)", "StartupNotify=true")
-        let starts: [(String, [(String, Variant)], String)] = [
-            ("org.example.Quiet", [], ""),
-            ("org.example.Loud", [("launch-mode", .string("background"))], ""),
-            ("org.example.Loud", [("activation-token", .string("mine_TIME5"))], "mine_TIME5"),
-        ]
-        for (id, options, token) in starts {
-            let launch = try scene.start(id, options)
-            try scene.proceed(launch)
-            // Without a Wayland compositor there is only one variable.
-            #expect(try scene.record(record)[2...3] == ["token ", "startup \(token)"])
-            try launch.process.waitForEnd()
-            unlink(record)
-        }
-        // A start that is announced, after those that were not.
-        try scene.cancel(try scene.start("org.example.Loud"))
-        try scene.wait("the last") {
-            panel.look()
-            return panel.messages.count == 2
-        }
-    }
-
-    @Test(
         "a Wayland compositor issues an activation token",
         .enabled(if: Tiler.Kind.sway.isPresent, "needs sway, as root with programs that nobody can run"))
     func token() throws {
