@@ -69,7 +69,7 @@ public enum ReporterMethod: String, MethodName {
     case removeWindow = "RemoveWindow"
     case replaceWindows = "ReplaceWindows"
     case setSession = "SetSession"
-    case replaceExemptions = "ReplaceExemptions"
+    case replaceObjections = "ReplaceObjections"
     case reportDemand = "ReportDemand"
 
     public static var interface: String { BusNames.reporter }

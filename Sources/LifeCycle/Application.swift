@@ -228,7 +228,7 @@ public struct Application: Equatable, Sendable {
     }
 
     /// The reasons that keep policy from suspending it once its grace period is over.
-    public var exemptions: [String] {
+    public var objections: [String] {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
             + inhibitors.map { "inhibited by \($0.who): \($0.why)" }
@@ -262,7 +262,7 @@ public struct Application: Equatable, Sendable {
     public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
 
     /// Something without a time limit keeps policy from suspending it.
-    var isExemptForNow: Bool {
+    var hasObjection: Bool {
         !backgroundModes.isEmpty || !countedReasons.isEmpty || !inhibitors.isEmpty
             || rule?.backgroundCPUQuota != nil
             || tasks.contains { $0.limit == .endless }
@@ -271,7 +271,7 @@ public struct Application: Equatable, Sendable {
     /// The microseconds that are left before policy suspends it, if policy suspends anything at all in its session;
     /// `never` if policy will not suspend it.
     func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
-        guard isResting, suspension == .automatic, !isTerminating, !isExemptForNow else {
+        guard isResting, suspension == .automatic, !isTerminating, !hasObjection else {
             return .never
         }
         var remaining: Microseconds = 0

@@ -165,7 +165,7 @@ public struct WindowReport: Equatable, Sendable {
 }
 
 /// A process that policy must not suspend, and the reason in one word.
-public struct ExemptionReport: Equatable, Sendable {
+public struct ObjectionReport: Equatable, Sendable {
     public var process: ReportedProcess
     public var reason: String
 
@@ -221,12 +221,12 @@ public enum Request: Equatable, Sendable {
     /// The application of this process is needed; the text says why.
     case demand(ReportedProcess, String, isToEnd: Bool = false, ReporterIdentity)
     /// A reporter's whole set.
-    case replaceExemptions([ExemptionReport], ReporterIdentity)
+    case replaceObjections([ObjectionReport], ReporterIdentity)
 
-    /// Whether it reports windows or exemptions. A reporter sends such a report again if it was forgotten.
+    /// Whether it reports windows or objections. A reporter sends such a report again if it was forgotten.
     public var isReport: Bool {
         switch self {
-        case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .replaceExemptions:
+        case .setFocus, .setMinimized, .updateWindow, .removeWindow, .replaceWindows, .replaceObjections:
             true
         default: false
         }

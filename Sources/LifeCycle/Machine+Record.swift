@@ -19,7 +19,7 @@ extension Machine {
             if session.isLocked { record.add("locked", key.fields) }
             if session.reporting != .asEver { record.add("lost-reporter", key.fields) }
         }
-        for line in recordedExemptions(of: number) { record.add("exemption", line) }
+        for line in recordedObjections(of: number) { record.add("objection", line) }
         return record
     }
 
@@ -35,8 +35,8 @@ extension Machine {
         let found = try record.all("window") { RestoredWindow(&$0) }
         let away = try record.all("away") { SessionKey(&$0) }
         let locked = try record.all("locked") { SessionKey(&$0) }
-        let exempt = try record.all("exemption") { fields -> (ConnectionName, ReportedExemption)? in
-            guard let name = fields.text(), let told = ReportedExemption(&fields) else { return nil }
+        let reports = try record.all("objection") { fields -> (ConnectionName, ReportedObjection)? in
+            guard let name = fields.text(), let told = ReportedObjection(&fields) else { return nil }
             return (name, told)
         }
         let lost = try record.all("lost-reporter") { SessionKey(&$0) }
@@ -48,9 +48,10 @@ extension Machine {
         for entry in found { take(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
-        for (name, told) in exempt {
-            exemptions[name, default: [:]][told.lineage[0], default: told].reasons.formUnion(told.reasons)
-            exempted.insert(number)
+        for (name, told) in reports {
+            reportedObjections[name, default: [:]][told.lineage[0], default: told].reasons.formUnion(
+                told.reasons)
+            objected.insert(number)
         }
         for session in lost { sessions[session, default: Session()].reporting = .lost }
         return number
@@ -119,14 +120,16 @@ extension Machine {
         return step.effects
     }
 
-    /// All connections that have a part in an application, or that report windows or exemptions.
+    /// All connections that have a part in an application, or that report windows or reportedObjections.
     public var connections: Set<ConnectionName> {
-        Set(applications.values.flatMap(\.connections)).union(reporters.keys).union(exemptions.keys)
+        Set(applications.values.flatMap(\.connections)).union(reporters.keys).union(reportedObjections.keys)
     }
 
-    /// Processes that own windows, or that exemptions are about.
+    /// Processes that own windows, or that objections are about.
     public var reportedProcesses: [ProcessID] {
-        Set(windowsByProcess.keys).union(exemptions.values.joined().map(\.key)).sorted { $0.pid < $1.pid }
+        Set(windowsByProcess.keys).union(reportedObjections.values.joined().map(\.key)).sorted {
+            $0.pid < $1.pid
+        }
     }
 
     private func fields(_ window: Window, _ key: WindowKey) -> [String] {

@@ -46,7 +46,7 @@ extension Machine {
             }
         }
         if let wrapper = registration.wrapper { inherit(from: wrapper) }
-        if !exemptions.isEmpty { refreshExemptions() }
+        if !reportedObjections.isEmpty { refreshObjections() }
         if let former {
             tidy(former.session)
             departed(former)
@@ -82,7 +82,7 @@ extension Machine {
     mutating func exited(_ process: ProcessID, _ reason: ExitReason, _ status: Int32?) {
         var touched: Set<ApplicationNumber> = []
         let keys = windowsByProcess[process] ?? []
-        dropExemptions(of: process)
+        dropObjections(of: process)
         for key in keys.sorted() {
             touched.formUnion(remove(key))
         }
@@ -102,7 +102,7 @@ extension Machine {
             step.effects.append(.forget(process))
         }
         refresh(touched, .windows)
-        if !exempted.isEmpty { refreshExemptions() }
+        if !objected.isEmpty { refreshObjections() }
     }
 
     /// Removes the record. Its windows pass to the applications that they belong to without it.
@@ -119,7 +119,7 @@ extension Machine {
         }
         refresh(touched, .windows)
         tidy(application.session)
-        if !exempted.isEmpty { refreshExemptions() }
+        if !objected.isEmpty { refreshObjections() }
         departed(application)
     }
 
@@ -161,7 +161,7 @@ extension Machine {
             }
         }
         reporterLeft(connection)
-        dropExemptions(by: connection)
+        dropObjections(by: connection)
     }
 
     mutating func acknowledge(
@@ -311,7 +311,7 @@ extension Machine {
 }
 
 /// A process's own registration replaces an application that another program registered on its own
-/// initiative, in one step (§ 2), and so does anybody's if it is only mirrored. In between, its windows, their focus and its exemptions never lack an
+/// initiative, in one step (§ 2), and so does anybody's if it is only mirrored. In between, its windows, their focus and its objections never lack an
 /// application, and never pass to another one.
 extension Machine {
     /// The application that a registration replaces; nil: there is none. Throws if it must not be replaced.

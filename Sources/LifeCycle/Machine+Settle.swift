@@ -204,7 +204,7 @@ extension Machine {
         if next.grace == .none || next.isDemanded, !next.isStopped {
             next.grace(.rests(), settings, at: step.now)
         }
-        guard next.grace == .over, next.protection == nil, next.exemptions.isEmpty, !hasLostReporter(next),
+        guard next.grace == .over, next.protection == nil, next.objections.isEmpty, !hasLostReporter(next),
             !next.isStopped, !isRelinquished, !isShuttingDown
         else {
             next.wouldBeSuspended = false
@@ -224,7 +224,7 @@ extension Machine {
 
     /// Whether policy may keep holding it. Anything that would have prevented the hold also ends it.
     private func allowsPolicy(_ application: Application) -> Bool {
-        application.suspension == .automatic && application.exemptions.isEmpty
+        application.suspension == .automatic && application.objections.isEmpty
             && application.protection == nil && settings.mode == .enforce && !isShuttingDown
             && !sessionKeys(of: application).contains { sessions[$0]?.reporting == .lost }
     }
@@ -301,14 +301,14 @@ extension Application {
             serial = nextSerial()
             protection = Protection(serial: serial, limit: Countdown(span, from: step.now))
         }
-        let deadline = isSuspended && !isExemptForNow ? protection?.limit.deadline : nil
+        let deadline = isSuspended && !hasObjection ? protection?.limit.deadline : nil
         announce(.protectedDataWillBecomeUnavailable, with: .until(deadline ?? .never, of: serial), &step)
     }
 
     /// CLOCK_MONOTONIC at which it will be suspended at the latest if nothing changes and if policy suspends anything at
     /// all in its session; nil: it will not be.
     var suspensionDeadline: Microseconds? {
-        guard let deadline = grace.deadline, !isExemptForNow
+        guard let deadline = grace.deadline, !hasObjection
         else { return nil }
         var latest = deadline
         for task in tasks {

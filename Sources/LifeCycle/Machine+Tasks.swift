@@ -100,7 +100,7 @@ extension Application {
 
     /// Only tasks that progress keep policy from suspending it.
     var isContinuing: Bool {
-        !tasks.isEmpty && tasks.allSatisfy { $0.progress != nil } && exemptions.count == tasks.count
+        !tasks.isEmpty && tasks.allSatisfy { $0.progress != nil } && objections.count == tasks.count
     }
 
     /// How far the task has come that would lose most by its end.

@@ -215,7 +215,7 @@ extension Machine {
         for session in sessions.sorted() where self.sessions[session].map({ $0.reporting != .asEver }) == true
         {
             self.sessions[session]?.reporting = .asEver
-            // The exemptions went with the previous reporter, and this one may not have reported them yet.
+            // The objections went with the previous reporter, and this one may not have reported them yet.
             let concerned = concerned(by: session)
             for number in concerned.sorted() { freed(number) }
             touched.formUnion(concerned)

@@ -17,9 +17,9 @@ public struct Machine: Equatable, Sendable {
     var sessions: [SessionKey: Session] = [:]
     var reporters: [ConnectionName: Reporter] = [:]
     /// Processes that policy must not suspend, by the reporter that said so.
-    var exemptions: [ConnectionName: [ProcessID: ReportedExemption]] = [:]
-    /// The applications that these exemptions are about.
-    var exempted: Set<ApplicationNumber> = []
+    var reportedObjections: [ConnectionName: [ProcessID: ReportedObjection]] = [:]
+    /// The applications that these objections are about.
+    var objected: Set<ApplicationNumber> = []
     var countByUser: [UInt32: Int] = [:]
     /// The next deadline of each application that has one.
     var deadlines: [ApplicationNumber: Microseconds] = [:]
@@ -40,8 +40,8 @@ public struct Machine: Equatable, Sendable {
 
     /// The most windows that one reporter may report.
     public static let windowsPerReporter = 1_024
-    /// The most exemptions that one reporter may report. A desktop has a handful.
-    public static let exemptionsPerReporter = 256
+    /// The most objections that one reporter may report. A desktop has a handful.
+    public static let objectionsPerReporter = 256
 
     public init(settings: Settings = Settings()) {
         self.settings = settings
@@ -264,8 +264,8 @@ public struct Machine: Equatable, Sendable {
                 reporter.isRoot || applications[number]?.user == reporter.user
             else { throw .noSuchApplication("of process \(process.lineage[0].pid)") }
             needed(number, why, isToEnd: isToEnd)
-        case .replaceExemptions(let reports, let reporter):
-            replaceExemptions(reports, reporter)
+        case .replaceObjections(let reports, let reporter):
+            replaceObjections(reports, reporter)
         }
         conclude(focusBefore)
         return (answer, step.effects)
@@ -320,7 +320,7 @@ public struct Machine: Equatable, Sendable {
     /// Whether a fact about this process matters: it is registered, or a report about it is remembered.
     public func isConcerned(with process: ProcessID) -> Bool {
         numbers[process] != nil || windowsByProcess[process] != nil
-            || exemptions.values.contains { $0[process] != nil }
+            || reportedObjections.values.contains { $0[process] != nil }
     }
 
     /// Whether a window of this process is known.
@@ -337,7 +337,7 @@ public struct Machine: Equatable, Sendable {
         if application.isLaunching { reasons.append("is launching") }
         if application.isTerminating { reasons.append("is being terminated") }
         if application.suspension == .never { reasons.append("suspension is never") }
-        reasons += application.exemptions
+        reasons += application.objections
         if application.protection != nil { reasons.append("protected data becomes unavailable") }
         if isShuttingDown { reasons.append("the machine is shutting down") }
         if hasLostReporter(application) { reasons.append("the window reporter of its session is gone") }

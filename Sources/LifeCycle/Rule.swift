@@ -10,8 +10,8 @@ public struct Rule: Equatable, Sendable {
     public var reclaimable: Bool?
     /// Replaces `Settings.backgroundGrace`, microseconds; `never`: infinite.
     public var backgroundGrace: Microseconds?
-    /// The reasons that keep it from being suspended: reported reasons (`ExemptionReason`) and work
-    /// (`ObjectionReason`); nil: all.
+    /// The reasons that keep it from being suspended: `ObjectionReason`; nil: all that count by
+    /// default.
     public var keepWhile: [String]?
     /// Replaces `Settings.drainEvery`; `never`: it is not drained.
     public var drainEvery: Microseconds?

@@ -61,7 +61,7 @@ public struct Settings: Equatable, Sendable {
     public struct Override: Equatable, Sendable {
         public var suspension: SuspensionPolicy?
         public var reclaimable: Bool?
-        /// Background modes that the configuration grants; a mode that is not granted does not exempt.
+        /// Background modes that the configuration grants; a mode that is not granted is no objection.
         public var backgroundModes: Set<String> = []
         /// What happens when it does not respond.
         public var unresponsiveAction: UnresponsiveAction?

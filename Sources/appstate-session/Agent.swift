@@ -24,9 +24,9 @@ final class Agent {
     private var interruption: Timer?
     private var interrupted: UInt64?
     private var reporter: Reporter?
-    private var exemptions: Exemptions?
+    private var objections: Objections?
     /// The processes that must not be suspended.
-    private var exempt: [ExemptionReason: Set<ProcessIdentity>] = [:]
+    private var objecting: [ObjectionReason: Set<ProcessIdentity>] = [:]
     private let proc = Proc()
     private var sessionNames: SessionNames?
     private var calls: CallWatch?
@@ -375,21 +375,21 @@ final class Agent {
         try observer.activate([own], token: token)
     }
 
-    private func tell(_ reason: ExemptionReason, _ processes: Set<Int32>) {
+    private func tell(_ reason: ObjectionReason, _ processes: Set<Int32>) {
         tell(reason, among: Set(processes.compactMap { try? proc.identity(of: $0) }))
     }
 
-    private func tell(_ reason: ExemptionReason, among processes: Set<ProcessIdentity>) {
-        guard exempt[reason] ?? [] != processes else { return }
-        exempt[reason] = processes
-        reportExemptions()
+    private func tell(_ reason: ObjectionReason, among processes: Set<ProcessIdentity>) {
+        guard objecting[reason] ?? [] != processes else { return }
+        objecting[reason] = processes
+        reportObjections()
     }
 
-    /// A process that has ended is not exempt, even if another process has its number by now.
-    private func reportExemptions() {
+    /// There is no objection to a process that has ended, even if another process has its number by now.
+    private func reportObjections() {
         var representatives = Representatives(proc, registered: registered)
-        exemptions?.report(
-            exempt.mapValues { processes in
+        objections?.report(
+            objecting.mapValues { processes in
                 let alive = processes.filter { (try? proc.identity(of: $0.pid)) == $0 }
                 return alive.reduce(into: Set<Int32>()) { $0.formUnion(representatives.of($1.pid)) }
             })
@@ -402,7 +402,7 @@ final class Agent {
         let isKnown = registry?.isKnown == true
         adoption.learn(isKnown ? entries : nil)
         watchConnections(of: isKnown ? Set(suspended) : [])
-        reportExemptions()
+        reportObjections()
         report()
     }
 
@@ -453,8 +453,8 @@ final class Agent {
 
     private func beginReports(over bus: Bus, _ deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
         // This comes before the windows, after which the daemon begins to suspend again.
-        exemptions = try Exemptions(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
-        reportExemptions()
+        objections = try Objections(bus: bus, loop: loop, deaf: deaf, journal: journal, log: log)
+        reportObjections()
         reporter = try Reporter(
             bus: bus, loop: loop, deaf: deaf, session: options.session, journal: journal,
             log: log.map { log in { log("\($0)") } })
@@ -531,7 +531,7 @@ final class Agent {
 
     private func disconnect() {
         reporter = nil
-        exemptions = nil
+        objections = nil
         registry = nil
         if let demands { unmet = demands.due }
         demands = nil

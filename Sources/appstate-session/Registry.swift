@@ -96,7 +96,7 @@ final class Registry: DaemonSpeaker {
                 else { return }
                 try? message.skip("t")
                 guard let deadline = try? message.readUInt64() else { return }
-                // 0: the application is not suspended as long as its exemption lasts.
+                // 0: the application is not suspended as long as its objection lasts.
                 guard deadline != 0 else { return askSuspension(of: pid) }
                 waiting.insert(pid)
                 tellResting(suspended, waiting)
@@ -166,7 +166,7 @@ final class Registry: DaemonSpeaker {
         states[pid] == .background || states[pid] == .inactive && restsInSight(pid)
     }
 
-    /// Asks whether policy may suspend the application once nothing exempts it from suspension. No signal
+    /// Asks whether policy may suspend the application once there is no objection. No signal
     /// announces that moment.
     private func askSuspension(of pid: Int32) {
         guard let path = entries[pid]?.path else { return }

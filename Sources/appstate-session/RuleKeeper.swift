@@ -181,7 +181,7 @@ extension Rule {
         }
         if let keepWhile {
             // Otherwise the daemon would not wait for the command.
-            let words = execSuspend == nil ? keepWhile : keepWhile + [ExemptionReason.command.rawValue]
+            let words = execSuspend == nil ? keepWhile : keepWhile + [ObjectionReason.command.rawValue]
             entries.append((RuleKey.keepWhile.rawValue, .strings(words)))
         }
         return entries

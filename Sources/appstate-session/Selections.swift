@@ -9,7 +9,7 @@ final class Selections {
     private let loop: EventLoop
     private let journal: Journal
     private let make: (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver
-    private let tell: (ExemptionReason, Set<ProcessIdentity>) -> Void
+    private let tell: (ObjectionReason, Set<ProcessIdentity>) -> Void
     private let proc = Proc()
     /// The owner of each selection when it was last set. A Wayland compositor does not report the end of this
     /// process.
@@ -46,7 +46,7 @@ final class Selections {
         loop: EventLoop, journal: Journal,
         make: @escaping (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver,
         stall: @escaping (_ times: Int) -> Void,
-        tell: @escaping (ExemptionReason, Set<ProcessIdentity>) -> Void
+        tell: @escaping (ObjectionReason, Set<ProcessIdentity>) -> Void
     ) throws {
         self.loop = loop
         self.journal = journal

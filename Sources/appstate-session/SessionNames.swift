@@ -165,7 +165,7 @@ struct SessionName {
     /// The name of an application itself does not count. An application is started, raised and identified by this name,
     /// which is a desktop entry's id or begins with one (Desktop Entry Specification, "D-Bus Activation"). If it
     /// counted, no application of GLib's or KDE's would ever be suspended. The name of a media player's remote control
-    /// (MPRIS) does not count either: while the player plays, it is exempt for that.
+    /// (MPRIS) does not count either: while the player plays, that is an objection.
     mutating func isService(_ name: String) -> Bool {
         guard name != Bus.driver, !name.hasPrefix("org.mpris.MediaPlayer2.") else { return false }
         var id = name[...]

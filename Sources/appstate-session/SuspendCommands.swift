@@ -5,8 +5,8 @@ import Systemd
 /// Runs the commands of a user's rules before an application is suspended and when it is in use again: `ExecSuspend=`,
 /// `ExecResume=`. For each application, one command runs at a time.
 ///
-/// Once such an application is in a state in which policy suspends it, it is exempt until its command has succeeded. If
-/// the command fails or takes too long, the application stays exempt until it has been in front once more.
+/// Once such an application is in a state in which policy suspends it, its command is an objection until it has succeeded. If
+/// the command fails or takes too long, that stays an objection until the application has been in front once more.
 final class SuspendCommands {
     /// The commands that a rule runs for one application.
     struct Commands: Equatable {
@@ -191,11 +191,11 @@ final class SuspendCommands {
     }
 
     private func publish() {
-        let exempt = commands.filter { pid, commands in
+        let objecting = commands.filter { pid, commands in
             // An application that was suspended by a user or another program must not be let run for this.
             commands.suspend != nil && progress[pid]?.hasSucceeded != true && states[pid] != .suspended
         }
-        tell(Set(exempt.keys))
+        tell(Set(objecting.keys))
     }
 
     private func run(_ line: String, of commands: Commands, for pid: Int32, isSuspend: Bool) {

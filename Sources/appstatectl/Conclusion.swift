@@ -73,9 +73,7 @@ struct Conclusion {
             return "policy suspends it \(when)\(unless)"
         }
         if flag("would-suspend") { return "policy would have suspended it, but Mode=observe" }
-        let exemptions = texts("exemptions")
-        if !exemptions.isEmpty { return "something keeps it running: \(list(exemptions))" }
-        if !against.isEmpty { return "this speaks against it: \(list(against))" }
+        if !against.isEmpty { return "something keeps it running: \(list(against))" }
         let last = text("last-objection")
         return last.isEmpty
             ? "policy has set no time for it"

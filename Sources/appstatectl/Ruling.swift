@@ -196,16 +196,12 @@ extension Configuration {
 
 extension Rule {
     /// The words of `KeepWhile=` that make a difference. The session agent adds `command` wherever it is reported.
-    fileprivate static let knownReasons = {
-        let reported = ExemptionReason.allCases.filter { $0 != .command }.map(\.rawValue)
-        let found = ObjectionReason.allCases.map(\.rawValue).filter { !reported.contains($0) }
-        return reported + found
-    }()
+    fileprivate static let knownReasons = ObjectionReason.allCases.filter { $0 != .command }.map(\.rawValue)
 
     /// Other reporters may have words of their own, so an unknown word is accepted.
     fileprivate func warnOfReasons() {
         for word in keepWhile ?? []
-        where !Self.knownReasons.contains(word) && word != ExemptionReason.command.rawValue {
+        where !Self.knownReasons.contains(word) && word != ObjectionReason.command.rawValue {
             Terminal.warn(
                 "appstatectl: [\(section)] KeepWhile=: nothing here reports \"\(word)\"; known are "
                     + Self.knownReasons.joined(separator: ", "))

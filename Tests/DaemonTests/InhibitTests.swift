@@ -52,7 +52,7 @@ struct InhibitTests {
         let words = ["inhibited by make: a build", "inhibited by rsync: a backup"]
         let explanation = try client.explain(path)
         #expect(explanation["inhibitors"] == rows)
-        #expect(explanation["exemptions"] == .strings(words))
+        #expect(explanation["objections"] == .strings(words))
         #expect(try client.property(path, "Objections") == .strings(words))
         #expect(try client.property(path, "SuspensionDeadline") == .uint64(.max))
         first = nil

@@ -138,14 +138,14 @@ struct AdoptedTests {
     }
 
     @Test(
-        "delegate, tasks and termination of an adopted application end with it; reported exemptions stay")
+        "delegate, tasks and termination of an adopted application end with it; reported objections stay")
     func asked() throws {
         var stage = try adopted {
             try $0.perform(.becomeDelegate($0.number, Stage.delegate))
             try $0.perform(.beginBackgroundTask($0.number, name: "upload", by: ":1.6"))
             try $0.perform(.terminate($0.number, force: false))
-            let report = ExemptionReport(process: $0.reported, reason: "audio")
-            try $0.perform(.replaceExemptions([report], $0.reporter))
+            let report = ObjectionReport(process: $0.reported, reason: "audio")
+            try $0.perform(.replaceObjections([report], $0.reporter))
         }
         #expect(stage.application.isAdopted)
         try register(&stage) { $0.delegate = ":1.7" }
@@ -157,7 +157,8 @@ struct AdoptedTests {
         #expect(try successor(stage).delegate == ":1.7")
     }
 
-    @Test("anybody's registration replaces an application that is only mirrored, but not one that a rule names")
+    @Test(
+        "anybody's registration replaces an application that is only mirrored, but not one that a rule names")
     func mirrored() throws {
         var stage = try Stage.launched(delegate: false) {
             $0.adopted = true

@@ -119,7 +119,7 @@ struct ReporterTests {
         desk.pass(3_600 * Desk.second)
         #expect(desk.state(a) == .background)
         #expect(desk.machine.objections(to: a).contains("the window reporter of its session is gone"))
-        // The next one reports the exemptions only after it has reported the windows.
+        // The next one reports the objections only after it has reported the windows.
         try desk.perform(.replaceWindows([], Desk.reporter(":1.10")))
         desk.pass(5 * Desk.second - 1)
         #expect(desk.state(a) == .background)

@@ -69,14 +69,14 @@ struct RuleTests {
     }
 
     @Test(
-        "with KeepWhile= only the named exemptions count",
+        "with KeepWhile= only the named objections count",
         arguments: [(nil, 2), (["audio"], 1), (["audio", "clipboard"], 2), ([], 0)] as [([String]?, Int)])
     func keepWhile(_ words: [String]?, _ count: Int) throws {
         var stage = try Stage.launched(suspension: .automatic)
-        let told = ["audio", "clipboard"].map { ExemptionReport(process: stage.reported, reason: $0) }
-        try stage.perform(.replaceExemptions(told, stage.reporter))
+        let told = ["audio", "clipboard"].map { ObjectionReport(process: stage.reported, reason: $0) }
+        try stage.perform(.replaceObjections(told, stage.reporter))
         try stage.perform(.configure(stage.number, rule { $0.keepWhile = words }))
-        #expect(stage.application.exemptions.count == count)
+        #expect(stage.application.objections.count == count)
         try stage.minimize()
         stage.pass(5 * Self.second)
         stage.settle()
@@ -157,7 +157,7 @@ struct RuleTests {
         stage.pass(600 * Self.second)
         stage.settle()
         #expect(stage.state == .background && stage.application.cpuQuota == 20)
-        #expect(stage.application.exemptions == ["BackgroundCPUQuota=20%"])
+        #expect(stage.application.objections == ["BackgroundCPUQuota=20%"])
         try stage.perform(.configure(stage.number, nil))
         #expect(stage.application.cpuQuota == nil)
         stage.settle()

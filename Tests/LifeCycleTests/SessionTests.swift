@@ -106,8 +106,8 @@ struct SessionTests {
                 stage.take(.disconnected(stage.reporter.connection))
             case 3:
                 try stage.perform(
-                    .replaceExemptions(
-                        [ExemptionReport(process: stage.reported, reason: "audio")], stage.reporter))
+                    .replaceObjections(
+                        [ObjectionReport(process: stage.reported, reason: "audio")], stage.reporter))
             case 4:
                 try stage.perform(.beginBackgroundTask(stage.number, name: "a", by: Stage.delegate))
             default: break

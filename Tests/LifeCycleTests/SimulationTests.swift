@@ -30,7 +30,7 @@ struct SimulationTests {
 struct Simulation {
     private var world = World()
     private var reports = Reports()
-    private var exemptions = ToldExemptions()
+    private var objections = ToldObjections()
     private var inhibitors: [(number: ApplicationNumber, id: UInt64)] = []
     private var generator: Generator
     private var connections: [ConnectionName] = []
@@ -103,7 +103,7 @@ struct Simulation {
             machine.countByUser.isEmpty && machine.reporters.isEmpty,
             "something is left: \(machine.countByUser) \(machine.reporters)")
         try world.require(
-            machine.exemptions.isEmpty && machine.exempted.isEmpty, "exemptions are left")
+            machine.objections.isEmpty && machine.objected.isEmpty, "objections are left")
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
         world.memory.available = 900 << 20
         for _ in 0..<10_000 {
@@ -133,7 +133,7 @@ struct Simulation {
         try world.takePending()
         if let ended {
             reports.processEnded(ended)
-            exemptions.processEnded(ended)
+            objections.processEnded(ended)
         }
         reports.ownersChanged(world)
     }
@@ -414,27 +414,27 @@ struct Simulation {
     private mutating func exempt() throws {
         let user = generator.pick(Self.users) ?? 0
         let reporter = ReporterIdentity(connection: connect(), user: user, session: session(of: user))
-        var reports: [ExemptionReport] = []
-        var entries: [ToldExemptions.Entry] = []
+        var reports: [ObjectionReport] = []
+        var entries: [ToldObjections.Entry] = []
         for process in world.processes.keys.sorted(by: { $0.pid < $1.pid }) where generator.chance(10) {
             guard let truth = world.processes[process] else { continue }
             let lineage = world.lineage(of: process)
             let reported = ReportedProcess(
                 lineage: lineage, user: truth.user, session: session(of: truth.user))
             let reason = generator.chance(50) ? "audio" : "clipboard"
-            reports.append(ExemptionReport(process: reported, reason: reason))
+            reports.append(ObjectionReport(process: reported, reason: reason))
             guard user == 0 || truth.user == user else { continue }
             entries.append(
-                ToldExemptions.Entry(
+                ToldObjections.Entry(
                     connection: reporter.connection, user: user, lineage: lineage, reason: reason))
         }
         note("exempt by \(user), \(reporter.connection): \(entries)")
         for report in reports { world.held.insert(report.process.lineage[0]) }
-        _ = try world.perform(.replaceExemptions(reports, reporter))
+        _ = try world.perform(.replaceObjections(reports, reporter))
         for report in reports where !world.machine.isConcerned(with: report.process.lineage[0]) {
             world.held.remove(report.process.lineage[0])
         }
-        exemptions.replace(by: reporter.connection, entries)
+        objections.replace(by: reporter.connection, entries)
     }
 
     private mutating func inhibit(_ number: ApplicationNumber?) throws {
@@ -494,7 +494,7 @@ struct Simulation {
         note("\(connection) leaves")
         connections.removeAll { $0 == connection }
         try world.take(.disconnected(connection))
-        exemptions.replace(by: connection, [])
+        objections.replace(by: connection, [])
     }
 
     private mutating func session() throws {
@@ -516,7 +516,7 @@ struct Simulation {
         note("crash")
         inhibitors = []
         reports.forgetUnowned(world)
-        exemptions.forgetUnowned(world)
+        objections.forgetUnowned(world)
         try world.crash(&generator)
         for connection in world.machine.connections.sorted()
         where connection.hasPrefix(":r")
@@ -600,7 +600,7 @@ struct Simulation {
             try world.require(
                 record.windowLevel.rawValue == level,
                 "\(number) is at window level \(record.windowLevel), not \(level)")
-            let reasons = exemptions.reasons(number, world)
+            let reasons = objections.reasons(number, world)
             try world.require(
                 record.reportedReasons == reasons,
                 "\(number) is exempt for \(record.reportedReasons), not \(reasons)")

@@ -74,7 +74,8 @@ struct ApplicationUnitTests {
     }
 
     @Test(
-        "a unit is named after its oldest process", .enabled(if: Machine.canMakeCgroups, "needs root and cgroup2"))
+        "a unit is named after its oldest process",
+        .enabled(if: Machine.canMakeCgroups, "needs root and cgroup2"))
     func oldest() throws {
         let home = try TestCgroup("app-org.example.Terminal-1.scope", below: #require(TestCgroup.base))
         let unit = try #require(ApplicationUnit(inPath: home.cgroup.path))

@@ -316,8 +316,8 @@ struct DemandTests {
         let scene = try Minimized { try $0.ask("own \($1) CLIPBOARD") }
         // The owner of the clipboard is not suspended. The agent asks the X server for the owner, and during the grab
         // the server answers no other client.
-        try scene.station.wait("the exemption") {
-            guard case .strings(let reasons)? = try scene.station.explain(scene.path, "exemptions") else {
+        try scene.station.wait("the objection") {
+            guard case .strings(let reasons)? = try scene.station.explain(scene.path, "objections") else {
                 return false
             }
             return reasons.contains("reported clipboard")
@@ -397,7 +397,7 @@ struct DemandTests {
         // A copy of the program: other tests start the original all the time.
         let program = station.bus.directory + "/gdbus"
         try Programs.copy(#require(Programs.inPath("gdbus")), to: program)
-        // It owns a name that others call, but the name is no reason for an exemption.
+        // It owns a name that others call, but the name is no reason for an objection.
         let application = try Child(
             program, ["monitor", "--address", session.address, "--dest", "org.freedesktop.DBus"])
         try application.waitForLine(containing: "Monitoring")

@@ -76,7 +76,7 @@ struct PlaybackTests {
             let player = try parent.waitForLine(containing: "player").split(separator: " ")[1]
             try station.agent?.waitForLine(containing: "audio pid \(player)")
             let path = try station.register("org.example.Player", parent.pid, suspension: "automatic")
-            try station.wait("the exemption") { try station.objections(to: path) == ["reported audio"] }
+            try station.wait("the objection") { try station.objections(to: path) == ["reported audio"] }
             try station.wait(for: path, toBe: "background")
             try server.end()
             try station.wait(for: path, toBe: "suspended")

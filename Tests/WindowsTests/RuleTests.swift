@@ -55,12 +55,12 @@ struct RuleTests {
         let alpha = try WindowApp(environment: display.environment, program: program)
         let window = try alpha.open("Alpha")
         let path = try station.wait(forApplication: "Alpha", alpha.pid)
-        try station.wait("the exemption") {
-            try station.explain(path, "exemptions") == .strings(["reported command"])
+        try station.wait("the objection") {
+            try station.explain(path, "objections") == .strings(["reported command"])
         }
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try station.wait(for: path, toBe: "background")
-        #expect(try station.explain(path, "exemptions") == .strings(["reported command"]))
+        #expect(try station.explain(path, "objections") == .strings(["reported command"]))
         try configure("true")
         try station.wait(for: path, toBe: "suspended")
         try display.run("xdotool", ["windowmap", "\(window)"])

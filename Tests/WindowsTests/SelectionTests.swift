@@ -25,7 +25,7 @@ struct SelectionTests {
         let a = try station.register("org.example.Alpha", alpha.pid, suspension: "automatic")
         let word = "reported clipboard"
         try alpha.ask("own \(first) CLIPBOARD_MANAGER")
-        try station.wait("the exemption") { try station.objections(to: a).contains(word) }
+        try station.wait("the objection") { try station.objections(to: a).contains(word) }
         try beta.ask("own \(second) CLIPBOARD")
         try station.agent?.waitForLine(containing: "clipboard pid \(beta.pid)")
         #expect(try station.objections(to: a).contains(word))
@@ -45,20 +45,20 @@ struct SelectionTests {
         let a = try station.register("org.example.Alpha", alpha.pid, suspension: "automatic")
         try alpha.ask("own \(first) CLIPBOARD")
         try station.agent?.waitForLine(containing: "clipboard pid \(alpha.pid)")
-        try station.wait("the exemption") { try station.objections(to: a).contains("reported clipboard") }
+        try station.wait("the objection") { try station.objections(to: a).contains("reported clipboard") }
         try display.run("xdotool", ["windowminimize", "\(first)"])
         try station.wait(for: a, toBe: "background")
         // It is reported again to the next daemon, which may never have received it.
         try station.endDaemon(SIGKILL)
         try station.startDaemon()
-        try station.wait("the exemption") { try station.objections(to: a) == ["reported clipboard"] }
+        try station.wait("the objection") { try station.objections(to: a) == ["reported clipboard"] }
         try station.wait(for: a, toBe: "background")
         // The next agent reports it too, before it reports windows.
         station.forget()
         station.agent?.kill(SIGTERM)
         #expect(try station.agent?.waitForExit() == .exited(0))
         try station.startAgent(environment: display.environment)
-        try station.wait("the exemption") { try station.objections(to: a) == ["reported clipboard"] }
+        try station.wait("the objection") { try station.objections(to: a) == ["reported clipboard"] }
         try station.wait(for: a, toBe: "background")
         #expect(station.walk(of: a) == [])
         try beta.ask("own \(second) CLIPBOARD")
@@ -123,7 +123,7 @@ struct WaylandSelectionTests {
         try station.agent?.waitForLine(containing: "clipboard pid \(alpha.pid)")
         _ = try beta.open("org.example.Beta", "second")
         try station.wait(for: b, toBe: "active")
-        // Without a window, nothing but the exemption prevents its suspension.
+        // Without a window, nothing but the objection prevents its suspension.
         try alpha.ask("close \(window)")
         try station.wait(for: a, toBe: "background")
         #expect(try station.objections(to: a) == ["reported clipboard"])

@@ -189,7 +189,7 @@ struct SessionInhibitorsTests {
                 "--object-path", "/ScreenSaver", "--method", "\(Self.screenSaver).Inhibit", "Player",
                 "a film",
             ])
-        try station.wait("the exemption") { try station.objections(to: path).contains(word) }
+        try station.wait("the objection") { try station.objections(to: path).contains(word) }
         client.kill(SIGKILL)
         try station.wait("its end") { try !station.objections(to: path).contains(word) }
 

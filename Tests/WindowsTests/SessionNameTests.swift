@@ -68,7 +68,7 @@ struct SessionNameTests {
         // This process, which must not be suspended.
         let path = try station.register("org.example.Tests", getpid(), suspension: "manual")
         let word = "reported bus-name"
-        try station.wait("the exemption") { try station.objections(to: path).contains(word) }
+        try station.wait("the objection") { try station.objections(to: path).contains(word) }
         try owner.releaseName("org.freedesktop.Notifications")
         try station.wait("its end") { try !station.objections(to: path).contains(word) }
     }

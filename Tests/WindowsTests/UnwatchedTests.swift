@@ -32,7 +32,7 @@ struct UnwatchedTests {
             paths.append(try station.register(id, app.pid, suspension: "automatic"))
         }
         let word = "reported unwatched"
-        try station.wait("the exemption") { try station.objections(to: paths[0]).contains(word) }
+        try station.wait("the objection") { try station.objections(to: paths[0]).contains(word) }
         #expect(try !station.objections(to: paths[1]).contains(word))
     }
 }

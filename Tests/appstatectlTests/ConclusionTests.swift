@@ -12,7 +12,7 @@ struct ConclusionTests {
             ("state", .string("background")), ("launching", .bool(false)), ("terminating", .bool(false)),
             ("stopped", .bool(false)), ("focused", .bool(false)),
             ("windows", .strings(["1 of :1.5 minimized"])),
-            ("suspension", .string("automatic")), ("holds", Self.holds([])), ("exemptions", .strings([])),
+            ("suspension", .string("automatic")), ("holds", Self.holds([])),
             ("objections", .strings([])), ("would-suspend", .bool(false)),
         ]
         let entries = usual + changes.map { (key: $0.0, value: $0.1) }
@@ -63,8 +63,7 @@ struct ConclusionTests {
             ),
             (
                 [
-                    ("exemptions", .strings(["reported audio"])),
-                    ("objections", .strings(["reported audio"])),
+                    ("objections", .strings(["reported audio"]))
                 ], "not suspended: something keeps it running: reported audio"
             ),
         ]

@@ -30,7 +30,7 @@ extension Daemon {
         }
     }
 
-    /// Why an application is in its state: every fact, hold, exemption and timer.
+    /// Why an application is in its state: every fact, hold, objection and timer.
     func explanation(of application: Application, _ objections: [String]) -> [(String, Variant)] {
         var entries: [(String, Variant)] = [
             ("app-id", .string(application.id.rawValue)),
@@ -49,7 +49,6 @@ extension Daemon {
             ("suspension", .string(application.suspension.rawValue)),
             ("holds", .holds(application)),
             ("inhibitors", .inhibitors(application)),
-            ("exemptions", .strings(application.exemptions)),
             ("objections", .strings(objections)),
             ("would-suspend", .bool(application.wouldBeSuspended)),
             ("memory-pressure", .string(core.machine.memoryPressure.rawValue)),

@@ -75,8 +75,8 @@ extension Daemon {
                     try perform(.setSession(.login(session), reporter))
                     try call.reply()
                 },
-                Method(Name.replaceExemptions, in: [("exemptions", "a(us)")]) { [unowned self] call in
-                    try replaceExemptions(call.message, try reporter(call.member))
+                Method(Name.replaceObjections, in: [("objections", "a(us)")]) { [unowned self] call in
+                    try replaceObjections(call.message, try reporter(call.member))
                     try call.reply()
                 },
                 Method(Name.reportDemand, in: [("pid", "u"), ("reason", "s"), ("by", "u")]) {
@@ -85,7 +85,7 @@ extension Daemon {
                     let reason = try call.message.readString()
                     let other = try call.message.readUInt32()
                     let reporter = try reporter(call.member)
-                    guard ExemptionReason.isValid(reason) else {
+                    guard ObjectionReason.isValid(reason) else {
                         throw MethodError(
                             .invalidArgs, "\"\(reason.shortened)\" is not a word [a-z0-9-]{1,64}")
                     }

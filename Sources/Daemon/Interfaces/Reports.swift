@@ -3,10 +3,10 @@ import AppStateContract
 import LifeCycle
 import Linux
 
-/// The decoding of whole sets that a reporter sends. Windows and exemptions of processes that have ended are left out.
+/// The decoding of whole sets that a reporter sends. Windows and objections of processes that have ended are left out.
 extension Daemon {
     private typealias WindowRow = (window: UInt64, pid: UInt32, state: [(key: String, value: Variant)])
-    private typealias ExemptionRow = (pid: UInt32, reason: String)
+    private typealias ObjectionRow = (pid: UInt32, reason: String)
 
     /// The most bytes of a reporter's whole set of windows: 1,024 windows with titles.
     static var mostBytesOfWindows: Int { 1 << 20 }
@@ -51,37 +51,37 @@ extension Daemon {
         return rows
     }
 
-    /// ReplaceExemptions.
-    func replaceExemptions(_ message: borrowing Message, _ reporter: ReporterIdentity) throws {
-        let rows = try exemptionRows(in: message)
+    /// ReplaceObjections.
+    func replaceObjections(_ message: borrowing Message, _ reporter: ReporterIdentity) throws {
+        let rows = try objectionRows(in: message)
         let processes = try reportedProcesses(rows.map(\.pid), by: reporter)
         let reports = rows.compactMap { row in
-            processes[row.pid].map { ExemptionReport(process: $0, reason: row.reason) }
+            processes[row.pid].map { ObjectionReport(process: $0, reason: row.reason) }
         }
         try withTracked(reports.map(\.process)) { held throws(MethodError) in
             let present = reports.filter { $0.process.lineage.first.map(held.contains) ?? false }
-            try perform(.replaceExemptions(present, reporter))
+            try perform(.replaceObjections(present, reporter))
         }
     }
 
-    private func exemptionRows(in message: borrowing Message) throws -> [ExemptionRow] {
-        var rows: [ExemptionRow] = []
+    private func objectionRows(in message: borrowing Message) throws -> [ObjectionRow] {
+        var rows: [ObjectionRow] = []
         _ = try message.enter(.array, "(us)")
         while !message.atEnd {
-            guard rows.count < Machine.exemptionsPerReporter else {
+            guard rows.count < Machine.objectionsPerReporter else {
                 throw MethodError(
-                    .limitsExceeded, "More than \(Machine.exemptionsPerReporter) exemptions in one message")
+                    .limitsExceeded, "More than \(Machine.objectionsPerReporter) objections in one message")
             }
             _ = try message.enter(.struct, "us")
-            let row: ExemptionRow = (try message.readUInt32(), try message.readString())
+            let row: ObjectionRow = (try message.readUInt32(), try message.readString())
             try message.exit()
             if row.pid == 0 {
-                throw MethodError(.invalidArgs, "Exemption \(row.reason.shortened) has no process: pid 0")
+                throw MethodError(.invalidArgs, "Objection \(row.reason.shortened) has no process: pid 0")
             }
-            guard ExemptionReason.isValid(row.reason) else {
+            guard ObjectionReason.isValid(row.reason) else {
                 throw MethodError(
                     .invalidArgs,
-                    "Exemption \"\(row.reason.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
+                    "Objection \"\(row.reason.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")
             }
             rows.append(row)
         }

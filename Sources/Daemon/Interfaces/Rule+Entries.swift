@@ -45,7 +45,7 @@ extension Rule {
                 backgroundCPUQuota = quota
             case .keepWhile:
                 let words = try value.strings(key, limit: limit)
-                for word in words where !ExemptionReason.isValid(word) {
+                for word in words where !ObjectionReason.isValid(word) {
                     throw MethodError(
                         .invalidArgs,
                         "\(key): \"\(word.shortened)\" is not 1 to 64 characters of a-z, 0-9 and -")

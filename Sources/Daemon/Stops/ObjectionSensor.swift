@@ -194,7 +194,7 @@ final class ObjectionSensor {
         guard let known = core.application(number), !known.isStopped || known.isBeingDrained else {
             return work
         }
-        work.kinds = Set(ObjectionReason.allCases.filter(known.counts))
+        work.kinds = Set(ObjectionReason.allCases.filter { $0.isWork && known.counts($0) })
         work.isAnswering = known.isAnswering(at: now())
         return work
     }

@@ -76,7 +76,7 @@ extension Machine {
             return application.stop.others == nil && application.wish != .stop ? .held : .stopped
         case .background
         where application.suspension == .automatic && !hasLostReporter(application):
-            if application.exemptions.isEmpty { return .background }
+            if application.objections.isEmpty { return .background }
             return application.isContinuing ? .continued : nil
         case .notRunning, .inactive, .active, .background, .suspended:
             return nil

@@ -6,7 +6,7 @@ import AppStateContract
 /// | --- | --- | --- |
 /// | `held`: suspended, and only policy wants that | the user furthest above an equal share of what all applications hold | the greatest weight: bytes × time suspended |
 /// | `stopped`: suspended, because another process stopped it or a client requested that | the same | the same |
-/// | `background`: in the background, `automatic`, without a task, a mode or another exemption; notified before | the same | bytes × time in the background |
+/// | `background`: in the background, `automatic`, without a task, a mode or another objection; notified before | the same | bytes × time in the background |
 /// | `continued`: the same, but with tasks that progress | the least progress | as for `background` |
 ///
 /// This order applies first to applications without unsaved changes. Those with unsaved changes follow only

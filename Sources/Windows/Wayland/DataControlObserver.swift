@@ -6,7 +6,7 @@ import CWayland
 /// The protocol reports that a selection was set or removed, but not by which client. A client may set a
 /// selection only while it has the keyboard focus (wl_data_device.set_selection), so the process in front is
 /// considered its owner. If a program such as a clipboard manager sets one by this protocol, the process in
-/// front is exempt needlessly.
+/// front is kept running needlessly.
 public final class DataControlObserver: SelectionObserver {
     public private(set) var owners: [Selection: Set<Int32>] = [:]
     public private(set) var changes: [Selection: UInt64] = [:]

@@ -1,7 +1,7 @@
 import LifeCycle
 
-/// The exemptions as reporters reported them, to verify the machine's bookkeeping.
-struct ToldExemptions {
+/// The objections as reporters reported them, to verify the machine's bookkeeping.
+struct ToldObjections {
     struct Entry {
         let connection: ConnectionName
         let user: UInt32
@@ -18,7 +18,7 @@ struct ToldExemptions {
 
     mutating func processEnded(_ process: ProcessID) { entries.removeAll { $0.lineage.first == process } }
 
-    /// Only applications are recorded, with their exemptions.
+    /// Only applications are recorded, with their objections.
     mutating func forgetUnowned(_ world: World) { entries = entries.filter { owner($0, world) != nil } }
 
     func reasons(_ number: ApplicationNumber, _ world: World) -> [String] {

@@ -1,7 +1,7 @@
 import AppStateContract
 
-/// One reporter's exemption of one process that policy must not suspend.
-struct ReportedExemption: Equatable, Sendable {
+/// One reporter's objection of one process that policy must not suspend.
+struct ReportedObjection: Equatable, Sendable {
     /// The process, its parent, and so on, as they were when it was reported.
     var lineage: [ProcessID]
     /// The user of the reporter.
@@ -10,22 +10,22 @@ struct ReportedExemption: Equatable, Sendable {
 }
 
 /// Applications that policy must not suspend, according to reporters (§ 2): the owner of the clipboard, an application
-/// that plays sound. An exemption ends with the process, or with the reporter's connection, because nobody
+/// that plays sound. An objection ends with the process, or with the reporter's connection, because nobody
 /// could withdraw it afterwards.
 extension Machine {
     /// Accepts a reporter's whole set.
-    mutating func replaceExemptions(_ reports: [ExemptionReport], _ reporter: ReporterIdentity) {
-        var told: [ProcessID: ReportedExemption] = [:]
+    mutating func replaceObjections(_ reports: [ObjectionReport], _ reporter: ReporterIdentity) {
+        var told: [ProcessID: ReportedObjection] = [:]
         // Nothing is remembered about another user's process.
         for report in reports where reporter.isRoot || report.process.user == reporter.user {
-            let new = ReportedExemption(
+            let new = ReportedObjection(
                 lineage: report.process.lineage, reporterUser: reporter.user, reasons: [])
             told[report.process.process, default: new].reasons.insert(report.reason)
         }
-        let before = exemptions[reporter.connection] ?? [:]
+        let before = reportedObjections[reporter.connection] ?? [:]
         guard told != before else { return }
-        exemptions[reporter.connection] = told.isEmpty ? nil : told
-        refreshExemptions()
+        reportedObjections[reporter.connection] = told.isEmpty ? nil : told
+        refreshObjections()
         // The record also contains the reporter.
         let changed = Set(told.keys).union(before.keys).filter { told[$0] != before[$0] }
         touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
@@ -33,51 +33,51 @@ extension Machine {
     }
 
     /// A reporter's connection has ended.
-    mutating func dropExemptions(by connection: ConnectionName) {
-        guard let before = exemptions.removeValue(forKey: connection) else { return }
-        refreshExemptions()
+    mutating func dropObjections(by connection: ConnectionName) {
+        guard let before = reportedObjections.removeValue(forKey: connection) else { return }
+        refreshObjections()
         forget(before.keys)
     }
 
-    /// The process has ended. `refreshExemptions` applies this to the applications.
-    mutating func dropExemptions(of process: ProcessID) {
-        for connection in Array(exemptions.keys) {
-            exemptions[connection]?[process] = nil
-            if exemptions[connection]?.isEmpty == true { exemptions[connection] = nil }
+    /// The process has ended. `refreshObjections` applies this to the applications.
+    mutating func dropObjections(of process: ProcessID) {
+        for connection in Array(reportedObjections.keys) {
+            reportedObjections[connection]?[process] = nil
+            if reportedObjections[connection]?.isEmpty == true { reportedObjections[connection] = nil }
         }
     }
 
     /// The reasons that reporters gave for each application's processes.
     func reportedReasons() -> [ApplicationNumber: Set<String>] {
         var reasons: [ApplicationNumber: Set<String>] = [:]
-        for told in exemptions.values.joined().map(\.value) {
+        for told in reportedObjections.values.joined().map(\.value) {
             guard let owner = owner(of: told.lineage, reportedBy: told.reporterUser) else { continue }
             reasons[owner, default: []].formUnion(told.reasons)
         }
         return reasons
     }
 
-    private func owners(of told: [ReportedExemption]) -> Set<ApplicationNumber> {
+    private func owners(of told: [ReportedObjection]) -> Set<ApplicationNumber> {
         Set(told.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
     }
 
     /// Applies the reports about processes to their applications.
-    mutating func refreshExemptions() {
+    mutating func refreshObjections() {
         let reasons = reportedReasons()
         let settings = settings
-        for number in exempted.union(reasons.keys).sorted() {
+        for number in objected.union(reasons.keys).sorted() {
             let told = (reasons[number] ?? []).sorted()
             guard let application = applications[number], application.reportedReasons != told else {
                 continue
             }
             updateAnnouncing(number, .policy) {
-                let wasExempt = !$0.countedReasons.isEmpty
+                let wasObjected = !$0.countedReasons.isEmpty
                 $0.reportedReasons = told
                 // A fresh grace period, because there are gaps between two pieces of music.
-                if wasExempt, $0.countedReasons.isEmpty { $0.grace(.freed, settings, at: $1.now) }
+                if wasObjected, $0.countedReasons.isEmpty { $0.grace(.freed, settings, at: $1.now) }
             }
         }
-        exempted = Set(reasons.keys)
+        objected = Set(reasons.keys)
     }
 
     private mutating func forget(_ processes: some Sequence<ProcessID>) {
@@ -89,10 +89,10 @@ extension Machine {
     // MARK: Written down
 
     /// The reports about an application's processes, for its record.
-    func recordedExemptions(of number: ApplicationNumber) -> [[String]] {
-        guard exempted.contains(number) else { return [] }
+    func recordedObjections(of number: ApplicationNumber) -> [[String]] {
+        guard objected.contains(number) else { return [] }
         var lines: [[String]] = []
-        for (connection, processes) in exemptions {
+        for (connection, processes) in reportedObjections {
             for told in processes.values
             where owner(of: told.lineage, reportedBy: told.reporterUser) == number {
                 let lineage = told.lineage.flatMap(\.fields)
@@ -103,7 +103,7 @@ extension Machine {
     }
 }
 
-extension ReportedExemption {
+extension ReportedObjection {
     /// As read from a record: with one reason.
     init?(_ fields: inout Fields) {
         guard let user: UInt32 = fields.number(), let reason = fields.text(),

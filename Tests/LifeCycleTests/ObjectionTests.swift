@@ -4,14 +4,14 @@ import Testing
 @testable import LifeCycle
 
 /// What reporters exempt from suspension, for as long as they report it (§ 2).
-@Suite("Exemptions by reporters")
-struct ExemptionTests {
+@Suite("Objections by reporters")
+struct ObjectionTests {
     private func tell(
         _ desk: inout Desk, _ rows: [(ReportedProcess, String)],
         by reporter: ReporterIdentity = Desk.reporter()
     ) throws {
         try desk.perform(
-            .replaceExemptions(rows.map { ExemptionReport(process: $0.0, reason: $0.1) }, reporter))
+            .replaceObjections(rows.map { ObjectionReport(process: $0.0, reason: $0.1) }, reporter))
     }
 
     /// An application in the background for which no reporter reports windows.
@@ -25,7 +25,7 @@ struct ExemptionTests {
         desk.settle()
     }
 
-    @Test("an exempt application is not suspended, and ListObjections names each reason once")
+    @Test("an objected application is not suspended, and ListObjections names each reason once")
     func exempt() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -36,7 +36,7 @@ struct ExemptionTests {
         #expect(desk.machine.applications[a]?.backgroundTimeRemaining(at: desk.now) == .max)
     }
 
-    @Test("a new exemption resumes an application suspended by policy, but not one suspended on request")
+    @Test("a new objection resumes an application suspended by policy, but not one suspended on request")
     func late() throws {
         var desk = Desk()
         let (a, first) = try idle(&desk)
@@ -49,7 +49,7 @@ struct ExemptionTests {
         #expect(desk.states(a, b) == [.background, .suspended])
     }
 
-    @Test("a fresh grace period begins when the last exemption is withdrawn")
+    @Test("a fresh grace period begins when the last objection is withdrawn")
     func takenBack() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -67,7 +67,7 @@ struct ExemptionTests {
         #expect(desk.forgotten == [], "it is registered still")
     }
 
-    @Test("a reporter's exemptions end with its connection; another reporter's for the same process stay")
+    @Test("a reporter's objections end with its connection; another reporter's for the same process stay")
     func connection() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -82,7 +82,7 @@ struct ExemptionTests {
         #expect(desk.machine.connections.isEmpty)
     }
 
-    @Test("an exemption of a descendant process counts for its application until the process ends")
+    @Test("an objection of a descendant process counts for its application until the process ends")
     func descendant() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -96,7 +96,7 @@ struct ExemptionTests {
         #expect(desk.state(a) == .suspended)
     }
 
-    @Test("an exemption of an unregistered process is kept, and counts for the nearest registered ancestor")
+    @Test("an objection of an unregistered process is kept, and counts for the nearest registered ancestor")
     func registeredLater() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)
@@ -126,7 +126,7 @@ struct ExemptionTests {
         #expect(desk.machine.objections(to: a) == ["reported audio"])
     }
 
-    @Test("a restored machine knows the exemptions and their reporters")
+    @Test("a restored machine knows the objections and their reporters")
     func restored() throws {
         var desk = Desk()
         let (a, process) = try idle(&desk)

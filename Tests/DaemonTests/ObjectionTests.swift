@@ -5,14 +5,14 @@ import Linux
 import TestSupport
 import Testing
 
-/// ReplaceExemptions: the applications that policy must not suspend, as a reporter lists them.
+/// ReplaceObjections: the applications that policy must not suspend, as a reporter lists them.
 @Suite(
-    "Exemptions over the bus", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
-struct ExemptionTests {
+    "Objections over the bus", .enabled(if: App.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)))
+struct ObjectionTests {
     private static let impatient = "[LifeCycle]\nBackgroundGraceSec=0\n"
 
     private func tell(_ client: Client, _ rows: [(UInt32, String)]) throws {
-        try client.reporter("ReplaceExemptions") { message in
+        try client.reporter("ReplaceObjections") { message in
             try message.withContainer(.array, "(us)") {
                 for row in rows {
                     try message.withContainer(.struct, "us") {
@@ -24,7 +24,7 @@ struct ExemptionTests {
         }
     }
 
-    @Test("ListObjections and Explain name an exemption for as long as it is reported")
+    @Test("ListObjections and Explain name an objection for as long as it is reported")
     func exempt() throws {
         let daemon = try TestDaemon(configuration: Self.impatient)
         let client = try daemon.subscriber()
@@ -33,7 +33,7 @@ struct ExemptionTests {
             "org.example.Player", process.pid, [("suspension", .string("manual"))])
         try tell(client, [(UInt32(process.pid), "audio")])
         #expect(try client.listObjections(path) == ["reported audio"])
-        #expect(try client.explain(path)["exemptions"] == .strings(["reported audio"]))
+        #expect(try client.explain(path)["objections"] == .strings(["reported audio"]))
         try tell(client, [])
         #expect(try client.listObjections(path) == [])
     }

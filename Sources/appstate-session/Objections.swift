@@ -5,9 +5,9 @@ import Systemd
 /// Reports to the daemon which processes must not be suspended by policy, and why: the whole set whenever it changes.
 ///
 /// The reports end with the connection, so nothing has to be withdrawn at the end.
-final class Exemptions: DaemonSpeaker {
-    /// The exempt processes that are known now, from all observers.
-    typealias Known = [ExemptionReason: Set<Int32>]
+final class Objections: DaemonSpeaker {
+    /// The processes that must not be suspended now, from all observers.
+    typealias Known = [ObjectionReason: Set<Int32>]
 
     private let line: DaemonLine
     private let journal: Journal
@@ -20,10 +20,10 @@ final class Exemptions: DaemonSpeaker {
 
     private struct Row: Equatable {
         let pid: UInt32
-        let reason: ExemptionReason
+        let reason: ObjectionReason
     }
 
-    /// The daemon accepts this many rows from one user (org.appstate1.Reporter, "ReplaceExemptions").
+    /// The daemon accepts this many rows from one user (org.appstate1.Reporter, "ReplaceObjections").
     private static let mostRows = 256
 
     /// - Parameters:
@@ -39,10 +39,10 @@ final class Exemptions: DaemonSpeaker {
         line.speaker = self
     }
 
-    /// Sets the present exemptions. They are sent as soon as the daemon can be called.
+    /// Sets the present objections. They are sent as soon as the daemon can be called.
     func report(_ known: Known) {
         var rows: [Row] = []
-        for reason in ExemptionReason.allCases {
+        for reason in ObjectionReason.allCases {
             rows += (known[reason] ?? []).sorted().compactMap { pid in
                 UInt32(exactly: pid).flatMap { $0 > 0 ? Row(pid: $0, reason: reason) : nil }
             }
@@ -56,7 +56,7 @@ final class Exemptions: DaemonSpeaker {
         guard present != told else { return }
         let rows = present
         try line.call(
-            ReporterMethod.replaceExemptions,
+            ReporterMethod.replaceObjections,
             { message in
                 try message.withContainer(.array, "(us)") {
                     for row in rows {
@@ -69,17 +69,17 @@ final class Exemptions: DaemonSpeaker {
             },
             refused: { [unowned self] error in
                 guard ErrorName(rawValue: error.name) == .limitsExceeded else {
-                    return line.refused(error, "does not accept exemptions")
+                    return line.refused(error, "does not accept objections")
                 }
-                if line.tryAgainForRoom("does not accept exemptions", error) { return forget() }
-                // Other programs of this user have too many exemptions now, and may have fewer later.
+                if line.tryAgainForRoom("does not accept objections", error) { return forget() }
+                // Other programs of this user have too many objections now, and may have fewer later.
                 line.haveRoom()
                 hadNoRoom = true
             }, answered: { [unowned self] _ in line.haveRoom() })
         told = rows
         hadNoRoom = false
         log?(
-            (["\(ReporterMethod.replaceExemptions.rawValue) \(rows.count)"]
+            (["\(ReporterMethod.replaceObjections.rawValue) \(rows.count)"]
                 + rows.map { "  \($0.reason.rawValue) pid \($0.pid)" })
                 .joined(separator: "\n"))
     }
