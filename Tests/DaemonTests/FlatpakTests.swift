@@ -144,7 +144,7 @@ struct FlatpakTests {
         #expect(try senders() == ["org.example.App"])
     }
 
-    @Test("the end of the application does not end its proxy")
+    @Test("the end of the application ends its whole instance")
     func terminate() throws {
         let daemon = try TestDaemon()
         let client = try daemon.subscriber()
@@ -152,7 +152,7 @@ struct FlatpakTests {
         let path = try instance.register()
         try client.terminate(path, force: true)
         #expect(try client.waitForRemoval(of: path) == "force-quit")
-        #expect(instance.proxy.advance() == nil)
+        #expect(try instance.proxy.waitForExit() == .signalled(SIGKILL))
     }
 
     @Test("an instance cannot act on another instance's application, nor on one outside of all instances")

@@ -76,6 +76,9 @@ final class Freezer {
         }
     }
 
+    /// Its process may have been moved to another cgroup, whose freezes are to be seen: nothing reports that.
+    func follow(_ number: ApplicationNumber) { standings.watch(number) }
+
     /// Its process has ended, or it is no longer an application. What is left of it must not stay stopped.
     func remove(_ application: Registered) {
         let number = application.number

@@ -144,7 +144,8 @@ final class Standings {
         of number: ApplicationNumber, isStanding: Bool
     ) throws(KernelFailure) -> Standing.Freeze? {
         guard let place = try place(of: number) else { return nil }
-        let isComplete = (try? place.events.read())?.isFrozen == true
+        // Not by the descriptor that is watched: that would take its next notification away.
+        let isComplete = (try? place.cgroup.isFrozen()) == true
         guard isComplete || isStanding, let cgroup = try toldCgroup(around: place.cgroup) else { return nil }
         let isOurs = table[number].flatMap(table.frozenCgroup) == cgroup
         return Standing.Freeze(cgroup: cgroup.name, isOurs: isOurs, isComplete: isComplete)

@@ -190,9 +190,6 @@ final class StopSensor {
         pollTimer?.arm(at: now() + pause)
     }
 
-    /// Notices that a process was moved to another cgroup, whose freezes are to be seen: nothing reports that.
-    func follow(_ number: ApplicationNumber) { _ = try? standing(number) }
-
     /// Reports the standing of an application's main process, and looks again soon if that is about to change or cannot
     /// be read now.
     func look(at number: ApplicationNumber) {
