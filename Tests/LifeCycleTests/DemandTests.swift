@@ -53,6 +53,24 @@ struct DemandTests {
         #expect(stage.state == .suspended && !stage.application.isServing)
     }
 
+    @Test("a needed application that cannot be suspended serves for 30 s at most")
+    func servingLimit() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.minimize()
+        stage.settle()
+        stage.forget()
+        stage.take(.needed(stage.number, "call"))
+        #expect(stage.application.isServing && stage.effects == [.resources(stage.number)])
+        stage.finding = .objection("network")
+        stage.forget()
+        stage.pass(30 * Self.second - 1)
+        #expect(stage.state == .background && stage.application.isServing)
+        #expect(stage.effects.contains(.notice(stage.number, .objection("network"))))
+        stage.pass(5 * Self.second)
+        #expect(stage.state == .background && !stage.application.isServing)
+        #expect(stage.effects.contains(.resources(stage.number)))
+    }
+
     @Test("a needed application counts as answering for 30 s, also after a restart of the daemon")
     func answering() throws {
         var stage = try suspended()

@@ -110,7 +110,7 @@ struct ReporterTests {
         desk.settle()
         #expect(desk.state(a) == .suspended)
         desk.take(.disconnected(Desk.reporter().connection))
-        desk.pass(Machine.reporterAbsence - 1)
+        desk.pass(10 * Desk.second - 1)
         desk.settle()
         #expect(desk.state(a) == .suspended, "another one may be on its way")
         desk.pass(1)

@@ -227,24 +227,6 @@ extension SignalTests {
 @Suite("StopTrace, where it cannot be opened")
 struct StopTraceRefusalTests {
     @Test(
-        "a root that is missing, empty or contains nonsense gives a readable error",
-        .enabled(if: Proc().isInitialPIDNamespace, "needs the first PID namespace"))
-    func noTracefs() throws {
-        let missing = failure { _ = try StopTrace.open(tracefs: "/nonexistent") }
-        #expect(missing?.description == "open /nonexistent: No such file or directory")
-        let empty = try MadeUpTree(["nothing": ""])
-        let path = "\(empty.root)/events/signal/signal_generate"
-        #expect(
-            failure { _ = try StopTrace.open(tracefs: empty.root) }?.description
-                == "open \(path)/id: No such file or directory")
-        let nonsense = try MadeUpTree([
-            "events/signal/signal_generate/id": "many\n",
-            "events/signal/signal_generate/format": signalGenerateFormat,
-        ])
-        #expect(failure { _ = try StopTrace.open(tracefs: nonsense.root) }?.errno == EBADMSG)
-    }
-
-    @Test(
         "StopTrace is refused without privileges, with a readable error",
         .enabled(if: !Machine.isRoot, "needs not to be root"))
     func unprivileged() throws {
