@@ -103,7 +103,7 @@ struct Simulation {
             machine.countByUser.isEmpty && machine.reporters.isEmpty,
             "something is left: \(machine.countByUser) \(machine.reporters)")
         try world.require(
-            machine.objections.isEmpty && machine.objected.isEmpty, "objections are left")
+            machine.reportedObjections.isEmpty && machine.objected.isEmpty, "objections are left")
         try world.require(machine.deadlines.isEmpty, "deadlines are left")
         world.memory.available = 900 << 20
         for _ in 0..<10_000 {
