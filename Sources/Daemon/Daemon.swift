@@ -389,8 +389,11 @@ public final class Daemon {
     /// Serves until the daemon is to exit. Returns the exit status, or `anew`.
     public func run() throws(BusFailure) -> Int32 {
         try loop.run {
-            for number in standings.takeChanged() { freezer.freezeChanged(number) }
-            if !core.facts.isEmpty { step() }
+            while true {
+                for number in standings.takeChanged() { freezer.freezeChanged(number) }
+                if core.facts.isEmpty { break }
+                step()
+            }
         }
     }
 

@@ -19,7 +19,7 @@ extension Machine {
             if session.isLocked { record.add("locked", key.fields) }
             if session.reporting != .asEver { record.add("lost-reporter", key.fields) }
         }
-        for line in recordedObjections(of: number) { record.add("objection", line) }
+        for line in recordedObjections(of: number) { record.add("reported-objection", line) }
         return record
     }
 
@@ -35,7 +35,7 @@ extension Machine {
         let found = try record.all("window") { RestoredWindow(&$0) }
         let away = try record.all("away") { SessionKey(&$0) }
         let locked = try record.all("locked") { SessionKey(&$0) }
-        let reports = try record.all("objection") { fields -> (ConnectionName, ReportedObjection)? in
+        let reports = try record.all("reported-objection") { fields -> (ConnectionName, ReportedObjection)? in
             guard let name = fields.text(), let told = ReportedObjection(&fields) else { return nil }
             return (name, told)
         }

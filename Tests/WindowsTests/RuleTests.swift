@@ -56,7 +56,7 @@ struct RuleTests {
         let window = try alpha.open("Alpha")
         let path = try station.wait(forApplication: "Alpha", alpha.pid)
         try station.wait("the objection") {
-            try station.explain(path, "objections") == .strings(["reported command"])
+            try station.objections(to: path).contains("reported command")
         }
         try display.run("xdotool", ["windowminimize", "\(window)"])
         try station.wait(for: path, toBe: "background")

@@ -24,7 +24,8 @@ final class Standings {
     private let core: Core
     private let table: ApplicationTable
     private var places: [ApplicationNumber: Place] = [:]
-    /// Those of which the kernel has reported a freeze or thaw; `standing` returns the present situation.
+    /// Those of which the kernel has reported a freeze or thaw, or that were moved; `standing` returns the present
+    /// situation.
     private var changed: Set<ApplicationNumber> = []
 
     init(loop: EventLoop, proc: Proc, hierarchy: UnifiedHierarchy?, core: Core, table: ApplicationTable) {
@@ -96,7 +97,8 @@ final class Standings {
             return places[number]
         }
         if let place = places[number], place.cgroup == here { return place }
-        places[number] = nil
+        // It was moved: whatever happens in the former cgroup is not seen any more.
+        if places.removeValue(forKey: number) != nil { changed.insert(number) }
         if here.isRoot { return nil }
         do throws(KernelFailure) {
             let events = try CgroupEvents(here)

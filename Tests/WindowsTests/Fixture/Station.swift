@@ -105,7 +105,7 @@ final class Station {
         _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
     ) throws {
         let deadline = ContinuousClock.now + .seconds(300)
-        let own = arguments.contains("--config") ? [] : ["--config", try configureAgent("")]
+        let own = try configuration(of: arguments, environment)
         while true {
             do {
                 agent = try start("appstate-session", arguments + own, in: "agent", environment, uid: uid)
@@ -127,8 +127,13 @@ final class Station {
     func startAnotherAgent(
         _ arguments: [String] = ["--verbose"], environment: [String: String?], uid: UInt32? = nil
     ) throws -> Child {
-        let own = arguments.contains("--config") ? [] : ["--config", try configureAgent("")]
+        let own = try configuration(of: arguments, environment)
         return try start("appstate-session", arguments + own, in: "another", environment, uid: uid)
+    }
+
+    private func configuration(of arguments: [String], _ environment: [String: String?]) throws -> [String] {
+        let isOwn = arguments.contains("--config") || environment["XDG_CONFIG_HOME"] != nil
+        return isOwn ? [] : ["--config", try configureAgent("")]
     }
 
     /// Writes the agent's configuration; returns its file. Only what the text names is adopted.
