@@ -100,6 +100,16 @@ terminal() {
 
 monitor scopes
 
+# An application's unit has weights before anything has asked for one
+alice systemd-run --user --quiet --unit=app-org.example.Weight@1.service sleep infinity
+weighted=$(alice systemctl --user show -P MainPID app-org.example.Weight@1.service)
+if grep -qw cpu /sys/fs/cgroup/cgroup.controllers 2>/dev/null; then
+    check 'the unit of an application has a weight' test -e "$(cgroup_of "$weighted")/cpu.weight"
+else
+    skip 'the unit of an application has a weight' 'no cpu controller here'
+fi
+alice systemctl --user --quiet stop app-org.example.Weight@1.service
+
 # Without an agent
 alice systemctl --user --quiet stop appstate-session
 terminal org.example.Alone "$place/family alone"
