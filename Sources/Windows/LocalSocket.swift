@@ -34,6 +34,35 @@ enum LocalSocket {
         return connection
     }
 
+    /// Sends a request of a few hundred bytes, for which the socket has room. False: the server does not take it.
+    static func send(_ packet: [UInt8], over descriptor: Int32) -> Bool {
+        Glibc.send(descriptor, packet, packet.count, Int32(MSG_NOSIGNAL)) == packet.count
+    }
+
+    /// Adds what has arrived, without waiting. Returns why there can be no more; nil: there can.
+    ///
+    /// - Parameter limit: how many bytes may be unread.
+    static func receive(
+        _ unread: inout [UInt8], atMost limit: Int = .max, from descriptor: Int32
+    ) -> String? {
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            let count = recv(descriptor, &buffer, buffer.count, 0)
+            if count > 0 {
+                unread += buffer.prefix(count)
+                guard unread.count <= limit else { return "its message is too long" }
+                // The rest makes the descriptor readable again.
+                if count < buffer.count { return nil }
+            } else if count < 0, errno == EINTR {
+                continue
+            } else if count < 0, errno == EAGAIN {
+                return nil
+            } else {
+                return "it has ended"
+            }
+        }
+    }
+
     /// The path to which the server has bound its end; nil if it has none.
     static func service(of descriptor: Int32) -> String? {
         var address = sockaddr_un()

@@ -7,17 +7,6 @@ import Windows
 /// Which processes have a running node in PipeWire's graph, according to a real PipeWire and its session manager.
 @Suite("PipeWire", .serialized, .enabled(if: PipeWireServer.isAvailable, PipeWireServer.whatIsMissing))
 struct PipeWireTests {
-    private func wait(_ observer: PipeWireObserver, for players: Set<Int32>) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while observer.players != players {
-            guard ContinuousClock.now < deadline else {
-                throw TestFailure("\(observer.players) have running nodes instead of \(players)")
-            }
-            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
-        }
-    }
-
     @Test("what plays counts, and so does a filter that its sound goes through, until it ends")
     func players() throws {
         let server = try PipeWireServer()
@@ -29,11 +18,11 @@ struct PipeWireTests {
                 "--playback-props=node.target=quiet",
             ])
         let player = try server.start("pw-play", ["--target", "filter", server.silence])
-        try wait(observer, for: [player.pid, filter.pid])
+        try observer.wait(for: [player.pid, filter.pid])
         player.kill(SIGKILL)
-        try wait(observer, for: [filter.pid])
+        try observer.wait(for: [filter.pid])
         filter.kill(SIGKILL)
-        try wait(observer, for: [])
+        try observer.wait(for: [])
     }
 
     @Test("an observer sees what has begun before, and notices the end of the server")
@@ -41,16 +30,16 @@ struct PipeWireTests {
         let server = try PipeWireServer()
         let player = try server.start("pw-play", ["--target", "quiet", server.silence])
         let observer = try PipeWireObserver(path: server.socket)
-        try wait(observer, for: [player.pid])
+        try observer.wait(for: [player.pid])
         try server.end()
-        #expect(throws: ObserverFailure.self) { try wait(observer, for: [1]) }
+        #expect(throws: ObserverFailure.self) { try observer.wait(for: [1]) }
         #expect(throws: ObserverFailure.self) { _ = try PipeWireObserver(path: server.socket) }
     }
 }
 
 /// PipeWire with its session manager and a sink without hardware, in a directory of its own.
 private final class PipeWireServer {
-    private let directory: String
+    private let scratch: Scratch
     private let bus: SessionBus
     private var processes: [Child] = []
 
@@ -59,9 +48,7 @@ private final class PipeWireServer {
     static let whatIsMissing: Comment = "needs pipewire, wireplumber and their tools: scripts/setup test"
 
     init() throws {
-        var template = Array("\(NSTemporaryDirectory())pipewire.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw TestFailure("no temporary directory") }
-        directory = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        scratch = try Scratch("pipewire")
         bus = try SessionBus()
         processes.append(try start("pipewire", []))
         try wait("the socket") { access(socket, F_OK) == 0 }
@@ -89,11 +76,9 @@ private final class PipeWireServer {
         guard truncate(silence, off_t(length) + 44) == 0 else { throw TestFailure("truncate") }
     }
 
-    deinit {
-        try? end()
-        try? FileManager.default.removeItem(atPath: directory)
-    }
+    deinit { try? end() }
 
+    private var directory: String { scratch.path }
     var socket: String { directory + "/pipewire-0" }
     var silence: String { directory + "/silence.wav" }
 

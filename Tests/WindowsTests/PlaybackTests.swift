@@ -10,29 +10,18 @@ import Testing
 /// Which processes play sound, according to a real sound server.
 @Suite("Playback", .serialized, .enabled(if: SoundServer.isAvailable, SoundServer.whatIsMissing))
 struct PlaybackTests {
-    private func wait(_ observer: PlaybackObserver, for players: Set<Int32>) throws {
-        let deadline = ContinuousClock.now + .seconds(300)
-        while observer.players != players {
-            guard ContinuousClock.now < deadline else {
-                throw TestFailure("\(observer.players) play instead of \(players)")
-            }
-            var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&ready, 1, 1_000) == 1 { try observer.dispatch() }
-        }
-    }
-
     @Test("a process that plays is known until it ends, also when it played before")
     func players() throws {
         let server = try SoundServer()
         let first = try server.player()
         let observer = try PlaybackObserver(path: server.socket)
-        try wait(observer, for: [first.pid])
+        try observer.wait(for: [first.pid])
         let second = try server.player()
-        try wait(observer, for: [first.pid, second.pid])
+        try observer.wait(for: [first.pid, second.pid])
         first.kill(SIGKILL)
-        try wait(observer, for: [second.pid])
+        try observer.wait(for: [second.pid])
         second.kill(SIGTERM)
-        try wait(observer, for: [])
+        try observer.wait(for: [])
     }
 
     @Test("a process that records counts, and one that only measures how loud it is does not")
@@ -41,20 +30,20 @@ struct PlaybackTests {
         let recorder = try Child(
             "pacat", ["--record", "--raw", "/dev/null"], environment: server.environment)
         let observer = try PlaybackObserver(path: server.socket)
-        try wait(observer, for: [recorder.pid])
+        try observer.wait(for: [recorder.pid])
         let meter = try SoundClient(server.socket)
         try meter.record(corked: false, measuring: true)
         let other = try server.player()
         // The other one started later, so the meter has been reported already.
-        try wait(observer, for: [recorder.pid, other.pid])
+        try observer.wait(for: [recorder.pid, other.pid])
         let client = try SoundClient(server.socket)
         try client.record(corked: true, measuring: false)
         recorder.kill(SIGKILL)
-        try wait(observer, for: [other.pid])
+        try observer.wait(for: [other.pid])
         try client.cork(false)
-        try wait(observer, for: [other.pid, getpid()])
+        try observer.wait(for: [other.pid, getpid()])
         try client.cork(true)
-        try wait(observer, for: [other.pid])
+        try observer.wait(for: [other.pid])
         withExtendedLifetime(meter) {}
     }
 

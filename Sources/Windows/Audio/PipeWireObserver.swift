@@ -69,7 +69,7 @@ public final class PipeWireObserver: SoundObserver {
     public var descriptor: Int32 { socket.rawValue }
 
     public func dispatch() throws(ObserverFailure) {
-        try receive()
+        if let why = LocalSocket.receive(&unread, from: socket.rawValue) { throw ended(why) }
         while unread.count >= Self.headerLength {
             let words = unread.withUnsafeBytes { bytes in
                 (0..<2).map { bytes.loadUnaligned(fromByteOffset: 4 * $0, as: UInt32.self) }
@@ -154,26 +154,8 @@ public final class PipeWireObserver: SoundObserver {
         let header = [UInt32(object), method << 24 | UInt32(body.count), sequence, 0]
         sequence &+= 1
         let packet = header.flatMap { Pod.bytes($0) } + body
-        // A few hundred bytes: the socket has room for them.
-        let count = Glibc.send(socket.rawValue, packet, packet.count, Int32(MSG_NOSIGNAL))
-        guard count == packet.count else { throw ended("it does not accept a request") }
-    }
-
-    private func receive() throws(ObserverFailure) {
-        var buffer = [UInt8](repeating: 0, count: 65_536)
-        while true {
-            let count = recv(socket.rawValue, &buffer, buffer.count, 0)
-            if count > 0 {
-                unread += buffer.prefix(count)
-                // The rest makes the descriptor readable again.
-                if count < buffer.count { return }
-            } else if count < 0, errno == EINTR {
-                continue
-            } else if count < 0, errno == EAGAIN {
-                return
-            } else {
-                throw ended("it has ended")
-            }
+        guard LocalSocket.send(packet, over: socket.rawValue) else {
+            throw ended("it does not accept a request")
         }
     }
 }

@@ -135,7 +135,8 @@ public final class PlaybackObserver: SoundObserver {
     public var descriptor: Int32 { socket.rawValue }
 
     public func dispatch() throws(ObserverFailure) {
-        try receive()
+        let why = LocalSocket.receive(&unread, atMost: Self.longestPacket, from: socket.rawValue)
+        if let why { throw ended(why) }
         while let packet = try takePacket() { try take(packet) }
         if isStale, phase == .idle { try ask() }
     }
@@ -264,27 +265,8 @@ public final class PlaybackObserver: SoundObserver {
         fill(&body)
         let header = [UInt32(body.bytes.count), Self.none, 0, 0, 0].flatMap(TagStruct.bigEndian)
         let packet = header + body.bytes
-        // A few hundred bytes, one request after the other: the socket has room for them.
-        let count = Glibc.send(socket.rawValue, packet, packet.count, Int32(MSG_NOSIGNAL))
-        guard count == packet.count else { throw ended("it does not accept a request") }
-    }
-
-    private func receive() throws(ObserverFailure) {
-        var buffer = [UInt8](repeating: 0, count: 65_536)
-        while true {
-            let count = recv(socket.rawValue, &buffer, buffer.count, 0)
-            if count > 0 {
-                unread += buffer.prefix(count)
-                guard unread.count <= Self.longestPacket else { throw ended("its message is too long") }
-                // The rest makes the descriptor readable again.
-                if count < buffer.count { return }
-            } else if count < 0, errno == EINTR {
-                continue
-            } else if count < 0, errno == EAGAIN {
-                return
-            } else {
-                throw ended("it has ended")
-            }
+        guard LocalSocket.send(packet, over: socket.rawValue) else {
+            throw ended("it does not accept a request")
         }
     }
 
