@@ -172,7 +172,6 @@ final class Executor {
     func announceChanges() {
         for number in changed {
             guard let properties = changes[number], let application = table[number] else { continue }
-            if properties.contains(.state) { freezer.follow(number) }
             announcer.changed(application, properties)
         }
         changes.removeAll(keepingCapacity: true)

@@ -76,9 +76,6 @@ final class Freezer {
         }
     }
 
-    /// Its process may have been moved to another cgroup, whose freezes are to be seen: nothing reports that.
-    func follow(_ number: ApplicationNumber) { standings.watch(number) }
-
     /// Its process has ended, or it is no longer an application. What is left of it must not stay stopped.
     func remove(_ application: Registered) {
         let number = application.number
@@ -128,8 +125,12 @@ final class Freezer {
 
     // MARK: Stopping
 
-    /// Its state has changed.
-    func noteState(_ application: Registered) { objections.noteState(application) }
+    /// Its state has changed. Its process may also have been moved to another cgroup, whose freezes are to be seen:
+    /// nothing reports that.
+    func noteState(_ application: Registered) {
+        objections.noteState(application)
+        standings.watch(application.number)
+    }
 
     /// Checks for objections to its stop.
     func check(_ number: ApplicationNumber, stands: Bool) {

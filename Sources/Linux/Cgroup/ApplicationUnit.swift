@@ -37,8 +37,7 @@ public struct ApplicationUnit: Hashable, Sendable {
 
     /// Whether Flatpak or snapd has made it, for one application whose processes start each other.
     public var isSandbox: Bool {
-        let name = path.split(separator: "/").last.map(String.init) ?? ""
-        return name.hasBytes(prefix: Self.snap) || name.hasBytes(prefix: Self.flatpak)
+        path.split(separator: "/").last.map { Cgroup.isSandbox(String($0)) } ?? false
     }
 
     /// Whether it is named after the application that begins with this process: no process in it is older. A terminal, or
@@ -52,7 +51,6 @@ public struct ApplicationUnit: Hashable, Sendable {
     }
 
     private static let app = "app-"
-    private static let flatpak = "app-flatpak-"
     private static let snap = "snap."
     private static let scope = ".scope"
     private static let service = ".service"

@@ -32,9 +32,11 @@ extension Cgroup {
     }
 
     /// Whether Flatpak or snapd has made it, for one application: both find their processes by it.
-    var isSandbox: Bool {
-        let name = Self.unitName(name)
-        return name.hasBytes(prefix: Self.snap) || name.hasBytes(prefix: "app-flatpak-")
+    var isSandbox: Bool { Self.isSandbox(name) }
+
+    static func isSandbox(_ name: String) -> Bool {
+        let name = unitName(name)
+        return name.hasBytes(prefix: snap) || name.hasBytes(prefix: "app-flatpak-")
     }
 
     private static let snap = "snap."
