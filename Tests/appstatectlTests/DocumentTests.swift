@@ -48,10 +48,9 @@ struct DocumentTests {
     func understood() throws {
         let tool = try #require(Programs.built("appstatectl"))
         let directory = URL(fileURLWithPath: tool).deletingLastPathComponent().path
-        var template = Array("\(NSTemporaryDirectory())documents.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw POSIXError(.init(rawValue: errno) ?? .EIO) }
-        let home = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        defer { try? FileManager.default.removeItem(atPath: home) }
+        let scratch = try Scratch("documents")
+        defer { withExtendedLifetime(scratch) {} }
+        let home = scratch.path
         let nowhere = "unix:path=\(home)/none"
         let commands = try Self.commands()
         #expect(commands.count > 30)
