@@ -127,12 +127,7 @@ extension Interface {
         do {
             try message.open(.array, "{sv}")
             for property in properties where names?.contains(property.name) ?? true {
-                try message.open(.dictEntry, "sv")
-                try message.append(property.name)
-                try message.open(.variant, property.type)
-                try property.value(message, path)
-                try message.close()
-                try message.close()
+                try message.appendEntry(property.name, property.type) { try property.value(message, path) }
             }
             try message.close()
         } catch {

@@ -120,6 +120,18 @@ extension Message {
         try close()
     }
 
+    /// Appends an entry of `a{sv}`, whose value `body` appends.
+    public borrowing func appendEntry(
+        _ name: String, _ type: String, _ body: () throws -> Void
+    ) throws {
+        try open(.dictEntry, "sv")
+        try append(name)
+        try open(.variant, type)
+        try body()
+        try close()
+        try close()
+    }
+
     /// Opens a container that is filled until `close()`. Typed throws pass through; otherwise use `withContainer`.
     public borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
         try check(

@@ -115,11 +115,6 @@ static inline int clinux_all_seals(void) {
     return 0x0001 | 0x0002 | 0x0004 | 0x0008;
 }
 
-// fcntl(2), "Leases": F_SETLEASE with F_WRLCK.
-static inline int clinux_set_write_lease(int file) {
-    return clinux_result(clinux_syscall(__NR_fcntl, file, 1024, 1));
-}
-
 // Since Linux 5.6: a copy of a process's descriptor, close-on-exec.
 static inline int clinux_pidfd_getfd(int pidfd, int number) {
     return clinux_result(clinux_syscall(__NR_pidfd_getfd, pidfd, number, 0));

@@ -56,7 +56,6 @@ extension Daemon {
         records.writeDelayed()
         freezer.finish()
         keeper?.finish()
-        processes.dropStored()
         loop.exit(code: Self.anew)
     }
 

@@ -45,7 +45,6 @@ public final class Daemon {
     /// The id of the bus that the daemon is on.
     let busID: String
     private let source: Configuration.Source
-    private let stored: [(name: String, descriptor: Int32)]
     let records: Records
     /// What the previous daemon held and could not be resumed yet.
     let thaws: Retry<String>
@@ -69,19 +68,17 @@ public final class Daemon {
     ///   - runtimeDirectory: where the daemon records the data that must survive when it is killed; nil:
     ///     nowhere.
     ///   - stateDirectory: where the daemon keeps the data that must survive a reboot; nil: nowhere.
-    ///   - stored: the descriptors that the service manager kept from the previous daemon.
     ///   - handed: the descriptors that were opened for the daemon with more privileges than its own.
     public init(
         loop: EventLoop, bus: Bus, configuration source: Configuration.Source,
         runtimeDirectory: String?, stateDirectory: String?,
-        stored: [(name: String, descriptor: Int32)], handed: HandedOver, journal: Journal
+        handed: HandedOver, journal: Journal
     ) throws {
         self.handed = handed
         self.loop = loop
         self.bus = bus
         self.journal = journal
         self.source = source
-        self.stored = stored
         let configuration = Configuration(reading: source)
         let core = Core(settings: configuration.settings)
         self.core = core
@@ -160,9 +157,6 @@ public final class Daemon {
 
     /// Exports the objects on the bus, acquires the name and begins to watch all sources of events.
     public func start() throws(BusFailure) {
-        // This must come before the events to which it applies are opened.
-        watchCPUs()
-        journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
         slots.append(try bus.addFilter { [unowned self] in intercept($0) })
         slots.append(try bus.add(managerInterface(), at: BusNames.root))
         slots.append(try bus.add(reporterInterface(), at: BusNames.root))
@@ -192,20 +186,24 @@ public final class Daemon {
         try bus.attach(to: loop)
         try takeName()
         // The owner of the name also owns the files. Calls wait until the loop runs.
-        let restored = if let state { try restore(from: state, stored) } else { [ApplicationNumber]() }
+        let restored = if let state { try restore(from: state) } else { [ApplicationNumber]() }
         keeper?.open()
-        step()
-        lookAgain(at: restored)
         step()
         for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
         try loop.beginWatchdog()
-        let failure = Service.notify("READY=1\nSTATUS=Stops are found by \(sensor.detection.rawValue)")
+        let failure = Service.notify("READY=1")
         guard failure == 0 else {
             // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
-        thawMarked()
         // What no client waits for. Events wait until the loop runs.
+        watchCPUs()
+        // After the watch for CPUs, so that none is missed; before the look at what happened without a daemon.
+        journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
+        Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
+        lookAgain(at: restored)
+        step()
+        thawMarked()
         watchKills()
         pressure.start()
         configurePressure()

@@ -31,7 +31,6 @@ final class Processes {
     private var tracked: [ProcessID: Tracked] = [:]
     private var processes: [UInt64: ProcessID] = [:]
     private var lastNumber: UInt64 = 0
-    private var stored: Set<ProcessID> = []
     /// Processes that have ended, and whose session agents were asked how.
     private var asked: Set<ProcessID> = []
 
@@ -63,25 +62,8 @@ final class Processes {
         processes[entry.number] = process
     }
 
-    /// Stores the pidfd in the service manager's descriptor store for the next daemon.
-    func store(_ process: ProcessID) {
-        guard let entry = tracked[process], !stored.contains(process) else { return }
-        if Service.store(entry.descriptor.rawValue, as: Self.storedName(process)) {
-            stored.insert(process)
-        }
-    }
-
-    /// Removes all of them from the service manager's descriptor store.
-    func dropStored() {
-        for process in stored { Service.dropStored(Self.storedName(process)) }
-        stored = []
-    }
-
-    static func storedName(_ process: ProcessID) -> String { "process-\(process.pid)-\(process.startTime)" }
-
     func forget(_ process: ProcessID) {
         guard let entry = tracked.removeValue(forKey: process) else { return }
-        if stored.remove(process) != nil { Service.dropStored(Self.storedName(process)) }
         watch.remove(entry.descriptor.rawValue)
         processes[entry.number] = nil
     }

@@ -176,7 +176,6 @@ extension Daemon {
                 number = new
                 // The registration takes over the application of the launch.
                 if let known = table[new] { return known.add(options) }
-                processes.store(ProcessID(identity))
                 let run = begin(kept, options)
                 let registered = Registered(
                     new, id: id, process: identity, user: user,

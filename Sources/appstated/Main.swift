@@ -33,9 +33,6 @@ enum Main {
         let journal = Journal(identifier: "appstated", minimum: Journal.environmentMinimum)
         // Standard error may be a pipe without a reader.
         signal(SIGPIPE, SIG_IGN)
-        // We take leases on files (F_SETLEASE). A process that opens such a file would otherwise terminate us
-        // with this signal.
-        signal(SIGIO, SIG_IGN)
         // Anybody may send a long message, and the heap is locked into memory.
         Heap.returnLargeBlocks()
         do {
@@ -44,8 +41,7 @@ enum Main {
             journal.log(.warning, "\(error)")
         }
         Capability.sysResource.layDown()
-        var stored = Service.takeStored()
-        let handed = HandedOver(from: &stored)
+        let handed = HandedOver(from: Service.takeStored())
         // The next daemon gets descriptors of its own.
         for name in handed.names { Service.dropStored(name) }
         let loop: EventLoop
@@ -65,9 +61,12 @@ enum Main {
                 loop: loop, bus: bus, configuration: configuration,
                 runtimeDirectory: directory,
                 stateDirectory: getenv("STATE_DIRECTORY").map { String(cString: $0) },
-                stored: stored, handed: handed, journal: journal)
+                handed: handed, journal: journal)
             try daemon.start()
-            stayInMemory(journal)
+            // After the answers to what the start has asked for, because few of the pages that it needed are needed again.
+            let settled = try loop.timer { stayInMemory(journal) }
+            defer { settled.cancel() }
+            settled.arm(at: loop.now + 1_000_000)
             let code = try daemon.run()
             guard code == Daemon.anew else { return code }
         } catch {

@@ -68,11 +68,15 @@ static int get_property(sd_bus *bus, const char *path, const char *interface, co
     if (strcmp(property, "PID") == 0 || strcmp(property, "UID") == 0) return sd_bus_message_append(reply, "u", 1000);
     if (strcmp(property, "State") == 0) return sd_bus_message_append(reply, "s", "background");
     if (strcmp(property, "Suspension") == 0) return sd_bus_message_append(reply, "s", "manual");
-    if (strstr(property, "Timestamp") || strcmp(property, "MemoryUsage") == 0)
+    if (strstr(property, "Timestamp") || strcmp(property, "SuspensionDeadline") == 0)
         return sd_bus_message_append(reply, "t", (uint64_t)1855488);
-    if (strcmp(property, "BackgroundModes") == 0) return sd_bus_message_append(reply, "as", 0);
-    if (strcmp(property, "SuspendHolds") == 0) return sd_bus_message_append(reply, "a(ss)", 0);
+    if (strcmp(property, "BackgroundModes") == 0 || strcmp(property, "Objections") == 0)
+        return sd_bus_message_append(reply, "as", 0);
+    if (strcmp(property, "SuspendHolds") == 0 || strcmp(property, "Inhibitors") == 0)
+        return sd_bus_message_append(reply, "a(ss)", 0);
     if (strcmp(property, "BackgroundTasks") == 0) return sd_bus_message_append(reply, "a(tst)", 0);
+    if (strcmp(property, "ContinuedTasks") == 0) return sd_bus_message_append(reply, "aa{sv}", 0);
+    if (strcmp(property, "ReclaimRank") == 0) return sd_bus_message_append(reply, "u", 0);
     if (strcmp(property, "LaunchOptions") == 0)
         return sd_bus_message_append(reply, "a{sv}", 1, "first-launch", "b", 1);
     if (strcmp(property, "UserActivity") == 0) return sd_bus_message_append(reply, "(sa{sv})", "", 0);
@@ -87,12 +91,14 @@ static const sd_bus_vtable objects[] = {
     SD_BUS_VTABLE_START(0),
     PROPERTY("ID", "s"), PROPERTY("PID", "u"), PROPERTY("UID", "u"), PROPERTY("State", "s"),
     PROPERTY("StateTimestamp", "t"), PROPERTY("StateTimestampMonotonic", "t"), PROPERTY("RegisteredTimestamp", "t"),
-    PROPERTY("RegisteredTimestampMonotonic", "t"), PROPERTY("Focused", "b"), PROPERTY("Minimized", "b"),
-    PROPERTY("Suspension", "s"), PROPERTY("Reclaimable", "b"),
-    PROPERTY("Unresponsive", "s"), PROPERTY("UnsavedChanges", "b"), PROPERTY("BackgroundModes", "as"),
-    PROPERTY("SuspendHolds", "a(ss)"), PROPERTY("BackgroundTasks", "a(tst)"), PROPERTY("LaunchOptions", "a{sv}"),
-    PROPERTY("UserActivity", "(sa{sv})"), PROPERTY("Session", "s"), PROPERTY("Unit", "s"),
-    PROPERTY("MemoryUsage", "t"),
+    PROPERTY("RegisteredTimestampMonotonic", "t"), PROPERTY("Launching", "b"), PROPERTY("Terminating", "b"),
+    PROPERTY("Adopted", "b"), PROPERTY("Focused", "b"), PROPERTY("Visible", "b"), PROPERTY("Minimized", "b"),
+    PROPERTY("Suspension", "s"), PROPERTY("Reclaimable", "b"), PROPERTY("ReclaimRank", "u"),
+    PROPERTY("ProtectedDataAvailable", "b"), PROPERTY("Unresponsive", "s"), PROPERTY("UnsavedChanges", "b"),
+    PROPERTY("BackgroundModes", "as"), PROPERTY("SuspendHolds", "a(ss)"), PROPERTY("SuspensionDeadline", "t"),
+    PROPERTY("Objections", "as"), PROPERTY("Inhibitors", "a(ss)"), PROPERTY("BackgroundTasks", "a(tst)"),
+    PROPERTY("ContinuedTasks", "aa{sv}"), PROPERTY("LaunchOptions", "a{sv}"), PROPERTY("UserActivity", "(sa{sv})"),
+    PROPERTY("Session", "s"), PROPERTY("Unit", "s"),
     SD_BUS_VTABLE_END,
 };
 

@@ -90,7 +90,7 @@ extension Daemon {
         call.reply { message in
             try message.withContainer(.array, "{oa{sa{sv}}}") {
                 for application in applications {
-                    try announcer.append(object: application.number, to: message, for: connection)
+                    try announcer.append(application, to: message, for: connection)
                 }
             }
         }
@@ -98,10 +98,11 @@ extension Daemon {
 
     /// The answer to ListApplications.
     func answerWithList(_ call: borrowing Call, _ connection: Connection) throws {
+        let machine = core.machine
         try call.reply { message throws(BusFailure) in
             try message.open(.array, "(osuus)")
             for number in access.possiblyVisible(to: connection) {
-                guard let registered = table[number], let state = core.machine.state(of: number),
+                guard let registered = table[number], let state = machine.state(of: number),
                     connection.mayManage(user: registered.user) || access.isOwn(number, connection)
                 else { continue }
                 try message.open(.struct, "osuus")

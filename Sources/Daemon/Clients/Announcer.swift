@@ -41,24 +41,26 @@ final class Announcer {
         {
             connection.listedOwn.insert(application.number)
         }
+        guard let known = core.application(application.number) else { return }
         delivery.sendEach(.objects("InterfacesAdded"), to: followers(of: application)) {
             message, connection in
-            try access.write(for: connection) { try append(object: application.path, to: message) }
+            try appendObject(known, to: message, for: connection)
         }
     }
 
     /// An entry of `a{oa{sa{sv}}}`.
     func append(
-        object number: ApplicationNumber, to message: borrowing Message, for connection: Connection
+        _ application: Application, to message: borrowing Message, for connection: Connection
     ) throws {
-        let path = BusNames.path(ofApplication: number.rawValue)
         try message.withContainer(.dictEntry, "oa{sa{sv}}") {
-            try access.write(for: connection) { try append(object: path, to: message) }
+            try appendObject(application, to: message, for: connection)
         }
     }
 
-    private func append(object path: String, to message: borrowing Message) throws {
-        try message.append(objectPath: path)
+    private func appendObject(
+        _ application: Application, to message: borrowing Message, for connection: Connection
+    ) throws {
+        try message.append(objectPath: BusNames.path(ofApplication: application.number.rawValue))
         try message.withContainer(.array, "{sa{sv}}") {
             for name in Self.standardInterfaces {
                 try message.withContainer(.dictEntry, "sa{sv}") {
@@ -68,7 +70,7 @@ final class Announcer {
             }
             try message.withContainer(.dictEntry, "sa{sv}") {
                 try message.append(BusNames.application)
-                try properties.application.appendProperties(to: message, path: path)
+                try access.write(for: connection) { try properties.append(application, to: message) }
             }
         }
     }

@@ -8,6 +8,7 @@ import Systemd
 struct Properties {
     let manager: Interface
     let application: Interface
+    private let rows: [ApplicationRow]
 
     init(
         core: Core, table: ApplicationTable, proc: Proc, access: Access, sessions: SessionSensor,
@@ -16,8 +17,37 @@ struct Properties {
         let values = PropertyValues(
             core: core, table: table, proc: proc, access: access, sessions: sessions, sensor: sensor)
         manager = Interface(BusNames.manager, properties: values.manager)
-        application = Interface(BusNames.application, properties: values.application)
+        let rows = values.application
+        self.rows = rows
+        application = Interface(
+            BusNames.application,
+            properties: rows.map { row in
+                Property(row.name.rawValue, row.type, emits: row.changes) { message, path in
+                    // Whether the caller may read it was decided when the object was looked up.
+                    guard let number = BusNames.applicationNumber(inPath: path),
+                        let application = core.application(ApplicationNumber(number))
+                    else { throw MethodError(.noSuchApplication, "No application at \(path)") }
+                    try row.value(message, application)
+                }
+            })
     }
+
+    /// Appends name and value (`a{sv}`) of those properties of an application whose changes are announced.
+    func append(_ application: Application, to message: borrowing Message) throws {
+        try message.withContainer(.array, "{sv}") {
+            for row in rows where row.changes != .none {
+                try message.appendEntry(row.name.rawValue, row.type) { try row.value(message, application) }
+            }
+        }
+    }
+}
+
+/// A property of org.appstate1.Application.
+private struct ApplicationRow {
+    let name: ApplicationProperty
+    let type: String
+    let changes: Property.Changes
+    let value: (borrowing Message, Application) throws -> Void
 }
 
 private struct PropertyValues {
@@ -100,7 +130,7 @@ private struct PropertyValues {
 
     // MARK: org.appstate1.Application
 
-    var application: [Property] {
+    var application: [ApplicationRow] {
         [
             property(.id, "s", .const) { try $0.append($1.id.rawValue) },
             property(.pid, "u", .const) { try $0.append(UInt32($1.process.pid)) },
@@ -156,14 +186,8 @@ private struct PropertyValues {
     private func property(
         _ name: ApplicationProperty, _ type: String, _ changes: Property.Changes,
         _ value: @escaping (borrowing Message, Application) throws -> Void
-    ) -> Property {
-        Property(name.rawValue, type, emits: changes) { message, path in
-            // Whether the caller may read it was decided when the object was looked up.
-            guard let number = BusNames.applicationNumber(inPath: path),
-                let application = core.application(ApplicationNumber(number))
-            else { throw MethodError(.noSuchApplication, "No application at \(path)") }
-            try value(message, application)
-        }
+    ) -> ApplicationRow {
+        ApplicationRow(name: name, type: type, changes: changes, value: value)
     }
 
     /// Whether the property is being read by one of the application's own processes. No other client reads what was sent

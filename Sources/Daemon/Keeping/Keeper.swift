@@ -279,18 +279,9 @@ final class Keeper {
             case .failure(let failure):
                 self[kept]?.haveNotSaved(left: dropped ? nil : size, drops: dropped)
                 if dropped { write(kept) }
-                call.fail(Self.notSaved(failure))
+                call.fail(.failed("It is not certain that the state was saved: \(failure)"))
             }
         }
-    }
-
-    private static func notSaved(_ failure: KernelFailure) -> MethodError {
-        failure.errno == ETXTBSY
-            ? MethodError(
-                .limitsExceeded,
-                "The state was not saved: a process still has the file from LoadStateFile open; close it first"
-            )
-            : .failed("It is not certain that the state was saved: \(failure)")
     }
 
     /// Answers with the state that was saved last, or with empty state.

@@ -195,7 +195,7 @@ final class PressureSensor {
                 readings.sources[source] = MemoryReadings.Reading(nil, trigger: trigger)
             }
         }
-        if core.machine.needsSizes(at: Daemon.now, hasTriggered: fired != nil) {
+        if core.machine.needsSizes(at: loop.now, hasTriggered: fired != nil) {
             readings.sizes = reclaimer.sizes(parts)
         }
         core.report(.memory(readings))

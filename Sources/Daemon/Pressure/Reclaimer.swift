@@ -88,9 +88,7 @@ final class Reclaimer {
             var bytes: UInt64 = 0
             var failure: KernelFailure?
             let what: PageOut.Extent = extent == .files ? .files : .everything
-            let members =
-                cgroup.flatMap { Self.members(of: $0, proc) { $0 != main && foreign.contains($0) } }
-                ?? Extent.members(of: main, proc: proc, isForeign: foreign.contains)
+            let members = Extent.members(of: main, in: cgroup, proc: proc, isForeign: foreign.contains)
             // One that runs needs its memory, and may keep the kernel from showing its mappings: while it executes another
             // program, it closes files first, and a file server may never answer.
             for member in members where stands(main) && stands(member) {
@@ -116,13 +114,6 @@ final class Reclaimer {
         guard let application = table[number] else { return }
         let text = failure.map { "its memory was not paged out: \($0)" } ?? "paged out \(bytes >> 10) KiB"
         journal.log(.info, text, about: application, as: .pushedOut, [(.bytes, String(bytes))])
-    }
-
-    /// Those of an application's own cgroup; nil: the cgroup is gone.
-    private static func members(
-        of cgroup: Cgroup, _ proc: Proc, isForeign: (ProcessIdentity) -> Bool
-    ) -> [ProcessIdentity]? {
-        try? cgroup.processes().compactMap { try? proc.identity(of: $0) }.filter { !isForeign($0) }
     }
 
     // MARK: Ending

@@ -8,10 +8,7 @@ import Systemd
 /// Takes over the applications of a killed daemon: at the same paths, in the same states, with the same
 /// holds. Applications that cannot be taken over are resumed (§ 5).
 extension Daemon {
-    /// - Parameter stored: the pidfds that the service manager kept.
-    func restore(
-        from state: RuntimeState, _ stored: [(name: String, descriptor: Int32)]
-    ) throws(BusFailure) -> [ApplicationNumber] {
+    func restore(from state: RuntimeState) throws(BusFailure) -> [ApplicationNumber] {
         var found: [RuntimeState.Found] = []
         var forgotten: [String] = []
         let names: [String]
@@ -24,7 +21,6 @@ extension Daemon {
         for name in names {
             do { found.append(try state.read(name)) } catch { decline(name, error, &forgotten) }
         }
-        var kept = Dictionary(stored.map { ($0.name, $0.descriptor) }) { old, _ in old }
         // A process that has registered itself again has two, if the daemon was killed before it had removed the first.
         let latest = Dictionary(found.filter(\.isApplication).map { ($0.main, $0.name) }) { $1 }
         var adopted: [(number: ApplicationNumber, entry: RuntimeState.Found)] = []
@@ -34,7 +30,7 @@ extension Daemon {
                 continue
             }
             do {
-                if let number = try adopt(entry, state, &kept) {
+                if let number = try adopt(entry, state) {
                     adopted.append((number, entry))
                 } else {
                     forgotten.append(entry.name)
@@ -57,12 +53,8 @@ extension Daemon {
             forget(name, state)
         }
         resources.haveAdopted()
-        for (name, descriptor) in kept {
-            close(descriptor)
-            Service.dropStored(name)
-        }
         for process in core.machine.reportedProcesses where !processes.isTracked(process) {
-            do { try trackAgain(process) } catch { core.report(.exited(process, .unknown)) }
+            do { try track(process) } catch { core.report(.exited(process, .unknown)) }
         }
         let isSameBus = adopted.allSatisfy { $0.entry.record["bus"]?.fields == [records.bus] }
         for name in core.machine.connections where !isSameBus || !isStillThere(name) {
@@ -103,9 +95,7 @@ extension Daemon {
 
     /// Registers it as it was. If its process has ended meanwhile, that is the next fact. nil: it was removed, and only its
     /// hold is left.
-    private func adopt(
-        _ entry: RuntimeState.Found, _ state: RuntimeState, _ kept: inout [String: Int32]
-    ) throws -> ApplicationNumber? {
+    private func adopt(_ entry: RuntimeState.Found, _ state: RuntimeState) throws -> ApplicationNumber? {
         let record = entry.record
         guard entry.isWhole else { throw Record.Flaw("end", nil) }
         guard let number = record["number"] else { return nil }
@@ -117,7 +107,7 @@ extension Daemon {
         {
             application.launch?.agent = nil
         }
-        let ending = try takeUp(process, &kept)
+        let ending = try takeUp(process)
         do {
             let number = try core.machine.restore(record)
             // An application that was launched, or that could be found by its id before it entered its
@@ -126,44 +116,26 @@ extension Daemon {
                 application.isToBeKept || application.launch != nil
                 || isKnown(process.pid, by: application.id)
             executor.enroll(application, isNew: false)
-            processes.store(process)
             if let ending { core.report(.exited(process, ExitReason(ending), status: ending.number)) }
             return number
         } catch {
             processes.forget(process)
-            Service.dropStored(Processes.storedName(process))
             throw error
         }
     }
 
     /// Watches a process again. Returns how it has ended meanwhile; nil: it lives.
-    private func takeUp(
-        _ process: ProcessID, _ kept: inout [String: Int32]
-    ) throws(KernelFailure) -> ExitStatus? {
-        let name = Processes.storedName(process)
+    private func takeUp(_ process: ProcessID) throws(KernelFailure) -> ExitStatus? {
         do throws(KernelFailure) {
             let state = try proc.state(of: process.identity)
-            if state != .zombie, state != .dead {
-                try trackAgain(process, kept.removeValue(forKey: name))
-                return nil
-            }
+            // The kernel shows how it has ended until its parent has waited for it.
+            if state == .zombie || state == .dead { return try PidFD(pid: process.pid).exitStatus() }
+            try track(process)
+            return nil
         } catch {
             guard error.isNoSuchProcess else { throw error }
+            return .unknown
         }
-        Service.dropStored(name)
-        guard let descriptor = kept.removeValue(forKey: name) else { return .unknown }
-        return PidFD.exitStatus(ofKept: Descriptor(owning: descriptor))
-    }
-
-    /// Uses the pidfd that the service manager kept, if there is one; otherwise opens one and compares the
-    /// start time.
-    private func trackAgain(_ process: ProcessID, _ kept: Int32? = nil) throws(KernelFailure) {
-        if let kept, let descriptor = try? PidFD(adopting: Descriptor(owning: kept)),
-            (try? descriptor.pid()) == process.pid
-        {
-            return try processes.track(process, descriptor)
-        }
-        try track(process)
     }
 
     /// Whether a connection that had a part in an application still exists, on the same bus.

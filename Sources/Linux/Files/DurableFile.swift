@@ -11,9 +11,6 @@ public enum DurableFile {
     private static let draft = ".new"
 
     /// Replaces the content of the file by `bytes`.
-    ///
-    /// - Throws: `ETXTBSY` if a process has the file open that would be replaced: its bytes would stay on the disk, and
-    ///   could not be counted.
     public static func write(
         _ bytes: [UInt8], to name: String, in directory: String
     ) throws(KernelFailure) {
@@ -32,10 +29,9 @@ public enum DurableFile {
         }
     }
 
-    /// Removes a file, and also its bytes if a process has it open. A missing file is not a failure.
+    /// Removes a file. A missing file is not a failure.
     public static func remove(_ name: String, in directory: String) throws(KernelFailure) {
         let path = "\(directory)/\(name)"
-        if isOpenElsewhere(path) { truncate(path, 0) }
         guard unlink(path) == 0 else {
             if errno == ENOENT { return }
             throw KernelFailure(operation: "unlink", subject: path, errno: errno)
@@ -99,22 +95,12 @@ public enum DurableFile {
         }
     }
 
-    /// Whether any process has the file open or mapped. F_SETLEASE of fcntl(2): a write lease is given only if none
-    /// has. If the file system has no leases, this is not known, and false.
-    private static func isOpenElsewhere(_ path: String) -> Bool {
-        guard let file = try? Descriptor.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK) else { return false }
-        return clinux_set_write_lease(file.rawValue) == -EAGAIN
-    }
-
     private static func replace(
         _ name: String, in directory: String,
         _ fill: (borrowing Descriptor, String) throws(KernelFailure) -> Void
     ) throws(KernelFailure) {
         try makeDirectory(directory)
         let path = "\(directory)/\(name)"
-        guard !isOpenElsewhere(path) else {
-            throw KernelFailure(operation: "replace", subject: path, errno: ETXTBSY)
-        }
         try WholeFile.replace(path, draft: "\(directory)/\(draft)") { file throws(KernelFailure) in
             try fill(file, path)
             guard fsync(file.rawValue) == 0 else {

@@ -20,8 +20,7 @@ enum Files {
         }
     }
 
-    /// Calls `body` with each line, without its end, until it returns false. If a line is longer than 8,192 bytes,
-    /// `body` gets the beginning (the `Groups:` of a process may be longer, a path may not).
+    /// Calls `body` with each line, without its end, until it returns false.
     static func forEachLine(
         of path: String, _ body: (inout Bytes) -> Bool
     ) throws(KernelFailure) {
@@ -32,45 +31,12 @@ enum Files {
     static func forEachLine(
         in file: borrowing Descriptor, named path: String, _ body: (inout Bytes) -> Bool
     ) throws(KernelFailure) {
-        let number = file.rawValue
-        let failure: Int32 = withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 8) { buffer in
-            guard let base = buffer.baseAddress else { return ENOMEM }
-            func take(_ range: Range<Int>) -> Bool {
-                var line = Bytes(UnsafeRawBufferPointer(rebasing: buffer[range]))
-                return body(&line)
-            }
-            var filled = 0
-            var cut = false
-            while true {
-                if filled == buffer.count {
-                    if !cut, !take(0..<filled) { return 0 }
-                    cut = true
-                    filled = 0
-                }
-                let count = read(number, base + filled, buffer.count - filled)
-                if count < 0 {
-                    if errno == EINTR { continue }
-                    return errno
-                }
-                if count == 0 {
-                    if filled > 0, !cut { _ = take(0..<filled) }
-                    return 0
-                }
-                filled += count
-                var start = 0
-                while let end = buffer[start..<filled].firstIndex(of: UInt8(ascii: "\n")) {
-                    if !cut, !take(start..<end) { return 0 }
-                    cut = false
-                    start = end + 1
-                }
-                if start > 0 {
-                    memmove(base, base + start, filled - start)
-                    filled -= start
-                }
-            }
-        }
-        guard failure == 0 else { throw KernelFailure(operation: "read", subject: path, errno: failure) }
+        let text = try bytes(in: file, named: path, limit: longestText)
+        text.withUnsafeBytes { $0.forEachLine(body) }
     }
+
+    /// Longer than `/proc/PID/smaps` of any program that is of use.
+    private static let longestText = 32 << 20
 
     /// The whole of a small file as text, at most `limit` bytes.
     static func text(
@@ -83,18 +49,20 @@ enum Files {
     static func bytes(
         in file: borrowing Descriptor, named path: String, limit: Int
     ) throws(KernelFailure) -> [UInt8] {
+        let number = file.rawValue
         var bytes: [UInt8] = []
-        var chunk = [UInt8](repeating: 0, count: 4096)
-        while bytes.count < limit {
-            let count = read(file.rawValue, &chunk, chunk.count)
-            if count < 0 {
-                if errno == EINTR { continue }
-                throw KernelFailure(operation: "read", subject: path, errno: errno)
+        var failure: Int32 = 0
+        withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 8) { chunk in
+            while bytes.count < limit {
+                let count = read(number, chunk.baseAddress, min(chunk.count, limit - bytes.count))
+                if count < 0, errno == EINTR { continue }
+                if count < 0 { failure = errno }
+                if count <= 0 { return }
+                bytes += chunk[..<count]
             }
-            if count == 0 { break }
-            bytes += chunk[..<count]
         }
-        return bytes.count > limit ? Array(bytes.prefix(limit)) : bytes
+        guard failure == 0 else { throw KernelFailure(operation: "read", subject: path, errno: failure) }
+        return bytes
     }
 
     /// The entries of a directory whose names are numbers, in the order that the kernel gives, at most `limit`.

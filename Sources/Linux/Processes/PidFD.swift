@@ -96,19 +96,10 @@ public struct PidFD: ~Copyable {
         return zombie == .unknown ? statusAfterReaping() : zombie
     }
 
-    /// The same for a descriptor that was kept for us, of a process that may be gone for good.
-    public static func exitStatus(ofKept descriptor: consuming Descriptor) -> ExitStatus {
-        let reaped = statusAfterReaping(descriptor.rawValue)
-        guard reaped == .unknown, let process = try? PidFD(adopting: descriptor) else { return reaped }
-        return process.exitStatus()
-    }
-
-    private func statusAfterReaping() -> ExitStatus { Self.statusAfterReaping(rawValue) }
-
-    private static func statusAfterReaping(_ number: Int32) -> ExitStatus {
+    private func statusAfterReaping() -> ExitStatus {
         var info = clinux_pidfd_info()
         info.mask = clinux_pidfd_info_exit()
-        guard clinux_pidfd_get_info(number, &info) >= 0,
+        guard clinux_pidfd_get_info(rawValue, &info) >= 0,
             info.mask & clinux_pidfd_info_exit() != 0
         else { return .unknown }
         return ExitStatus(waitStatus: info.exit_code)
