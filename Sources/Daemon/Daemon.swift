@@ -155,7 +155,8 @@ public final class Daemon {
         complain(configuration)
     }
 
-    /// Exports the objects on the bus, acquires the name and begins to watch all sources of events.
+    /// Exports the objects on the bus, acquires the name, takes over the previous daemon's applications, and begins to watch
+    /// all sources of events.
     public func start() throws(BusFailure) {
         slots.append(try bus.addFilter { [unowned self] in intercept($0) })
         slots.append(try bus.add(managerInterface(), at: BusNames.root))
@@ -173,30 +174,21 @@ public final class Daemon {
         }
         sources.append(try loop.onSignal(SIGUSR1) { [unowned self] in makeWay() })
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
-        try logind.onSignal(Logind.rule("PrepareForSleep")) { [unowned self] in slept($0) }
-        try logind.onSignal(Logind.rule("PrepareForShutdown")) { [unowned self] in
-            if let begins = try? $0.readBool() { core.report(.shutdownPrepared(begins)) }
-        }
-        try sessions.start()
-        logind.onOwnerChange { [unowned self] in
-            // The previous logind's announcement of a shutdown is no longer valid.
-            if logind.owner != nil { core.report(.shutdownPrepared(false)) }
-        }
-        try logind.start()
         try bus.attach(to: loop)
         try takeName()
-        // The owner of the name also owns the files. Calls wait until the loop runs.
+        // The owner of the name also owns the files.
         let restored = if let state { try restore(from: state) } else { [ApplicationNumber]() }
-        keeper?.open()
-        step()
-        for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
         try loop.beginWatchdog()
         let failure = Service.notify("READY=1")
         guard failure == 0 else {
             // Otherwise the service manager would wait for the daemon forever.
             throw BusFailure(operation: "notify", subject: "the service manager", errno: failure)
         }
-        // What no client waits for. Events wait until the loop runs.
+        // Calls and events wait until the loop runs.
+        try watchLogind()
+        keeper?.open()
+        step()
+        for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
         watchCPUs()
         // After the watch for CPUs, so that none is missed; before the look at what happened without a daemon.
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
@@ -207,6 +199,19 @@ public final class Daemon {
         watchKills()
         pressure.start()
         configurePressure()
+    }
+
+    private func watchLogind() throws(BusFailure) {
+        try logind.onSignal(Logind.rule("PrepareForSleep")) { [unowned self] in slept($0) }
+        try logind.onSignal(Logind.rule("PrepareForShutdown")) { [unowned self] in
+            if let begins = try? $0.readBool() { core.report(.shutdownPrepared(begins)) }
+        }
+        try sessions.start()
+        logind.onOwnerChange { [unowned self] in
+            // The previous logind's announcement of a shutdown is no longer valid.
+            if logind.owner != nil { core.report(.shutdownPrepared(false)) }
+        }
+        try logind.start()
     }
 
     /// A killed daemon keeps the name for as long as one of its threads waits in the kernel, for example for the FUSE

@@ -15,7 +15,7 @@ final class StopSensor {
     /// each time.
     private static let polls: (shortest: Microseconds, longest: Microseconds) = (50_000, 1_000_000)
 
-    private struct Watched {
+    private final class Watched {
         let process: ProcessIdentity
         /// A stop signal that has not taken effect yet, as far as is known.
         var awaited: Awaited?
@@ -24,6 +24,8 @@ final class StopSensor {
         var demand: Int32?
         /// What was known of its stop at the last poll.
         var polled: StopStatus?
+
+        init(_ process: ProcessIdentity) { self.process = process }
     }
 
     private struct Awaited {
@@ -157,7 +159,7 @@ final class StopSensor {
     // MARK: Looks
 
     func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
-        watched[number] = Watched(process: process)
+        watched[number] = Watched(process)
         numbers[process.pid] = number
         pollSoon()
     }
