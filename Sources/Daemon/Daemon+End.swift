@@ -28,36 +28,33 @@ extension Daemon {
 
     /// Exits for the next daemon, which is about to be started and takes over everything as it is recorded (§
     /// 5).
-    func makeWay() {
+    func makeWay(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
         records.writeDelayed()
         freezer.finish()
         keeper?.finish()
-        loop.exit(code: 0)
+        loop.exit(code: code)
     }
 
-    /// The loop's exit code when the program must be executed again in the same process.
-    public static let anew: Int32 = 256
     /// A bus that hangs counts as gone. In microseconds. This is at most a quarter of `WatchdogSec=`, because
     /// the service manager may not have heard from us for the other three quarters.
     private static let patienceWithBus: UInt64 = 7_000_000
 
-    /// If the bus disconnects the daemon and continues to run, for example because of a message that it
-    /// rejects, no hold needs to be given up: over the next connection the daemon takes over everything as it
-    /// is recorded. The service manager does not count this as a start; it would give up after a few. If the
-    /// bus itself is gone, every client that could resume suspended applications is gone, too.
+    /// If the bus disconnects the daemon and continues to run, no hold needs to be given up: the next daemon takes over
+    /// everything as it is recorded. If the bus itself is gone, every client that could resume suspended applications is
+    /// gone, too.
     func lostBus() {
         let isThere = (try? Bus.system())?.isThere(busID, within: Self.patienceWithBus) ?? false
         guard state != nil, isThere else {
             journal.log(.error, "the bus has gone away")
             return stop(with: 1)
         }
-        journal.log(.error, "the bus has disconnected appstated; it restores its state on a new connection")
-        records.writeDelayed()
-        freezer.finish()
-        keeper?.finish()
-        loop.exit(code: Self.anew)
+        journal.log(.error, "the bus has disconnected appstated: restarting")
+        makeWay(with: Self.disconnected)
     }
+
+    /// The exit status (EX_TEMPFAIL of sysexits.h).
+    private static let disconnected: Int32 = 75
 
     /// The longest that a job of the worker may take: a large application may be paged out to a slow disk.
     private static let longestJob: Microseconds = 300_000_000

@@ -389,7 +389,7 @@ public final class Daemon {
         step()
     }
 
-    /// Serves until the daemon is to exit. Returns the exit status, or `anew`.
+    /// Serves until the daemon is to exit. Returns the exit status.
     public func run() throws(BusFailure) -> Int32 {
         try loop.run {
             while true {

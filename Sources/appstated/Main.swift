@@ -67,22 +67,10 @@ enum Main {
             let settled = try loop.timer { stayInMemory(journal) }
             defer { settled.cancel() }
             settled.arm(at: loop.now + 1_000_000)
-            let code = try daemon.run()
-            guard code == Daemon.anew else { return code }
+            return try daemon.run()
         } catch {
             refuse("cannot serve \(BusNames.service): \(error)", status: 1)
         }
-        return runAnew(passingOn: handed)
-    }
-
-    /// The recorded state survives. If the new program cannot be run, the service manager starts a new
-    /// daemon.
-    private static func runAnew(passingOn handed: HandedOver) -> Int32 {
-        // If we are disconnected again and again, this pause leaves time for the rest of the machine.
-        usleep(100_000)
-        let failure = OwnProgram.executeAgain(passingOn: handed)
-        Journal(identifier: "appstated").log(.error, "cannot execute itself again: \(failure)")
-        return 75
     }
 
     private static var runtimeDirectory: String? { getenv("RUNTIME_DIRECTORY").map { String(cString: $0) } }
@@ -99,9 +87,7 @@ enum Main {
         }
         // It may be called by hand, too.
         setenv("RUNTIME_DIRECTORY", "/run/appstated", 0)
-        let status = Release.run(runtimeDirectory: runtimeDirectory ?? "", journal: journal)
-        Release.refuseCalls()
-        return status
+        return Release.run(runtimeDirectory: runtimeDirectory ?? "", journal: journal)
     }
 
     /// The daemon is needed most when memory is short, and must not have to wait for its own pages then (§ 6).

@@ -29,21 +29,6 @@ public struct HandedOver: Sendable {
     /// The names of the descriptors that were taken.
     public var names: [String] { descriptors.keys.sorted() }
 
-    /// Passes them to the program that this process is about to run: sd_listen_fds(3). Other descriptors that have
-    /// these numbers are replaced.
-    func passOn() {
-        let entries = descriptors.sorted { $0.key < $1.key }
-        let first: Int32 = 3
-        let copies = entries.map { fcntl($0.value, F_DUPFD_CLOEXEC, first + Int32(entries.count)) }
-        guard !copies.isEmpty, !copies.contains(where: { $0 < 0 }) else { return }
-        for (index, copy) in copies.enumerated() {
-            guard dup2(copy, first + Int32(index)) >= 0 else { return }
-        }
-        setenv("LISTEN_PID", String(getpid()), 1)
-        setenv("LISTEN_FDS", String(copies.count), 1)
-        setenv("LISTEN_FDNAMES", entries.map(\.key).joined(separator: ":"), 1)
-    }
-
     /// The perf event for this CPU.
     func event(_ source: String, cpu: Int32) throws(KernelFailure) -> Descriptor? {
         try duplicate(Self.name(ofEvent: source, cpu: cpu))

@@ -4,22 +4,10 @@ extension Proc {
     /// The name of the program that the process runs: the last component of `/proc/PID/exe` (proc_pid_exe(5)). Unlike
     /// the command line it comes from the kernel, and reading it never waits for another process.
     public func program(of pid: Int32) throws(KernelFailure) -> String {
-        let path = try target(ofExecutable: pid)
-        let name = path.split(separator: "/").last.map(String.init) ?? ""
-        // The file was removed or replaced meanwhile.
-        return name.hasSuffix(Self.deleted) ? String(name.dropLast(Self.deleted.count)) : name
+        try formerExecutable(of: pid).split(separator: "/").last.map(String.init) ?? ""
     }
 
-    /// The file of the program that the process runs. `ENOENT`: it was removed or replaced meanwhile.
-    func executable(of pid: Int32) throws(KernelFailure) -> String {
-        let path = try target(ofExecutable: pid)
-        guard !path.hasSuffix(Self.deleted) else {
-            throw KernelFailure(operation: "find", subject: path, errno: ENOENT)
-        }
-        return path
-    }
-
-    /// The same; if the file was removed or replaced meanwhile, the path that it had.
+    /// The file of the program; if it was removed or replaced meanwhile, the path that it had.
     public func formerExecutable(of pid: Int32) throws(KernelFailure) -> String {
         let path = try target(ofExecutable: pid)
         return path.hasSuffix(Self.deleted) ? String(path.dropLast(Self.deleted.count)) : path
