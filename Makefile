@@ -213,7 +213,7 @@ install:
 	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
 	    $(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
-	umask 022; $(products)/appstatectl --generate-completion-script bash \
+	umask 022; $(products)/appstatectl --generate-completion-script bash | sed '1{/^#!/d;}' \
 	    >$(DESTDIR)$(datadir)/bash-completion/completions/appstatectl
 	umask 022; $(products)/appstatectl --generate-completion-script zsh \
 	    >$(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl
