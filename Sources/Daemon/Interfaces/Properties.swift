@@ -158,7 +158,7 @@ private struct PropertyValues {
         _ value: @escaping (borrowing Message, Application) throws -> Void
     ) -> Property {
         Property(name.rawValue, type, emits: changes) { message, path in
-            // Whether the caller may read it was decided when the object was looked up.
+            // Whether the caller may read it was decided when the object was found.
             guard let number = BusNames.applicationNumber(inPath: path),
                 let application = core.application(ApplicationNumber(number))
             else { throw MethodError(.noSuchApplication, "No application at \(path)") }
