@@ -208,6 +208,8 @@ install:
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
 	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
+	umask 022; mkdir -p $(DESTDIR)/etc/sway/config.d; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/sway.conf \
+	    >$(DESTDIR)/etc/sway/config.d/60-appstate.conf
 	@# Keep what the administrator has written there.
 	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
 	    $(DESTDIR)/etc/appstated/appstated.conf
@@ -218,7 +220,7 @@ install:
 	install -m 644 dbus/org.appstate1.*.xml $(DESTDIR)$(datadir)/dbus-1/interfaces
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
 	    $(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
-	umask 022; $(products)/appstatectl --generate-completion-script bash \
+	umask 022; $(products)/appstatectl --generate-completion-script bash | sed '1{/^#!/d;}' \
 	    >$(DESTDIR)$(datadir)/bash-completion/completions/appstatectl
 	umask 022; $(products)/appstatectl --generate-completion-script zsh \
 	    >$(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl
@@ -265,7 +267,7 @@ uninstall:
 	    $(DESTDIR)$(userunitdir)/app-.scope.d/50-appstate.conf \
 	    $(DESTDIR)$(userunitdir)/app-.service.d/50-appstate.conf \
 	    $(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service \
-	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
+	    $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)/etc/sway/config.d/60-appstate.conf \
 	    $(DESTDIR)$(datadir)/applications/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \

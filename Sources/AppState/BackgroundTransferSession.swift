@@ -10,7 +10,7 @@ internal import Glibc
 ///
 /// At the end the delegate is called (``ApplicationDelegate/application(_:didFinish:)``). An application that does not
 /// run is launched for this in the background, with reason ``LaunchOptions/Reason/transfer``. After a crash it may not
-/// be known whether it was told: an application looks at ``transfers()`` when it is launched.
+/// be known whether it was told: an application reads ``transfers()`` when it is launched.
 @MainActor
 public final class BackgroundTransferSession {
     /// The only instance.
@@ -195,7 +195,7 @@ public final class BackgroundTransferSession {
 
 /// A transfer, as it was when it was asked for.
 public struct BackgroundTransfer: Hashable, Sendable {
-    /// Where a transfer stands.
+    /// The state of a transfer.
     public enum State: String, Sendable, CaseIterable {
         case waiting, running, finished, failed
     }
@@ -210,7 +210,7 @@ public struct BackgroundTransfer: Hashable, Sendable {
     public let target: String?
     /// The file that is uploaded; nil: there is none.
     public let upload: String?
-    /// Where it stands.
+    /// Its state.
     public let state: State
     /// The bytes received or, of an upload, sent.
     public let received: UInt64

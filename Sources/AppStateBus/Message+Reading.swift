@@ -135,7 +135,7 @@ extension Message {
         var type: CChar = 0
         var contents: UnsafePointer<CChar>?
         let result = sd_bus_message_peek_type(pointer, &type, &contents)
-        guard try check(result, "look at the next argument", "of \(subject)") > 0 else { return nil }
+        guard try check(result, "read the type of the next argument", "of \(subject)") > 0 else { return nil }
         return (Character(Unicode.Scalar(UInt8(type))), contents.map { String(cString: $0) })
     }
 

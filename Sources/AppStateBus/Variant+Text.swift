@@ -111,7 +111,7 @@ extension Variant {
 
     private static let digits = Array("0123456789abcdef".utf8)
 
-    // Clients choose how long these are, so nothing is looked up or allocated for each byte.
+    // Clients choose how long these are, so nothing is searched or allocated for each byte.
 
     private static func hexadecimal(_ bytes: [UInt8]) -> String {
         String(unsafeUninitializedCapacity: 2 * bytes.count) { text in

@@ -15,7 +15,7 @@ extension Daemon {
         freezer.finish()
         resources.putBackAll()
         records.writeAll()
-        // No fact is handled after this: the next daemon looks for itself.
+        // No fact is handled after this: the next daemon reads it itself.
         keeper?.finish()
         loop.exit(code: code)
     }
@@ -28,7 +28,7 @@ extension Daemon {
 
     /// Exits for the next daemon, which is about to be started and takes over everything as it is recorded (§
     /// 5).
-    func makeWay(with code: Int32 = 0) {
+    func restart(with code: Int32 = 0) {
         Service.notify("STOPPING=1")
         records.writeDelayed()
         freezer.finish()
@@ -50,7 +50,7 @@ extension Daemon {
             return stop(with: 1)
         }
         journal.log(.error, "the bus has disconnected appstated: restarting")
-        makeWay(with: Self.disconnected)
+        restart(with: Self.disconnected)
     }
 
     /// The exit status (EX_TEMPFAIL of sysexits.h).
@@ -64,7 +64,7 @@ extension Daemon {
     func endIfWorkerHangs() {
         guard Service.isSupervised, worker.hangs(longerThan: Self.longestJob) else { return }
         journal.log(.error, "a disk or a process does not answer: restarting")
-        makeWay()
+        restart()
     }
 }
 

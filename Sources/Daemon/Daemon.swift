@@ -19,7 +19,7 @@ public final class Daemon {
     let properties: Properties
     let processes: Processes
     let table: ApplicationTable
-    private let standings: Standings
+    private let stopReader: StopReader
     let sensor: StopSensor
     let delivery: Delivery
     let announcer: Announcer
@@ -105,21 +105,21 @@ public final class Daemon {
         access = Access(bus: bus, connections: connections, proc: proc, core: core, table: table)
         busID = (try? bus.id()) ?? ""
         records = Records(state: state, bus: busID, core: core, table: table, now: { Self.now })
-        standings = Standings(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
+        stopReader = StopReader(loop: loop, proc: proc, hierarchy: hierarchy, core: core, table: table)
         sensor = try StopSensor(
-            loop: loop, proc: proc, now: { Self.now }, core: core, handed: handed, standing: standings.read)
+            loop: loop, proc: proc, now: { Self.now }, core: core, handed: handed, reading: stopReader.read)
         logind = BusPeer(Logind.name, bus: bus, journal: journal)
         sessions = try SessionSensor(
             loop: loop, logind: logind, journal: journal, now: { Self.now }, core: core)
         inhibitors = Inhibitors(logind: logind, now: { Self.now })
         let objections = try ObjectionSensor(
             loop: loop, proc: proc, worker: worker, now: { Self.now }, core: core, table: table,
-            standings: standings, handed: handed, inhibitors: inhibitors)
+            stopReader: stopReader, handed: handed, inhibitors: inhibitors)
         self.objections = objections
         openInhibitors = OpenInhibitors(loop: loop) { core.report(.uninhibited($0, $1)) }
         freezer = try Freezer(
             loop: loop, proc: proc, journal: journal, now: { Self.now }, core: core, table: table,
-            records: records, standings: standings, sensor: sensor, objections: objections,
+            records: records, stopReader: stopReader, sensor: sensor, objections: objections,
             scopes: Scopes(agents: agents, proc: proc))
         delivery = Delivery(
             bus: bus, connections: connections, journal: journal,
@@ -140,7 +140,7 @@ public final class Daemon {
         let memory = MemoryReader(proc: proc, table: table)
         let reclaimer = Reclaimer(
             loop: loop, proc: proc, worker: worker, journal: journal, announcer: announcer,
-            now: { Self.now }, table: table, standings: standings, freezer: freezer,
+            now: { Self.now }, table: table, stopReader: stopReader, freezer: freezer,
             memory: memory, report: core.report)
         pressure = try PressureSensor(
             loop: loop, handed: handed, journal: journal, core: core, memory: memory, reclaimer: reclaimer)
@@ -172,10 +172,10 @@ public final class Daemon {
         for signal in [SIGTERM, SIGINT] {
             sources.append(try loop.onSignal(signal) { [unowned self] in stop(with: 0) })
         }
-        sources.append(try loop.onSignal(SIGUSR1) { [unowned self] in makeWay() })
+        sources.append(try loop.onSignal(SIGUSR1) { [unowned self] in restart() })
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         try bus.attach(to: loop)
-        try takeName()
+        try acquireName()
         // The owner of the name also owns the files.
         let restored = if let state { try restore(from: state) } else { [ApplicationNumber]() }
         try loop.beginWatchdog()
@@ -188,12 +188,12 @@ public final class Daemon {
         try watchLogind()
         keeper?.open()
         step()
-        for session in core.machine.sessionsOfConcern { sessions.attend(to: session) }
+        for session in core.machine.sessionsInUse { sessions.attend(to: session) }
         watchCPUs()
         // After the watch for CPUs, so that none is missed; before the look at what happened without a daemon.
         journal.attempt(.notice, "stops are found by polling") { try sensor.openTrace() }
         Service.notify("STATUS=Stops are found by \(sensor.detection.rawValue)")
-        lookAgain(at: restored)
+        reread(restored)
         step()
         thawMarked()
         watchKills()
@@ -216,7 +216,7 @@ public final class Daemon {
 
     /// A killed daemon keeps the name for as long as one of its threads waits in the kernel, for example for the FUSE
     /// server whose file it closes.
-    private func takeName() throws(BusFailure) {
+    private func acquireName() throws(BusFailure) {
         do {
             return try bus.requestName(BusNames.service, isReplaceable: true)
         } catch  where error.errno == EEXIST {
@@ -320,12 +320,12 @@ public final class Daemon {
         let earliest = began + Self.leastUptime
         if Service.isSupervised, Self.now >= earliest {
             journal.log(.notice, "the kernel's events are not received from every CPU: restarting")
-            return makeWay()
+            return restart()
         }
         if sensor.detection == .events {
             journal.log(
                 .notice, "the kernel's events are not received from every CPU: stops are found by polling")
-            sensor.giveUpTrace()
+            sensor.stopTracing()
         }
         if Service.isSupervised { renewal?.arm(at: earliest) }
     }
@@ -393,7 +393,7 @@ public final class Daemon {
     public func run() throws(BusFailure) -> Int32 {
         try loop.run {
             while true {
-                for number in standings.takeChanged() { freezer.freezeChanged(number) }
+                for number in stopReader.popChanged() { freezer.freezeChanged(number) }
                 if core.facts.isEmpty { break }
                 step()
             }
@@ -405,7 +405,7 @@ public final class Daemon {
         isStepping = true
         while !core.facts.isEmpty {
             let fact = core.facts.removeFirst()
-            // The next daemon looks for itself which connections are gone.
+            // The next daemon finds out itself which connections are gone.
             let isLazy = if case .disconnected = fact { true } else { false }
             executor.carryOut(core.machine.handle(fact, at: Self.now), isLazy: isLazy)
         }

@@ -120,14 +120,14 @@ final class Executor {
             if let application = table[number] { resources.update(application) }
         case .focusChanged(let session):
             announcer.focusChanged(in: session)
-        case .check(let number, let stands):
-            freezer.check(number, stands: stands)
+        case .check(let number, let isStopped):
+            freezer.check(number, isStopped: isStopped)
         case .stop(let number):
             freezer.stop(number)
         case .resume(let number):
             freezer.resume(number)
-        case .lookForUnread(let number):
-            freezer.lookForUnread(number)
+        case .checkUnread(let number):
+            freezer.checkUnread(number)
         case .continueForeign(let number):
             freezer.continueForeign(number)
         case .requestExit(let number):

@@ -217,7 +217,7 @@ struct Originals: Equatable {
     }
 
     /// Gives everything back that an earlier daemon has recorded. Returns what has failed.
-    mutating func giveBack(
+    mutating func restore(
         _ proc: Proc, owner: UInt32, isForeign: (ProcessIdentity) -> Bool
     ) -> [Note] {
         confirm(proc)

@@ -47,7 +47,7 @@ final class Processes {
         self.agents = agents
         self.handed = handed
         watch = try PollSet()
-        source = try loop.watch(watch.descriptor) { [weak self] _ in self?.takeExit() }
+        source = try loop.watch(watch.descriptor) { [weak self] _ in self?.readExit() }
     }
 
     func isTracked(_ process: ProcessID) -> Bool { tracked[process] != nil }
@@ -77,7 +77,7 @@ final class Processes {
     }
 
     /// Handles one exit in each turn: the bus is read in between, however many processes end at once.
-    private func takeExit() {
+    private func readExit() {
         guard let number = watch.next(), let process = processes[number], let entry = tracked[process] else {
             return
         }

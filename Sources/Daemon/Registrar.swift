@@ -188,7 +188,7 @@ extension Daemon {
             } _: { answer in
                 if case .application(let number) = answer { answered(number) }
             }
-            lookAgain(at: registration.process)
+            reread(registration.process)
         } catch {
             letGo([registration.process])
             throw error
@@ -236,8 +236,8 @@ extension Daemon {
 
     /// A stop that was pending when the process was examined is still to come; the holds of a predecessor are
     /// lifted by now.
-    private func lookAgain(at process: ProcessID) {
-        if let number = core.machine.application(of: process)?.number { sensor.look(at: number) }
+    private func reread(_ process: ProcessID) {
+        if let number = core.machine.application(of: process)?.number { sensor.readStop(of: number) }
     }
 
     private func reply(_ call: borrowing Call, with path: String) {
@@ -324,7 +324,7 @@ extension Daemon {
     }
 
     /// A process that a caller names, with its ancestors, and its owner. For an orphan, the main process of the application
-    /// in whose own unit it is stands for the ancestors that have ended.
+    /// in whose own unit it is counts in place of the ancestors that have ended.
     func namedProcess(
         _ pid: UInt32, depth: Int = 64
     ) throws(MethodError) -> (lineage: [ProcessID], user: UInt32) {
@@ -376,7 +376,7 @@ extension Daemon {
 
     /// Releases the processes that turned out not to concern the life cycle.
     private func letGo(_ held: [ProcessID]) {
-        for process in held where !core.machine.isConcerned(with: process) { processes.forget(process) }
+        for process in held where !core.machine.isRelevant(with: process) { processes.forget(process) }
     }
 
     /// The same for one process, which must exist.

@@ -58,17 +58,17 @@ final class Resources {
     /// configuration.
     func haveAdopted() {
         for application in applications.all {
-            slices.takeBack(application.originals)
+            slices.restore(application.originals)
             application.originals.confirm(proc)
         }
         for application in applications.all { update(application) }
     }
 
     /// Gives back what an earlier daemon has recorded of an application that is not taken over.
-    func giveBack(_ record: Record, name: String, owner: UInt32) {
+    func restore(_ record: Record, name: String, owner: UInt32) {
         var originals = Originals(record)
-        slices.takeBack(originals)
-        for note in originals.giveBack(proc, owner: owner, isForeign: applications.isForeign) {
+        slices.restore(originals)
+        for note in originals.restore(proc, owner: owner, isForeign: applications.isForeign) {
             journal.log(.notice, "resources of application \(name) of the previous daemon: \(note)")
         }
     }
@@ -90,7 +90,7 @@ final class Resources {
         let application = core.application(number)
         var row = table[state]
         if application?.isMirrored == true { row = row.mirrored(in: state) }
-        if state == .background, application?.isServing == true { row.takeTime(from: table.inactive) }
+        if state == .background, application?.isServing == true { row.copyShares(from: table.inactive) }
         row.cpuQuota = application?.cpuQuota
         return row
     }
@@ -118,7 +118,7 @@ final class Resources {
         if originals.cgroup != own {
             slices.protect(number, nil)
             originals.slices = nil
-            tell(originals.enter(own, proc, owner: application.user), of: application)
+            log(originals.enter(own, proc, owner: application.user), of: application)
             application.originals = originals
         }
         let hasScores = row.oomScoreAdjust != nil || !originals.processes.isEmpty
@@ -137,7 +137,7 @@ final class Resources {
                 return set(ResourceRow(), of: application)
             }
         }
-        tell(plan.notes + originals.carryOut(plan, proc, owner: application.user), of: application)
+        log(plan.notes + originals.carryOut(plan, proc, owner: application.user), of: application)
         slices.protect(number, originals.isProtecting ? originals.cgroup : nil)
         if !originals.isProtecting { originals.slices = nil }
         application.originals = originals
@@ -153,7 +153,7 @@ final class Resources {
         return Extent.members(of: application.process, in: own, proc: proc, isForeign: applications.isForeign)
     }
 
-    private func tell(_ notes: [Originals.Note], of application: Registered) {
+    private func log(_ notes: [Originals.Note], of application: Registered) {
         for note in notes {
             switch note {
             case .left:
@@ -194,7 +194,7 @@ final class Resources {
     }
 
     /// With `Mode=observe`, the values that an application would get in its state, as the configuration writes them.
-    func wouldGive(_ application: Registered) -> [String] {
+    func plannedValues(_ application: Registered) -> [String] {
         guard mode == .observe, let state = core.application(application.number)?.state else { return [] }
         let row = row(of: application.number, in: state)
         let hasOwn = applications.unit(of: application) != nil

@@ -38,7 +38,7 @@ struct SliceProtection {
     }
 
     /// Sets back what an earlier daemon has set above a cgroup.
-    func takeBack(_ originals: Originals) {
+    func restore(_ originals: Originals) {
         guard let amount = originals.slices else { return }
         for slice in originals.cgroup?.slices ?? [] { set(slice, Self.none, amount) }
     }

@@ -54,7 +54,7 @@ final class TimeSensor {
     private var last: TimeReading
     /// CLOCK_REALTIME, in seconds. `alarmed` is called then, once.
     var alarm: Int64? {
-        didSet { if alarm != oldValue, !arm() { look() } }
+        didSet { if alarm != oldValue, !arm() { compare() } }
     }
 
     /// - Parameters:
@@ -73,16 +73,16 @@ final class TimeSensor {
         sources = [
             try loop.watch(timer.descriptor) { [unowned self] _ in
                 timer.take()
-                look()
+                compare()
             },
             try loop.watch(file.descriptor) { [unowned self] _ in
-                if file.dispatch() { look() }
+                if file.dispatch() { compare() }
             },
         ]
         arm()
     }
 
-    private func look() {
+    private func compare() {
         let now = Self.read()
         let changes = now.changes(since: last)
         last = now

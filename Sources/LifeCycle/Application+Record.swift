@@ -19,7 +19,7 @@ extension Application {
         record.add("since", String(stateSince))
         record.add("delegate", ifPresent: delegate.map { [$0] })
         record.add("answers-pings", if: answersPings)
-        record.add("told", toldState.rawValue)
+        record.add("told", announcedState.rawValue)
         record.add("suspension", requestedSuspension.rawValue)
         record.add("reclaimable", requestedReclaimable.digit)
         record.add("unsaved", if: saysUnsaved)
@@ -63,7 +63,7 @@ extension Application {
         stateSince = try record.require("since") { $0.number() }
         delegate = try record.optional("delegate") { $0.text() }
         answersPings = try record.flag("answers-pings")
-        toldState = try record.require("told") { $0.value() }
+        announcedState = try record.require("told") { $0.value() }
         requestedSuspension = try record.require("suspension") { $0.value() }
         requestedReclaimable = try record.require("reclaimable") { $0.flag() }
         saysUnsaved = try record.flag("unsaved")

@@ -8,26 +8,26 @@ extension Application {
     }
 
     /// The stop that its holds require.
-    var wish: StopStatus.Wish {
+    var requirement: StopStatus.Requirement {
         if holds.isEmpty { return .run }
         return holds.allSatisfy(\.reason.isDecision) ? .stopUnlessObjected : .stop
     }
 
     /// It is suspended, or about to be, and no client has requested that.
-    public var isHeldByDecision: Bool { wish == .stopUnlessObjected }
+    public var isHeldByDecision: Bool { requirement == .stopUnlessObjected }
 
     /// Applies an event to its stop, and adds the order that follows from it.
     mutating func order(_ event: StopStatus.Event, _ step: inout Step) {
-        if let effect = stop.take(event, at: step.now)?.effect(on: number) { step.effects.append(effect) }
+        if let effect = stop.handle(event, at: step.now)?.effect(on: number) { step.effects.append(effect) }
     }
 
     /// Something prevented a stop by policy. Policy tries again after a grace period.
-    mutating func giveWay(to why: String, _ settings: Settings, _ step: inout Step) {
+    mutating func abandonStop(because why: String, _ settings: Settings, _ step: inout Step) {
         objection = why
         isObjected = true
         holds.removeAll(where: \.reason.isDecision)
-        if holds.isEmpty { order(.gaveWay, &step) }
-        grace(.again(atLeast: Grace.leastRetry, isResting: isResting), settings, at: step.now)
+        if holds.isEmpty { order(.stopAbandoned, &step) }
+        grace(.again(atLeast: Grace.leastRetry, isEligible: isEligible), settings, at: step.now)
     }
 
     mutating func apply(_ settings: Settings) {
@@ -47,7 +47,7 @@ extension Application {
 extension StopStatus.Order {
     func effect(on number: ApplicationNumber) -> Effect {
         switch self {
-        case .check(let stands): .check(number, stands: stands)
+        case .check(let isStopped): .check(number, isStopped: isStopped)
         case .stop: .stop(number)
         case .resume: .resume(number)
         }

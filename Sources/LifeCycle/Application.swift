@@ -1,6 +1,6 @@
 public import AppStateContract
 
-/// The machine's data about one registered application. Others may read it; only the machine changes it.
+/// The machine's data about one registered application. ForeignStop may read it; only the machine changes it.
 public struct Application: Equatable, Sendable {
     public let number: ApplicationNumber
     public let id: ApplicationID
@@ -26,7 +26,7 @@ public struct Application: Equatable, Sendable {
     var transfers: [String] = []
     /// Why reporters say that policy must not suspend it: sorted words, such as `audio`.
     public internal(set) var reportedReasons: [String] = []
-    /// Holds that we enforce. They never have the reason `signal`, which is `stop.others`.
+    /// Holds that we enforce. They never have the reason `signal`, which is `stop.foreignHolder`.
     public internal(set) var holds: [Hold] = []
     /// Which programs have stopped it, and the progress of our own stop.
     public internal(set) var stop = StopStatus()
@@ -81,7 +81,7 @@ public struct Application: Equatable, Sendable {
     var termination: Termination?
     var backlog = Backlog()
     /// The state that its delegate knows.
-    var toldState = LifeCycleState.notRunning
+    var announcedState = LifeCycleState.notRunning
     /// The screen of its session is locked, as last announced to it, or as it was when the application began.
     public internal(set) var isLocked = false
     var protection: Protection?
@@ -193,7 +193,7 @@ public struct Application: Equatable, Sendable {
     }
 
     /// It executes nothing, except during a drain.
-    public var isStopped: Bool { stop.isStanding }
+    public var isStopped: Bool { stop.isStopped }
 
     /// A stop or a continuation was ordered but has not been observed yet.
     public var isPending: Bool {
@@ -224,7 +224,7 @@ public struct Application: Equatable, Sendable {
 
     /// All holds, the foreign one last, as the property `SuspendHolds` shows them.
     public var allHolds: [Hold] {
-        holds + (stop.others.map { [Hold(reason: .signal, holder: $0)] } ?? [])
+        holds + (stop.foreignHolder.map { [Hold(reason: .signal, holder: $0)] } ?? [])
     }
 
     /// The reasons that keep policy from suspending it once its grace period is over.
@@ -236,11 +236,11 @@ public struct Application: Equatable, Sendable {
     }
 
     /// The highest level of its windows at which policy still suspends it.
-    var restingLevel: WindowLevel { rule?.suspendWhen == .inactive ? .visible : .hidden }
+    var eligibleLevel: WindowLevel { rule?.suspendWhen == .inactive ? .visible : .hidden }
 
     /// It is in a state in which policy suspends it.
-    var isResting: Bool {
-        state == .background || state == .inactive && windowLevel == .visible && restingLevel == .visible
+    var isEligible: Bool {
+        state == .background || state == .inactive && windowLevel == .visible && eligibleLevel == .visible
     }
 
     /// The reasons that reporters give, limited to those that the user's rule accepts.
@@ -259,7 +259,7 @@ public struct Application: Equatable, Sendable {
     public var isMirrored: Bool { isAdopted && rule == nil && suspension != .automatic }
 
     /// The percentage of one processor that it gets now, if its user's rule limits it; nil: it is not limited.
-    public var cpuQuota: UInt32? { isResting || state == .suspended ? rule?.backgroundCPUQuota : nil }
+    public var cpuQuota: UInt32? { isEligible || state == .suspended ? rule?.backgroundCPUQuota : nil }
 
     /// Something without a time limit keeps policy from suspending it.
     var hasObjection: Bool {
@@ -271,7 +271,7 @@ public struct Application: Equatable, Sendable {
     /// The microseconds that are left before policy suspends it, if policy suspends anything at all in its session;
     /// `never` if policy will not suspend it.
     func backgroundTimeRemaining(at now: Microseconds) -> Microseconds {
-        guard isResting, suspension == .automatic, !isTerminating, !hasObjection else {
+        guard isEligible, suspension == .automatic, !isTerminating, !hasObjection else {
             return .never
         }
         var remaining: Microseconds = 0

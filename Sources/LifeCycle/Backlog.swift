@@ -41,7 +41,7 @@ struct Backlog: Equatable, Sendable {
     }
 
     /// The items that others sent while they could not be delivered.
-    mutating func takeDeliveries() -> [Announcement] {
+    mutating func popDeliveries() -> [Announcement] {
         defer { signals.removeAll(where: \.isDelivery) }
         return signals.filter(\.isDelivery)
     }
@@ -54,7 +54,7 @@ struct Backlog: Equatable, Sendable {
     /// - Parameters:
     ///   - edges: the path from the state that it knows to its current state.
     ///   - withDeliveries: whether this includes what others have sent; otherwise that keeps waiting.
-    mutating func take(along edges: [Edge], withDeliveries: Bool) -> [Announcement] {
+    mutating func pop(along edges: [Edge], withDeliveries: Bool) -> [Announcement] {
         var told: [Announcement] = []
         var ahead = edges[...]
         let kept = withDeliveries ? [] : signals.filter(\.isDelivery)
@@ -194,18 +194,18 @@ extension Announcement {
             guard let count: Int = fields.number(), count >= 0, count <= fields.rest.count else { return nil }
             let urls = Array(fields.rest.prefix(count))
             fields.rest = fields.rest.dropFirst(count)
-            self = .openURLs(urls, options: fields.takeRest())
+            self = .openURLs(urls, options: fields.popRest())
         case .reopen:
-            self = .reopen(options: fields.takeRest())
+            self = .reopen(options: fields.popRest())
         case .continueUserActivity:
             guard let type = fields.text() else { return nil }
-            self = .continueUserActivity(type, info: fields.takeRest())
+            self = .continueUserActivity(type, info: fields.popRest())
         case .backgroundTransferFinished:
             guard let id = fields.text() else { return nil }
-            self = .backgroundTransferFinished(id, result: fields.takeRest())
+            self = .backgroundTransferFinished(id, result: fields.popRest())
         case .messageReceived:
             guard let sender = fields.text(), let name = fields.text() else { return nil }
-            self = .messageReceived(from: sender, name: name, payload: fields.takeRest())
+            self = .messageReceived(from: sender, name: name, payload: fields.popRest())
         case .scheduledLaunchDue:
             guard let name = fields.text(), let task: UInt64 = fields.number() else { return nil }
             self.init(signal, .scheduled(name, task: task))
@@ -215,7 +215,7 @@ extension Announcement {
 }
 
 extension Fields {
-    fileprivate mutating func takeRest() -> [String] {
+    fileprivate mutating func popRest() -> [String] {
         defer { rest = [] }
         return Array(rest)
     }

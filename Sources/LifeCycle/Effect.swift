@@ -21,12 +21,12 @@ public enum Effect: Equatable, Sendable {
     case focusChanged(SessionKey)
     /// Checks for objections to a stop that no client requested: before the stop, and once more when the
     /// whole application is stopped. The result is the fact `checked`.
-    case check(ApplicationNumber, stands: Bool)
+    case check(ApplicationNumber, isStopped: Bool)
     /// Freezes its cgroup, or sends SIGSTOP to its processes; it is complete at the fact `stopCompleted`.
     case stop(ApplicationNumber)
     /// Finds out whether something waits to be read by a stopped application: `unread`, also if that cannot be
     /// determined.
-    case lookForUnread(ApplicationNumber)
+    case checkUnread(ApplicationNumber)
     /// Ends what `stop` has done. A main process that another process has stopped stays stopped, unless the status
     /// `isLifting`: then every stop of the main process ends, even one that was not seen.
     case resume(ApplicationNumber)

@@ -5,12 +5,12 @@ public enum Fact: Equatable, Sendable {
     /// The pidfd became readable. `status`: the exit status or the signal, if it is known.
     case exited(ProcessID, ExitReason, status: Int32? = nil)
     /// Its main process was checked. `sender`: another process that was seen to stop it just before.
-    case looked(ApplicationNumber, Standing, sender: String? = nil)
+    case observed(ApplicationNumber, StopReading, sender: String? = nil)
     /// `stop` has been carried out: the whole application is stopped.
     case stopCompleted(ApplicationNumber)
-    /// `resume` or `continueForeign` has been carried out. The standing is that of its main process.
-    case resumeCompleted(ApplicationNumber, Standing)
-    /// `lookForUnread` has found something, or could not be carried out.
+    /// `resume` or `continueForeign` has been carried out. The reading is of its main process.
+    case resumeCompleted(ApplicationNumber, StopReading)
+    /// `checkUnread` has found something, or could not be carried out.
     case unread(ApplicationNumber)
     /// The result of `check`.
     case checked(ApplicationNumber, CheckFinding)
@@ -66,8 +66,8 @@ public enum Fact: Equatable, Sendable {
 
 /// The result of a check for objections to a stop.
 public enum CheckFinding: Equatable, Sendable {
-    /// There are none. `stands`: whether it is still stopped after the check, if it was stopped before.
-    case clear(stands: Bool)
+    /// There are none. `isStopped`: whether it is still stopped after the check, if it was stopped before.
+    case clear(isStopped: Bool)
     /// A debugger, for example, in words.
     case objection(String)
 }

@@ -1,8 +1,8 @@
 import AppStateContract
 
-/// The time before policy suspends an application that rests (§ 4).
+/// The time before policy suspends an application that is eligible for it (§ 4).
 enum Grace: Equatable, Sendable {
-    /// It does not rest, or policy does not suspend it.
+    /// It is not eligible, or policy does not suspend it.
     case none
     /// It is needed, and about to run. Its grace period will last until then (CLOCK_MONOTONIC) at least.
     case demanded(floor: Microseconds)
@@ -13,21 +13,21 @@ enum Grace: Equatable, Sendable {
     case over
 
     enum Event {
-        /// The application rests from now on, or it is resumed.
-        case rests(serial: UInt64? = nil)
+        /// The application is eligible from now on, or it is resumed.
+        case begins(serial: UInt64? = nil)
         /// Something that kept policy from suspending it has ended.
-        case freed
+        case objectionEnded
         /// The user has changed its length.
         case changed
         /// It is needed, or something prevented its suspension: policy tries again, but not before this time has passed.
-        case again(atLeast: Microseconds, isResting: Bool)
+        case again(atLeast: Microseconds, isEligible: Bool)
         case acknowledged(UInt64)
         /// The delegate that was to acknowledge is gone. Another one need not.
         case delegateLeft
     }
 
     /// - Parameter span: its length; nil: it does not end.
-    mutating func take(_ event: Event, span: Microseconds?, at now: Microseconds) {
+    mutating func handle(_ event: Event, span: Microseconds?, at now: Microseconds) {
         func running(
             _ serial: UInt64? = nil, atLeast least: Microseconds? = nil, floor: Microseconds = 0
         ) -> Grace {
@@ -36,33 +36,33 @@ enum Grace: Equatable, Sendable {
             return .running(serial: serial, countdown, floor: floor)
         }
         switch (self, event) {
-        case (.none, .rests(let serial)), (.over, .rests(let serial)):
+        case (.none, .begins(let serial)), (.over, .begins(let serial)):
             self = running(serial)
-        case (.demanded(let floor), .rests(let serial)), (.running(_, _, let floor), .rests(let serial)):
+        case (.demanded(let floor), .begins(let serial)), (.running(_, _, let floor), .begins(let serial)):
             self = running(serial, floor: floor)
 
         // It does not end before the former one.
-        case (.running(_, let former, let floor), .freed):
+        case (.running(_, let former, let floor), .objectionEnded):
             self = running(atLeast: former.remaining(at: now), floor: floor)
-        // A delegate keeps the time that it was promised.
+        // A delegate keeps the time that it was expectedFree.
         case (.running(let serial, let former, let floor), .changed):
             self = running(serial, atLeast: serial == nil ? nil : former.remaining(at: now), floor: floor)
-        case (.over, .freed), (.over, .changed):
+        case (.over, .objectionEnded), (.over, .changed):
             self = running()
 
         // An acknowledgement that is still awaited ends it, too.
         case (.running(let serial, _, let floor), .again(let least, _)):
             self = running(serial, floor: max(floor, now.advanced(saturatingBy: least)))
-        case (_, .again(let least, isResting: true)):
+        case (_, .again(let least, isEligible: true)):
             self = running(floor: now.advanced(saturatingBy: least))
-        case (_, .again(let least, isResting: false)):
+        case (_, .again(let least, isEligible: false)):
             self = .demanded(floor: now.advanced(saturatingBy: least))
 
         case (.running(let awaited?, _, _), .acknowledged(let serial)) where awaited == serial:
             self = .over
         case (.running(_, let countdown, let floor), .delegateLeft):
             self = .running(serial: nil, countdown, floor: floor)
-        case (.none, .freed), (.none, .changed), (.demanded, .freed), (.demanded, .changed),
+        case (.none, .objectionEnded), (.none, .changed), (.demanded, .objectionEnded), (.demanded, .changed),
             (_, .acknowledged), (_, .delegateLeft):
             break
         }
@@ -107,7 +107,7 @@ extension Grace {
 extension Application {
     mutating func grace(_ event: Grace.Event, _ settings: Settings, at now: Microseconds) {
         if suspension == .automatic, !isTerminating {
-            grace.take(event, span: ownGrace(settings.backgroundGrace), at: now)
+            grace.handle(event, span: ownGrace(settings.backgroundGrace), at: now)
         } else {
             grace = .none
         }

@@ -19,7 +19,7 @@ extension Machine {
             throw .noDelegate(number)
         }
         if application.isTerminating { throw .noSuchApplication("\(number) any more: it is ending") }
-        if !application.takesDeliveries {
+        if !application.acceptsDeliveries {
             let bytes = announcements.reduce(0) { $0 + $1.waitingBytes }
             guard application.backlog.waitingBytes + bytes <= Self.waitingBytes else {
                 throw .limitExceeded("bytes that wait for application \(number)", limit: Self.waitingBytes)
@@ -29,7 +29,7 @@ extension Machine {
         if !application.isLaunching { needed(number, why) }
         let limit = backgroundTaskLimit
         updateAnnouncing(number, .demand) {
-            for announcement in announcements { $0.take(announcement, limit, &$1) }
+            for announcement in announcements { $0.deliver(announcement, limit, &$1) }
         }
     }
 
@@ -46,7 +46,7 @@ extension Machine {
 
 extension Application {
     /// Whether signals that are sent to it reach it at once.
-    var takesDeliveries: Bool { isReachable && launch == nil }
+    var acceptsDeliveries: Bool { isReachable && launch == nil }
 
     /// How many ended transfers are remembered, so that none is announced twice.
     static let transferLimit = 64
@@ -62,7 +62,7 @@ extension Application {
     /// Sends its delegate what another process has for it. A scheduled launch and the end of a transfer come with a
     /// background task. That of a transfer belongs to no connection: it lasts until the delegate says that it is done
     /// with it.
-    mutating func take(_ delivery: Announcement, _ limit: BackgroundTask.Limit, _ step: inout Step) {
+    mutating func deliver(_ delivery: Announcement, _ limit: BackgroundTask.Limit, _ step: inout Step) {
         var payload = delivery.payload
         switch payload {
         case .scheduled(let name, _):

@@ -16,9 +16,9 @@ extension Machine {
             // It counts as done.
             updateAnnouncing(number, .policy) {
                 $0.drainedAt = due
-                $0.stop.take(.drainDue(nil), at: $1.now)
+                $0.stop.handle(.drainDue(nil), at: $1.now)
             }
-            if !pressure.isEventOpen { step.effects.append(.lookForUnread(number)) }
+            if !pressure.isEventOpen { step.effects.append(.checkUnread(number)) }
         case .open(let end) where end <= step.now:
             endDrain(of: number)
         case .none, .due, .open, .closing:
@@ -39,13 +39,13 @@ extension Machine {
         let end = step.now.advanced(saturatingBy: drainSpan(of: application))
         updateAnnouncing(number, .policy) {
             $0.drainedAt = due
-            $0.stop.take(.drainBegan(until: end), at: $1.now)
+            $0.stop.handle(.drainBegan(until: end), at: $1.now)
         }
         step.effects.append(.resume(number))
     }
 
     private mutating func endDrain(of number: ApplicationNumber) {
-        updateAnnouncing(number, .policy) { $0.order(.drainEnded($0.wish), &$1) }
+        updateAnnouncing(number, .policy) { $0.order(.drainEnded($0.requirement), &$1) }
     }
 
     /// A memory episode begins.

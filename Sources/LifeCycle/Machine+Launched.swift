@@ -42,21 +42,21 @@ extension Machine {
         updateAnnouncing(number, .launch) {
             $0.delegate = delegate
             if $0.isLaunching { $0.launch = Countdown(settings.launchTimeout, from: $1.now) }
-            $0.meet(settings, isSuspended: suspends, &$1)
+            $0.joinLaunch(settings, isSuspended: suspends, &$1)
         }
         return number
     }
 
     /// A descendant of a launched process has registered itself under the same id, as the child of a wrapper
     /// does. This descendant is the application that was launched.
-    mutating func inherit(from number: ApplicationNumber) {
+    mutating func replaceWrapper(_ number: ApplicationNumber) {
         update(number, .launch) {
             $0.awaitsOwnRegistration = false
             $0.isAssumedVisible = false
             if $0.windows.isEmpty { $0.windowLevel = .hidden }
             $0.launch = nil
             $0.unresponsive = nil
-            _ = $0.backlog.takeDeliveries()
+            _ = $0.backlog.popDeliveries()
         }
     }
 }
@@ -66,9 +66,9 @@ extension Application {
     /// if the application has launched already, of the path to its current state.
     ///
     /// - Parameter isSuspended: whether policy suspends it once its grace period is over.
-    fileprivate mutating func meet(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {
-        toldState = .notRunning
-        let edges = toldState.walk(to: Self.asTold(state))
+    fileprivate mutating func joinLaunch(_ settings: Settings, isSuspended: Bool, _ step: inout Step) {
+        announcedState = .notRunning
+        let edges = announcedState.walk(to: Self.asAnnounced(state))
         let launch = [Announcement(.willFinishLaunching), Announcement(.didFinishLaunching)]
         guard isReachable else {
             for announcement in launch { backlog.add(announcement) }
@@ -85,13 +85,13 @@ extension Application {
         for edge in edges {
             if let will = edge.will { tell(Announcement(will)) }
             tell(Announcement(.stateChanged, .edge(edge, .launch)))
-            toldState = edge.to
+            announcedState = edge.to
             guard edge.to == .background else {
                 if let did = edge.did { tell(did) }
                 continue
             }
             let serial = nextSerial()
-            grace(.rests(serial: serial), settings, at: step.now)
+            grace(.begins(serial: serial), settings, at: step.now)
             let deadline = isSuspended ? suspensionDeadline ?? .never : .never
             tell(Announcement(.didEnterBackground, .until(deadline, of: serial)))
         }

@@ -11,14 +11,14 @@ extension Machine {
     /// - Parameter first: the number of effects before the application was changed.
     mutating func ping(_ next: inout Application, toldSince first: Int) {
         guard next.answersPings else { return }
-        guard let span = settings.unresponsive, span > 0, next.isJudged else {
-            next.ping?.phase = .void
+        guard let span = settings.unresponsive, span > 0, next.isPingable else {
+            next.ping?.phase = .paused
             return
         }
         let deadline = step.now.advanced(saturatingBy: span)
         if let ping = next.ping {
             // It has the whole time after a stop, and after its return.
-            if ping.phase == .void { next.ping?.phase = .waiting(until: deadline) }
+            if ping.phase == .paused { next.ping?.phase = .waiting(until: deadline) }
             return
         }
         guard next.pingedAt.map({ step.now >= $0.advanced(saturatingBy: Self.pingInterval) }) ?? true,
@@ -51,7 +51,7 @@ extension Application {
             /// It was not answered in time.
             case overdue
             /// It need not be answered in time: the application is in the background or stopped.
-            case void
+            case paused
         }
 
         let serial: UInt64
@@ -63,7 +63,7 @@ extension Application {
     }
 
     /// Whether its main loop is expected to run now.
-    fileprivate var isJudged: Bool {
+    fileprivate var isPingable: Bool {
         (state == .active || state == .inactive) && isReachable && !isTerminating
     }
 

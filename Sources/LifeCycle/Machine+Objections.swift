@@ -15,20 +15,20 @@ struct ReportedObjection: Equatable, Sendable {
 extension Machine {
     /// Accepts a reporter's whole set.
     mutating func replaceObjections(_ reports: [ObjectionReport], _ reporter: ReporterIdentity) {
-        var told: [ProcessID: ReportedObjection] = [:]
+        var reported: [ProcessID: ReportedObjection] = [:]
         // Nothing is remembered about another user's process.
         for report in reports where reporter.isRoot || report.process.user == reporter.user {
             let new = ReportedObjection(
                 lineage: report.process.lineage, reporterUser: reporter.user, reasons: [])
-            told[report.process.process, default: new].reasons.insert(report.reason)
+            reported[report.process.process, default: new].reasons.insert(report.reason)
         }
         let before = reportedObjections[reporter.connection] ?? [:]
-        guard told != before else { return }
-        reportedObjections[reporter.connection] = told.isEmpty ? nil : told
+        guard reported != before else { return }
+        reportedObjections[reporter.connection] = reported.isEmpty ? nil : reported
         refreshObjections()
         // The record also contains the reporter.
-        let changed = Set(told.keys).union(before.keys).filter { told[$0] != before[$0] }
-        touched.formUnion(owners(of: changed.compactMap { told[$0] ?? before[$0] }))
+        let changed = Set(reported.keys).union(before.keys).filter { reported[$0] != before[$0] }
+        touched.formUnion(owners(of: changed.compactMap { reported[$0] ?? before[$0] }))
         forget(before.keys)
     }
 
@@ -50,15 +50,15 @@ extension Machine {
     /// The reasons that reporters gave for each application's processes.
     func reportedReasons() -> [ApplicationNumber: Set<String>] {
         var reasons: [ApplicationNumber: Set<String>] = [:]
-        for told in reportedObjections.values.joined().map(\.value) {
-            guard let owner = owner(of: told.lineage, reportedBy: told.reporterUser) else { continue }
-            reasons[owner, default: []].formUnion(told.reasons)
+        for reported in reportedObjections.values.joined().map(\.value) {
+            guard let owner = owner(of: reported.lineage, reportedBy: reported.reporterUser) else { continue }
+            reasons[owner, default: []].formUnion(reported.reasons)
         }
         return reasons
     }
 
-    private func owners(of told: [ReportedObjection]) -> Set<ApplicationNumber> {
-        Set(told.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
+    private func owners(of reported: [ReportedObjection]) -> Set<ApplicationNumber> {
+        Set(reported.compactMap { owner(of: $0.lineage, reportedBy: $0.reporterUser) })
     }
 
     /// Applies the reports about processes to their applications.
@@ -66,22 +66,22 @@ extension Machine {
         let reasons = reportedReasons()
         let settings = settings
         for number in objected.union(reasons.keys).sorted() {
-            let told = (reasons[number] ?? []).sorted()
-            guard let application = applications[number], application.reportedReasons != told else {
+            let reported = (reasons[number] ?? []).sorted()
+            guard let application = applications[number], application.reportedReasons != reported else {
                 continue
             }
             updateAnnouncing(number, .policy) {
                 let wasObjected = !$0.countedReasons.isEmpty
-                $0.reportedReasons = told
+                $0.reportedReasons = reported
                 // A fresh grace period, because there are gaps between two pieces of music.
-                if wasObjected, $0.countedReasons.isEmpty { $0.grace(.freed, settings, at: $1.now) }
+                if wasObjected, $0.countedReasons.isEmpty { $0.grace(.objectionEnded, settings, at: $1.now) }
             }
         }
         objected = Set(reasons.keys)
     }
 
     private mutating func forget(_ processes: some Sequence<ProcessID>) {
-        for process in processes.sorted(by: { $0.pid < $1.pid }) where !isConcerned(with: process) {
+        for process in processes.sorted(by: { $0.pid < $1.pid }) where !isRelevant(with: process) {
             step.effects.append(.forget(process))
         }
     }
@@ -93,10 +93,10 @@ extension Machine {
         guard objected.contains(number) else { return [] }
         var lines: [[String]] = []
         for (connection, processes) in reportedObjections {
-            for told in processes.values
-            where owner(of: told.lineage, reportedBy: told.reporterUser) == number {
-                let lineage = told.lineage.flatMap(\.fields)
-                lines += told.reasons.map { [connection, String(told.reporterUser), $0] + lineage }
+            for reported in processes.values
+            where owner(of: reported.lineage, reportedBy: reported.reporterUser) == number {
+                let lineage = reported.lineage.flatMap(\.fields)
+                lines += reported.reasons.map { [connection, String(reported.reporterUser), $0] + lineage }
             }
         }
         return lines.sorted { $0.lexicographicallyPrecedes($1) }

@@ -17,7 +17,7 @@ extension Machine {
             // meanwhile.
             if !session.inFront { record.add("away", key.fields) }
             if session.isLocked { record.add("locked", key.fields) }
-            if session.reporting != .asEver { record.add("lost-reporter", key.fields) }
+            if session.reporting != .present { record.add("lost-reporter", key.fields) }
         }
         for line in recordedObjections(of: number) { record.add("reported-objection", line) }
         return record
@@ -36,8 +36,8 @@ extension Machine {
         let away = try record.all("away") { SessionKey(&$0) }
         let locked = try record.all("locked") { SessionKey(&$0) }
         let reports = try record.all("reported-objection") { fields -> (ConnectionName, ReportedObjection)? in
-            guard let name = fields.text(), let told = ReportedObjection(&fields) else { return nil }
-            return (name, told)
+            guard let name = fields.text(), let reported = ReportedObjection(&fields) else { return nil }
+            return (name, reported)
         }
         let lost = try record.all("lost-reporter") { SessionKey(&$0) }
 
@@ -45,12 +45,12 @@ extension Machine {
         numbers[application.process] = number
         countByUser[application.user, default: 0] += 1
         lastNumber = max(lastNumber, number.rawValue)
-        for entry in found { take(entry) }
+        for entry in found { add(entry) }
         for session in away { sessions[session, default: Session()].inFront = false }
         for session in locked { sessions[session, default: Session()].isLocked = true }
-        for (name, told) in reports {
-            reportedObjections[name, default: [:]][told.lineage[0], default: told].reasons.formUnion(
-                told.reasons)
+        for (name, reported) in reports {
+            reportedObjections[name, default: [:]][reported.lineage[0], default: reported].reasons.formUnion(
+                reported.reasons)
             objected.insert(number)
         }
         for session in lost { sessions[session, default: Session()].reporting = .lost }
@@ -61,7 +61,7 @@ extension Machine {
     /// start again at 1 after the greatest one, so the restored numbers need not be the last ones.
     public mutating func continueNumbers(after number: UInt32) { lastNumber = number }
 
-    /// Brings a restored application to rest: the stop that its holds require is ordered again.
+    /// Settles a restored application: the stop that its holds require is ordered again.
     ///
     /// - Parameters:
     ///   - isSignalled: whether its process has a SIGSTOP. If not, no process still wants it stopped by
@@ -86,14 +86,14 @@ extension Machine {
         update(number, reason) {
             $0.apply(settings)
             if isSpared { $0.termination = nil }
-            // The former daemon only observed, and has told the application that it would not be suspended.
-            if $0.wouldBeSuspended, settings.mode == .enforce { $0.grace(.freed, settings, at: now) }
+            // The former daemon only observed, and has reported the application that it would not be suspended.
+            if $0.wouldBeSuspended, settings.mode == .enforce { $0.grace(.objectionEnded, settings, at: now) }
             // Its inhibitors ended with the former daemon. Their holders have a grace period to take them again.
-            if $0.wasInhibited { $0.grace(.freed, settings, at: now) }
+            if $0.wasInhibited { $0.grace(.objectionEnded, settings, at: now) }
             $0.wasInhibited = false
             $0.show(view)
             $0.reportedReasons = reasons
-            $0.stop.take(.inherited(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
+            $0.stop.handle(.restored(isHeld: !$0.holds.isEmpty, isSignalled: isSignalled), at: now)
         }
         if let termination = applications[number]?.termination {
             awaitReclaim(of: number, termination)
@@ -157,7 +157,7 @@ extension Machine {
     }
 
     /// A reporter that is gone counts as one that reports until the daemon says that its connection has ended.
-    private mutating func take(_ entry: RestoredWindow) {
+    private mutating func add(_ entry: RestoredWindow) {
         let session = entry.window.session
         put(entry.window, as: entry.key)
         if entry.hasFocus { sessions[session, default: Session()].focus = entry.key }

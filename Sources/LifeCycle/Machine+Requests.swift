@@ -10,7 +10,7 @@ extension Machine {
         guard countByUser[registration.user, default: 0] - vacant < limit else {
             throw .limitExceeded("applications of user \(registration.user)", limit: limit)
         }
-        if let former { vacate(former) }
+        if let former { endReplaced(former) }
         let number = nextNumber()
         lastNumber = number.rawValue
         var application = Application(number, registration, at: step.now)
@@ -34,22 +34,23 @@ extension Machine {
             let limit = backgroundTaskLimit
             updateAnnouncing(number, .launch) {
                 if stopped {
-                    $0.stop.take(
-                        .looked(Standing(signal: .stopped), sender: former?.stop.others), at: $1.now)
+                    $0.stop.handle(
+                        .observed(StopReading(signal: .stopped), sender: former?.stop.foreignHolder),
+                        at: $1.now)
                 }
                 $0.reportedReasons = reasons
                 $0.announce(.willFinishLaunching, &$1)
                 $0.announce(.didFinishLaunching, &$1)
-                for delivery in registration.deliveries { $0.take(delivery, limit, &$1) }
+                for delivery in registration.deliveries { $0.deliver(delivery, limit, &$1) }
                 // This is its initial value; it is notified of changes only.
                 $0.show(view)
             }
         }
-        if let wrapper = registration.wrapper { inherit(from: wrapper) }
+        if let wrapper = registration.wrapper { replaceWrapper(wrapper) }
         if !reportedObjections.isEmpty { refreshObjections() }
         if let former {
-            tidy(former.session)
-            departed(former)
+            dropIfUnused(former.session)
+            forgetPressure(former)
         }
         return number
     }
@@ -66,7 +67,7 @@ extension Machine {
 
     mutating func unregister(_ number: ApplicationNumber) {
         guard let application = applications[number] else { return }
-        letGo(application)
+        releaseStop(application)
         announceEnd(of: application, .request)
         discard(application, .unregistered)
     }
@@ -74,8 +75,8 @@ extension Machine {
     /// Tells the delegate the last edge. It may be another process than the one that has ended, or go on without the
     /// daemon. It may also be stopped: one more signal waits for it then.
     mutating func announceEnd(of application: Application, _ reason: StateChangeReason) {
-        guard let delegate = application.delegate, application.toldState != .notRunning else { return }
-        let end = Announcement(.stateChanged, .edge(Edge(application.toldState, .notRunning), reason))
+        guard let delegate = application.delegate, application.announcedState != .notRunning else { return }
+        let end = Announcement(.stateChanged, .edge(Edge(application.announcedState, .notRunning), reason))
         step.effects.append(.announceEnd(application.number, end, to: delegate))
     }
 
@@ -108,23 +109,23 @@ extension Machine {
     /// Removes the record. Its windows pass to the applications that they belong to without it.
     private mutating func discard(_ application: Application, _ reason: ExitReason) {
         let number = application.number
-        strike(application)
+        removeRecord(application)
         var touched = reattribute(windowsBelow: application.process)
         touched.remove(number)
         step.effects.append(.removed(number, reason))
         // The last of its windows may just have been removed, and the process with it.
         let forgotten = Effect.forget(application.process)
-        if !isConcerned(with: application.process), !step.effects.contains(forgotten) {
+        if !isRelevant(with: application.process), !step.effects.contains(forgotten) {
             step.effects.append(forgotten)
         }
         refresh(touched, .windows)
-        tidy(application.session)
+        dropIfUnused(application.session)
         if !objected.isEmpty { refreshObjections() }
-        departed(application)
+        forgetPressure(application)
     }
 
     /// Removes the record, and nothing else.
-    mutating func strike(_ application: Application) {
+    mutating func removeRecord(_ application: Application) {
         let number = application.number
         touched.insert(number)
         applications[number] = nil
@@ -144,7 +145,7 @@ extension Machine {
             $0.delegate = connection
             $0.unresponsive = nil
             $0.backlog.forgetAllButDeliveries()
-            $0.toldState = Application.asTold($0.state)
+            $0.announcedState = Application.asAnnounced($0.state)
         }
     }
 
@@ -157,7 +158,7 @@ extension Machine {
                 application.unresponsive = nil
                 application.backlog.forgetAllButDeliveries()
                 // No delegate is left to acknowledge, so SIGTERM is sent now.
-                application.termination?.hurry(at: step.now)
+                application.termination?.requestExit(at: step.now)
             }
         }
         reporterLeft(connection)
@@ -192,7 +193,7 @@ extension Machine {
         let settings = settings
         updateAnnouncing(number, .policy) {
             $0.inhibitors.removeAll { $0.id == inhibitor }
-            if $0.inhibitors.isEmpty { $0.grace(.freed, settings, at: $1.now) }
+            if $0.inhibitors.isEmpty { $0.grace(.objectionEnded, settings, at: $1.now) }
         }
     }
 
@@ -200,7 +201,7 @@ extension Machine {
     mutating func suspend(_ number: ApplicationNumber, _ reason: HoldReason, _ holder: String) {
         updateAnnouncing(number, .request) {
             $0.hold(reason, holder)
-            $0.order(.drainEnded($0.wish), &$1)
+            $0.order(.drainEnded($0.requirement), &$1)
         }
     }
 
@@ -208,8 +209,8 @@ extension Machine {
         guard let application = applications[number] else { return }
         let isKept = application.holds.contains { $0.reason == .request && $0.holder != holder }
         // A stop without a known cause ends, too, because a person has requested it.
-        let isNobodys = application.holds.isEmpty && application.stop.isNobodys
-        let continues = (application.stop.others != nil || isNobodys) && !isKept
+        let isUnclaimed = application.holds.isEmpty && application.stop.isUnclaimed
+        let continues = (application.stop.foreignHolder != nil || isUnclaimed) && !isKept
         if continues { step.effects.append(.continueForeign(number)) }
         // While we hold it, another process may have stopped it unseen.
         let lifts = continues || application.stop.enforcement != .none && !isKept
@@ -218,7 +219,7 @@ extension Machine {
             // A person's request overrides the daemon's own decisions, but not another user's request.
             $0.holds.removeAll { $0.reason != .request || $0.holder == holder }
             $0.order(.resumed(lifts: lifts), &$1)
-            if $0.isResting { $0.grace(.rests(), settings, at: $1.now) }
+            if $0.isEligible { $0.grace(.begins(), settings, at: $1.now) }
         }
     }
 
@@ -232,7 +233,7 @@ extension Machine {
                 update(number, .request) { $0.termination?.request() }
             }
             // It has refused to end, or SIGTERM was lost with an earlier daemon: it is asked again.
-            guard application.termination?.isSpent == true else { return }
+            guard application.termination?.waitsForExit == true else { return }
         }
         if force {
             update(number, .request) { $0.termination = .atOnce(.forceQuit) }
@@ -297,7 +298,7 @@ extension Machine {
         expirePing(of: number)
         expireDrain(of: number)
         while var termination = applications[number]?.termination,
-            let order = termination.takeDue(at: step.now)
+            let order = termination.advance(at: step.now)
         {
             switch order {
             case .requestExit: step.effects.append(.requestExit(number))
@@ -331,15 +332,15 @@ extension Machine {
     }
 
     /// It ends as if by `Unregister`. The facts about its process are kept for the successor.
-    mutating func vacate(_ former: Application) {
-        letGo(former)
+    mutating func endReplaced(_ former: Application) {
+        releaseStop(former)
         announceEnd(of: former, .request)
-        strike(former)
+        removeRecord(former)
         step.effects.append(.removed(former.number, .unregistered))
     }
 
     /// Continues all of its processes that we have stopped.
-    mutating func letGo(_ application: Application) {
+    mutating func releaseStop(_ application: Application) {
         var last = application
         last.order(.wanted(.run, .request), &step)
     }

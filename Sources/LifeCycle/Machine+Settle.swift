@@ -1,7 +1,7 @@
 import AppStateContract
 
 extension Machine {
-    /// Changes one application and brings it to rest: its state to its target, its holds to the decision of
+    /// Changes one application and settles it: its state to its target, its holds to the decision of
     /// policy, and its stop to the requirement of the holds. This is the only place that assigns a record.
     mutating func update(
         _ number: ApplicationNumber, _ reason: StateChangeReason, _ change: (inout Application) -> Void
@@ -30,10 +30,10 @@ extension Machine {
     mutating func stopChanged(_ number: ApplicationNumber, _ event: StopStatus.Event) {
         guard let stop = applications[number]?.stop else { return }
         var next = stop
-        let order = next.take(event, at: step.now)
+        let order = next.handle(event, at: step.now)
         if next == stop, order == nil { return }
         // The cause is the reason for our order, or else a signal from another process.
-        let ordered: StopStatus.Enforcement = next.isStanding ? .stopping : .continuing
+        let ordered: StopStatus.Enforcement = next.isStopped ? .stopping : .continuing
         let reason =
             if case .unobjected = event {
                 next.cause ?? .policy
@@ -63,13 +63,13 @@ extension Machine {
             return updateAnnouncing(number, .demand) {
                 guard $0.holds.isEmpty, !$0.isStopped, $0.grace != .none else { return }
                 $0.need(why, at: $1.now)
-                $0.grace(.again(atLeast: least, isResting: $0.isResting), settings, at: $1.now)
+                $0.grace(.again(atLeast: least, isEligible: $0.isEligible), settings, at: $1.now)
             }
         }
         updateAnnouncing(number, .demand) {
             $0.need(why, at: $1.now)
             $0.holds = []
-            $0.grace(.again(atLeast: least, isResting: $0.isResting), settings, at: $1.now)
+            $0.grace(.again(atLeast: least, isEligible: $0.isEligible), settings, at: $1.now)
         }
         step.effects.append(.notice(number, .needed(why)))
     }
@@ -78,10 +78,10 @@ extension Machine {
     ///
     /// - Parameter isFound: a check has found the objection, and may find it again after each grace period,
     ///   because work can take hours.
-    mutating func giveWay(_ number: ApplicationNumber, to why: String, isFound: Bool = false) {
+    mutating func abandonStop(of number: ApplicationNumber, because why: String, isFound: Bool = false) {
         let settings = settings
         let isNew = !isFound || applications[number]?.objection != why
-        updateAnnouncing(number, .policy) { $0.giveWay(to: why, settings, &$1) }
+        updateAnnouncing(number, .policy) { $0.abandonStop(because: why, settings, &$1) }
         if isNew { step.effects.append(.notice(number, .objection(why))) }
     }
 
@@ -95,13 +95,13 @@ extension Machine {
             next.protection = nil
             (next.answersPings, next.ping) = (false, nil)
             if before.delegate != nil {
-                next.termination?.passOn(at: step.now)
+                next.termination?.delegateReplaced(at: step.now)
                 next.grace(.delegateLeft, settings, at: step.now)
             }
         }
         next.endsLaunchByItself()
         if next.isReachable && !before.isReachable {
-            for missed in next.takeBacklog() {
+            for missed in next.popBacklog() {
                 step.effects.append(.announce(next.number, missed, to: .delegate))
             }
         }
@@ -111,14 +111,14 @@ extension Machine {
         walk(&next, reason)
         next.paceTasks(at: step.now)
         // Nobody who sees the application needs to wait for an answer.
-        if next.isLive, next.state != .background, !next.isResting { next.answering = nil }
+        if next.isLive, next.state != .background, !next.isEligible { next.answering = nil }
         if next.state == .inactive || next.state == .suspended && before.state != .suspended {
             next.answering?.isFast = false
         }
         // Items that arrived while they could not be delivered, because the application was being launched or
         // had no delegate.
-        if next.takesDeliveries, next.delegate != nil {
-            for delivery in next.backlog.takeDeliveries() {
+        if next.acceptsDeliveries, next.delegate != nil {
+            for delivery in next.backlog.popDeliveries() {
                 step.effects.append(.announce(next.number, delivery, to: .delegate))
             }
         }
@@ -126,11 +126,13 @@ extension Machine {
         decidePolicy(&next)
         enforce(&next, reason)
         // Nobody can answer while another program keeps it stopped.
-        if next.isStopped, next.stop.enforcement != .continuing { next.termination?.void(at: step.now) }
+        if next.isStopped, next.stop.enforcement != .continuing {
+            next.termination?.cancelAcknowledgement(at: step.now)
+        }
 
-        if !next.isResting || next.isStopped { next.isObjected = false }
+        if !next.isEligible || next.isStopped { next.isObjected = false }
         next.outlook = outlook(of: next)
-        var changed = next.observed(since: before)
+        var changed = next.changedProperties(since: before)
         // Nobody was told of an earlier outlook by this daemon.
         if step.isReasserting { changed.subtract([.objections, .suspensionDeadline, .reclaimRank]) }
         if !changed.isEmpty { step.effects.append(.changed(next.number, changed)) }
@@ -177,24 +179,24 @@ extension Machine {
     /// grace period to save its data. After a stop it gets another one.
     private mutating func beginGrace(_ next: inout Application, after edge: Edge) {
         next.paceTasks(at: step.now)
-        guard edge.did != nil else { return next.grace(.rests(), settings, at: step.now) }
+        guard edge.did != nil else { return next.grace(.begins(), settings, at: step.now) }
         let serial = next.nextSerial()
         let isAwaited = next.isReachable && next.delegate != nil
-        next.grace(.rests(serial: isAwaited ? serial : nil), settings, at: step.now)
+        next.grace(.begins(serial: isAwaited ? serial : nil), settings, at: step.now)
         let deadline = suspensionDeadline(of: next) ?? .never
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
 
     /// Takes and drops the hold of reason `policy` (§ 4), and drops what focus releases (§ 2).
     private mutating func decidePolicy(_ next: inout Application) {
-        if next.windowLevel > next.restingLevel || next.suspension == .never {
+        if next.windowLevel > next.eligibleLevel || next.suspension == .never {
             next.holds.removeAll(where: \.reason.isDecision)
         }
         if next.holds.contains(where: { $0.reason == .policy }), !allowsPolicy(next) {
             next.holds.removeAll { $0.reason == .policy }
         }
         if next.suspension != .automatic || next.isTerminating { next.grace = .none }
-        guard next.isResting else {
+        guard next.isEligible else {
             if next.state != .suspended {
                 next.wouldBeSuspended = false
                 next.grace = .none
@@ -202,7 +204,7 @@ extension Machine {
             return
         }
         if next.grace == .none || next.isDemanded, !next.isStopped {
-            next.grace(.rests(), settings, at: step.now)
+            next.grace(.begins(), settings, at: step.now)
         }
         guard next.grace == .over, next.protection == nil, next.objections.isEmpty, !hasLostReporter(next),
             !next.isStopped, !isRelinquished, !isShuttingDown
@@ -240,11 +242,11 @@ extension Machine {
         if next.stop.isContested {
             next.stop.giveUpContest()
             next.holds = []
-            next.giveWay(to: Notice.contested.description, settings, &step)
+            next.abandonStop(because: Notice.contested.description, settings, &step)
             step.effects.append(.notice(next.number, .contested))
         }
-        next.order(.wanted(next.wish, reason), &step)
-        next.stop.take(.drainDue(nextDrain(of: next)), at: step.now)
+        next.order(.wanted(next.requirement, reason), &step)
+        next.stop.handle(.drainDue(nextDrain(of: next)), at: step.now)
     }
 }
 
@@ -260,7 +262,7 @@ extension Application {
                 // The application itself is never notified of these (§ 3).
             } else if isReachable, !announcement.isDelivery || launch == nil {
                 audience.insert(.delegate)
-                if case .edge(let edge, _) = payload { toldState = edge.to }
+                if case .edge(let edge, _) = payload { announcedState = edge.to }
             } else {
                 backlog.add(announcement)
             }
@@ -271,15 +273,15 @@ extension Application {
     }
 
     /// The events that its delegate has missed, and the path from the state that it knows to the present one.
-    fileprivate mutating func takeBacklog() -> [Announcement] {
+    fileprivate mutating func popBacklog() -> [Announcement] {
         guard delegate != nil else { return [] }
-        let edges = toldState.walk(to: Self.asTold(state))
-        toldState = Self.asTold(state)
-        return backlog.take(along: edges, withDeliveries: launch == nil)
+        let edges = announcedState.walk(to: Self.asAnnounced(state))
+        announcedState = Self.asAnnounced(state)
+        return backlog.pop(along: edges, withDeliveries: launch == nil)
     }
 
     /// A delegate is never notified of `suspended`: to the delegate the state is still `background`.
-    static func asTold(_ state: LifeCycleState) -> LifeCycleState {
+    static func asAnnounced(_ state: LifeCycleState) -> LifeCycleState {
         state == .suspended ? .background : state
     }
 
@@ -328,7 +330,7 @@ extension Application {
     /// The limits of its tasks advance only where policy suspends it and while it is not stopped: in the foreground no
     /// time is limited, except for a task that its user has cancelled. A task whose deadline is put off is warned again.
     fileprivate mutating func paceTasks(at now: Microseconds) {
-        let runs = isResting && !isStopped
+        let runs = isEligible && !isStopped
         for index in tasks.indices {
             let counts = runs || tasks[index].isCancelled && !isStopped
             tasks[index].limit.setRunning(counts, at: now)
@@ -336,7 +338,7 @@ extension Application {
         }
     }
 
-    fileprivate func observed(since before: Application) -> Set<ApplicationProperty> {
+    fileprivate func changedProperties(since before: Application) -> Set<ApplicationProperty> {
         var changed: Set<ApplicationProperty> = []
         if state != before.state || stateSince != before.stateSince {
             changed.formUnion([.state, .stateTimestamp, .stateTimestampMonotonic])

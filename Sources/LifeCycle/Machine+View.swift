@@ -28,19 +28,19 @@ extension Machine {
     }
 
     /// An application that is being launched has not read the clock yet.
-    mutating func tell(_ number: ApplicationNumber, of change: TimeChange) {
+    mutating func announce(_ change: TimeChange, to number: ApplicationNumber) {
         guard let application = applications[number], application.state != .notRunning else { return }
         updateAnnouncing(number, .session) { $0.announce(.significantTimeChange, with: .cause(change), &$1) }
     }
 
     /// Something that kept policy from suspending it has ended.
-    mutating func freed(_ number: ApplicationNumber) {
+    mutating func objectionEnded(_ number: ApplicationNumber) {
         let settings = settings
-        updateAnnouncing(number, .windows) { $0.grace(.freed, settings, at: $1.now) }
+        updateAnnouncing(number, .windows) { $0.grace(.objectionEnded, settings, at: $1.now) }
     }
 
     /// The applications that a change of the session can affect.
-    func concerned(by session: SessionKey) -> Set<ApplicationNumber> {
+    func applications(in session: SessionKey) -> Set<ApplicationNumber> {
         Set(
             applications.values.lazy.filter { application in
                 application.session == session

@@ -65,10 +65,10 @@ extension Machine {
         let replaced = replacing ? superseded(by: reporter, in: inSessions).subtracting(named) : []
         try checkLimits(named, replaced, reporter)
 
-        var touched = enlist(reporter, in: inSessions)
+        var touched = addReporter(reporter, in: inSessions)
         for key in replaced.sorted() { touched.formUnion(remove(key)) }
         let focus = inSessions.map { sessions[$0]?.focus }
-        for report in reports { touched.formUnion(take(report, reporter)) }
+        for report in reports { touched.formUnion(apply(report, reporter)) }
         refresh(touched, focus == inSessions.map { sessions[$0]?.focus } ? .windows : .focus)
     }
 
@@ -88,14 +88,14 @@ extension Machine {
         known.session = session
         known.reported = []
         reporters[reporter.connection] = known
-        var touched = left.isEmpty ? [] : enlist(reporter, in: [session])
+        var touched = left.isEmpty ? [] : addReporter(reporter, in: [session])
         for key in windows.keys.filter({ $0.reporter == reporter.connection }).sorted() {
             guard var window = windows[key] else { continue }
             window.session = session
             touched.formUnion(put(window, as: key))
         }
         refresh(touched, .windows)
-        for old in left { tidy(old) }
+        for old in left { dropIfUnused(old) }
     }
 
     /// A reporter's connection has ended.
@@ -112,9 +112,11 @@ extension Machine {
                 let until = step.now.advanced(saturatingBy: Self.reporterAbsence)
                 sessions[session, default: Session()].reporting = .left(until: until)
             }
-            refresh(concerned(by: session), .windows)
+            refresh(applications(in: session), .windows)
         }
-        for session in reporter.reported.union([reporter.session].compactMap(\.self)) { tidy(session) }
+        for session in reporter.reported.union([reporter.session].compactMap(\.self)) {
+            dropIfUnused(session)
+        }
     }
 
     /// Sessions whose last reporter has been gone for long are lost.
@@ -122,7 +124,7 @@ extension Machine {
         for (session, known) in sessions.sorted(by: { $0.key < $1.key }) {
             guard case .left(let until) = known.reporting, until <= step.now else { continue }
             sessions[session]?.reporting = .lost
-            refresh(concerned(by: session), .windows)
+            refresh(applications(in: session), .windows)
         }
     }
 
@@ -134,7 +136,7 @@ extension Machine {
 
     // MARK: One report
 
-    private mutating func take(
+    private mutating func apply(
         _ report: WindowReport, _ reporter: ReporterIdentity
     ) -> Set<ApplicationNumber> {
         let key = WindowKey(reporter: reporter.connection, number: report.number)
@@ -206,18 +208,18 @@ extension Machine {
     }
 
     /// The connection reports the windows of these sessions from now on.
-    private mutating func enlist(
+    private mutating func addReporter(
         _ reporter: ReporterIdentity, in sessions: Set<SessionKey>
     ) -> Set<ApplicationNumber> {
         let new = Reporter(session: ownSession(of: reporter))
         reporters[reporter.connection, default: new].reported.formUnion(sessions)
         var touched: Set<ApplicationNumber> = []
-        for session in sessions.sorted() where self.sessions[session].map({ $0.reporting != .asEver }) == true
-        {
-            self.sessions[session]?.reporting = .asEver
+        for session in sessions.sorted()
+        where self.sessions[session].map({ $0.reporting != .present }) == true {
+            self.sessions[session]?.reporting = .present
             // The objections went with the previous reporter, and this one may not have reported them yet.
-            let concerned = concerned(by: session)
-            for number in concerned.sorted() { freed(number) }
+            let concerned = applications(in: session)
+            for number in concerned.sorted() { objectionEnded(number) }
             touched.formUnion(concerned)
         }
         return touched
@@ -264,11 +266,11 @@ extension Machine {
             if old.session != window.session, sessions[old.session]?.focus == key {
                 sessions[old.session]?.focus = nil
             }
-            touched = takeOut(key, old)
+            touched = detach(key, old)
         }
         windows[key] = window
         if let process = window.process { windowsByProcess[process, default: []].insert(key) }
-        if let former = old?.process, former != window.process, !isConcerned(with: former) {
+        if let former = old?.process, former != window.process, !isRelevant(with: former) {
             step.effects.append(.forget(former))
         }
         if let owner = window.owner {
@@ -276,22 +278,22 @@ extension Machine {
             applications[owner]?.isAssumedVisible = false
             touched.insert(owner)
         }
-        if let old, old.session != window.session { tidy(old.session) }
+        if let old, old.session != window.session { dropIfUnused(old.session) }
         return touched
     }
 
     /// Removes a window. Returns the application that it belonged to.
     mutating func remove(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard let window = windows.removeValue(forKey: key) else { return [] }
-        let touched = takeOut(key, window)
+        let touched = detach(key, window)
         if sessions[window.session]?.focus == key { sessions[window.session]?.focus = nil }
-        tidy(window.session)
-        if let process = window.process, !isConcerned(with: process) { step.effects.append(.forget(process)) }
+        dropIfUnused(window.session)
+        if let process = window.process, !isRelevant(with: process) { step.effects.append(.forget(process)) }
         return touched
     }
 
     /// Takes a window out of its application and of the index.
-    private mutating func takeOut(_ key: WindowKey, _ window: Window) -> Set<ApplicationNumber> {
+    private mutating func detach(_ key: WindowKey, _ window: Window) -> Set<ApplicationNumber> {
         if let process = window.process {
             windowsByProcess[process]?.remove(key)
             if windowsByProcess[process]?.isEmpty == true { windowsByProcess[process] = nil }
@@ -309,7 +311,7 @@ extension Machine {
             $0.key < $1.key
         }) {
             touched.formUnion(put(window, as: key))
-            touched.formUnion(removeIfPointless(key))
+            touched.formUnion(removeIfUnused(key))
         }
         return touched
     }
@@ -320,13 +322,13 @@ extension Machine {
         guard old != key else { return [] }
         sessions[session, default: Session()].focus = key
         var touched = Set([old, key].compactMap { $0.flatMap { windows[$0]?.owner } })
-        if let old { touched.formUnion(removeIfPointless(old)) }
-        tidy(session)
+        if let old { touched.formUnion(removeIfUnused(old)) }
+        dropIfUnused(session)
         return touched
     }
 
     /// What is known of an unregistered process as a whole is that it has the focus.
-    private mutating func removeIfPointless(_ key: WindowKey) -> Set<ApplicationNumber> {
+    private mutating func removeIfUnused(_ key: WindowKey) -> Set<ApplicationNumber> {
         guard key.isWhole, let window = windows[key], window.owner == nil,
             sessions[window.session]?.focus != key
         else { return [] }
@@ -343,9 +345,9 @@ extension Machine {
     }
 
     /// Forgets a session without information, and an ended session once nothing is left in it.
-    mutating func tidy(_ session: SessionKey) {
+    mutating func dropIfUnused(_ session: SessionKey) {
         guard let known = sessions[session] else { return }
-        if known == Session() || known.hasEnded && !sessionsOfConcern.contains(session) {
+        if known == Session() || known.hasEnded && !sessionsInUse.contains(session) {
             sessions[session] = nil
         }
     }

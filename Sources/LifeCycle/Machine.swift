@@ -33,7 +33,7 @@ public struct Machine: Equatable, Sendable {
     var isShuttingDown = false
     /// Applications that were ended because memory was short, to be started again when it no longer is.
     var relaunches = Relaunches()
-    /// Applications whose records have changed since `takeTouched`.
+    /// Applications whose records have changed since `popTouched`.
     var touched: Set<ApplicationNumber> = []
     /// The step that is being taken; between two steps it is empty.
     var step = Step()
@@ -54,7 +54,7 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// The applications whose records have changed since the last call, including those that are gone.
-    public mutating func takeTouched() -> [ApplicationNumber] {
+    public mutating func popTouched() -> [ApplicationNumber] {
         defer { touched.removeAll(keepingCapacity: true) }
         return touched.sorted()
     }
@@ -69,17 +69,17 @@ public struct Machine: Equatable, Sendable {
         switch fact {
         case .exited(let process, let reason, let status):
             exited(process, reason, status)
-        case .looked(let number, let standing, let sender):
-            stopChanged(number, .looked(standing, sender: sender))
+        case .observed(let number, let reading, let sender):
+            stopChanged(number, .observed(reading, sender: sender))
         case .stopCompleted(let number):
             stopChanged(number, .stopCompleted)
-        case .resumeCompleted(let number, let standing):
-            stopChanged(number, .resumeCompleted(standing))
+        case .resumeCompleted(let number, let reading):
+            stopChanged(number, .resumeCompleted(reading))
         case .unread(let number):
             foundUnread(number)
-        case .checked(let number, .clear(let stands)):
-            stopChanged(number, .unobjected(stands: stands))
-            if stands, applications[number]?.objection != nil {
+        case .checked(let number, .clear(let isStopped)):
+            stopChanged(number, .unobjected(isStopped: isStopped))
+            if isStopped, applications[number]?.objection != nil {
                 update(number, .policy) {
                     $0.objection = nil
                     $0.isObjected = false
@@ -87,10 +87,10 @@ public struct Machine: Equatable, Sendable {
             }
         case .checked(let number, .objection(let why)):
             if applications[number]?.stop.isBeingChecked == true {
-                giveWay(number, to: why, isFound: true)
+                abandonStop(of: number, because: why, isFound: true)
             }
         case .objected(let number, let why):
-            giveWay(number, to: why)
+            abandonStop(of: number, because: why)
         case .uninhibited(let number, let inhibitor):
             uninhibit(number, inhibitor)
         case .needed(let number, let why, let isToEnd):
@@ -99,7 +99,7 @@ public struct Machine: Equatable, Sendable {
             let settings = settings
             updateAnnouncing(number, .request) {
                 $0.holds = []
-                $0.giveWay(to: why, settings, &$1)
+                $0.abandonStop(because: why, settings, &$1)
             }
         case .contested(let number):
             update(number, .signal) { $0.stop.contend() }
@@ -117,32 +117,32 @@ public struct Machine: Equatable, Sendable {
             sessions[key, default: Session()].inFront = inFront
             sessions[key]?.isLocked = isLocked
             sessions[key]?.hasEnded = false
-            refresh(concerned(by: key), .session)
-            tidy(key)
+            refresh(applications(in: key), .session)
+            dropIfUnused(key)
         case .sessionEnded(let key):
             sessions[key, default: Session()].inFront = false
             sessions[key]?.hasEnded = true
-            sessions[key]?.reporting = .asEver
-            refresh(concerned(by: key), .session)
-            tidy(key)
+            sessions[key]?.reporting = .present
+            refresh(applications(in: key), .session)
+            dropIfUnused(key)
         case .shutdownPrepared(let isShuttingDown):
             guard self.isShuttingDown != isShuttingDown else { break }
             self.isShuttingDown = isShuttingDown
             let concerned = applications.keys.sorted()
-            if !isShuttingDown { for number in concerned { freed(number) } }
+            if !isShuttingDown { for number in concerned { objectionEnded(number) } }
             refresh(concerned, .session)
         case .timeChanged(let change):
-            for number in applications.keys.sorted() { tell(number, of: change) }
+            for number in applications.keys.sorted() { announce(change, to: number) }
         case .hangs(let number):
             hangs(number)
         case .scheduled(let launches):
             for launch in launches { schedule.add(launch) }
         case .realTime(let time):
-            launch(schedule.take { if case .time(let due) = $0 { due <= time } else { false } })
+            launch(schedule.begin { if case .time(let due) = $0 { due <= time } else { false } })
         case .condition(let trigger, let isMet):
-            if isMet { launch(schedule.take { $0.kind == trigger }) }
+            if isMet { launch(schedule.begin { $0.kind == trigger }) }
         case .agentCame(let user):
-            launch(schedule.takeDue(of: user))
+            launch(schedule.beginDue(of: user))
         case .launchSettled(let launch, let isKept):
             settled(launch, isKept: isKept)
         case .configured(let settings):
@@ -229,7 +229,7 @@ public struct Machine: Equatable, Sendable {
                     $0.grace(.changed, settings, at: $1.now)
                 }
                 // It is set again.
-                if former?.drainEvery != rule?.drainEvery { $0.stop.take(.drainDue(nil), at: $1.now) }
+                if former?.drainEvery != rule?.drainEvery { $0.stop.handle(.drainDue(nil), at: $1.now) }
             }
             if former?.backgroundCPUQuota != rule?.backgroundCPUQuota || (former == nil) != (rule == nil) {
                 step.effects.append(.resources(number))
@@ -305,7 +305,7 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// The sessions in which there are applications, windows or reporters.
-    public var sessionsOfConcern: Set<SessionKey> {
+    public var sessionsInUse: Set<SessionKey> {
         var found = Set(applications.values.lazy.map(\.session))
         found.formUnion(windows.values.lazy.map(\.session))
         found.formUnion(reporters.values.lazy.compactMap(\.session))
@@ -318,7 +318,7 @@ public struct Machine: Equatable, Sendable {
     }
 
     /// Whether a fact about this process matters: it is registered, or a report about it is remembered.
-    public func isConcerned(with process: ProcessID) -> Bool {
+    public func isRelevant(with process: ProcessID) -> Bool {
         numbers[process] != nil || windowsByProcess[process] != nil
             || reportedObjections.values.contains { $0[process] != nil }
     }
@@ -401,7 +401,7 @@ public struct Machine: Equatable, Sendable {
 
     /// Whether a session of it has no reporter any longer, so that the daemon does not know what is visible there.
     func hasLostReporter(_ application: Application) -> Bool {
-        sessionKeys(of: application).contains { sessions[$0].map { $0.reporting != .asEver } == true }
+        sessionKeys(of: application).contains { sessions[$0].map { $0.reporting != .present } == true }
     }
 
     // MARK: Helpers
@@ -419,7 +419,7 @@ public struct Machine: Equatable, Sendable {
         var forgotten: Set<ProcessID> = []
         step.effects = step.effects.filter { effect in
             guard case .forget(let process) = effect else { return true }
-            return !isConcerned(with: process) && forgotten.insert(process).inserted
+            return !isRelevant(with: process) && forgotten.insert(process).inserted
         }
         let focus = focusedApplications
         guard focus != focusBefore else { return }
@@ -466,6 +466,6 @@ struct Step: Equatable, Sendable {
     var now: Microseconds = 0
     /// The effects so far.
     var effects: [Effect] = []
-    /// A restored application is brought to rest, so the observed situation existed before.
+    /// A restored application is settled, so the observed situation existed before.
     var isReasserting = false
 }

@@ -110,24 +110,24 @@ struct Schedule: Equatable, Sendable {
     }
 
     /// Those that wait and for which `isDue` is true; they are being launched from now on.
-    mutating func take(waitingFor isDue: (ScheduledLaunch.Trigger) -> Bool) -> [ScheduledLaunch] {
-        begin { $0.phase == .waiting && isDue($0.launch.trigger) }
+    mutating func begin(waitingFor isDue: (ScheduledLaunch.Trigger) -> Bool) -> [ScheduledLaunch] {
+        beginAll { $0.phase == .waiting && isDue($0.launch.trigger) }
     }
 
     /// Those of a user that are due; they are being launched from now on.
-    mutating func takeDue(of user: UInt32) -> [ScheduledLaunch] {
-        begin { $0.phase == .due && $0.launch.owner.user == user }
+    mutating func beginDue(of user: UInt32) -> [ScheduledLaunch] {
+        beginAll { $0.phase == .due && $0.launch.owner.user == user }
     }
 
-    private mutating func begin(_ isTaken: (Entry) -> Bool) -> [ScheduledLaunch] {
-        var taken: [ScheduledLaunch] = []
+    private mutating func beginAll(_ isMeant: (Entry) -> Bool) -> [ScheduledLaunch] {
+        var begun: [ScheduledLaunch] = []
         for (owner, own) in entries {
-            for (index, entry) in own.enumerated() where isTaken(entry) {
+            for (index, entry) in own.enumerated() where isMeant(entry) {
                 entries[owner]?[index].phase = .underWay
-                taken.append(entry.launch)
+                begun.append(entry.launch)
             }
         }
-        return taken.sorted { $0.order < $1.order }
+        return begun.sorted { $0.order < $1.order }
     }
 
     /// The launch is over. One that was scheduled anew meanwhile stays.

@@ -22,7 +22,7 @@ public struct StopStatus: Equatable, Sendable {
         case due(at: Microseconds)
         case open(until: Microseconds)
         /// The stop that ends the drain is under way.
-        case closing(Course)
+        case closing(Progress)
 
         var isUnderWay: Bool {
             switch self {
@@ -33,7 +33,7 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     /// The requirement of the holds.
-    enum Wish: Hashable, Sendable {
+    enum Requirement: Hashable, Sendable {
         case run
         /// Only policy wants it stopped, so any objection to the stop counts (§ 2).
         case stopUnlessObjected
@@ -41,28 +41,28 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     /// The remaining steps until our stop is complete.
-    enum Course: Hashable, Sendable {
+    enum Progress: Hashable, Sendable {
         /// A check for objections to the stop is in progress. Nothing has been stopped yet.
-        case asking
+        case checkingBefore
         /// The stop was ordered. `isChecked`: once it is stopped, it is checked once more.
         case ordered(isChecked: Bool)
         /// The whole application is stopped, so an objection that is found now existed before.
-        case checking
+        case checkingAfter
 
         /// The next step, and what must be done; nil: the stop is complete.
-        func next(_ event: Event) -> (Course?, Order?) {
+        func next(_ event: Event) -> (Progress?, Order?) {
             switch (self, event) {
             case (.ordered(isChecked: false), .stopCompleted): (nil, nil)
-            case (.ordered(isChecked: true), .stopCompleted): (.checking, .check(stands: true))
-            case (.asking, .unobjected): (.ordered(isChecked: true), .stop)
-            case (.checking, .unobjected(stands: true)): (nil, nil)
+            case (.ordered(isChecked: true), .stopCompleted): (.checkingAfter, .check(isStopped: true))
+            case (.checkingBefore, .unobjected): (.ordered(isChecked: true), .stop)
+            case (.checkingAfter, .unobjected(isStopped: true)): (nil, nil)
             // Another process has continued it meanwhile.
-            case (.checking, .unobjected(stands: false)): (.ordered(isChecked: true), .stop)
+            case (.checkingAfter, .unobjected(isStopped: false)): (.ordered(isChecked: true), .stop)
             // A person has requested it, so checks do not matter.
-            case (.asking, .wanted(.stop, _)), (.checking, .wanted(.stop, _)):
+            case (.checkingBefore, .wanted(.stop, _)), (.checkingAfter, .wanted(.stop, _)):
                 (.ordered(isChecked: false), .stop)
-            case (.ordered, .wanted(let wish, _)) where wish != .run:
-                (.ordered(isChecked: wish == .stopUnlessObjected), nil)
+            case (.ordered, .wanted(let requirement, _)) where requirement != .run:
+                (.ordered(isChecked: requirement == .stopUnlessObjected), nil)
             default: (self, nil)
             }
         }
@@ -73,7 +73,7 @@ public struct StopStatus: Equatable, Sendable {
         /// None is, and we hold none of its processes.
         case none
         /// Our stop is in progress. `lifts`: the end of another process's stop was ordered.
-        case stopping(Course, lifts: Bool, StateChangeReason)
+        case stopping(Progress, lifts: Bool, StateChangeReason)
         /// It is stopped, and we hold it.
         case held(Drain, StateChangeReason)
         /// Our continuation was ordered. `lifts`: it also ends every stop by another process, because a person has
@@ -84,53 +84,53 @@ public struct StopStatus: Equatable, Sendable {
     /// What we hold is stopped. What we continue, or what is lifted, no other program is known to want stopped.
     struct Phase: Hashable, Sendable {
         /// The others that want it stopped; nil: it was seen running.
-        var seen: Others?
+        var seen: ForeignStop?
         var own = Own.none
 
-        /// The course of a stop that is under way.
-        var course: Course? {
+        /// The progress of a stop that is under way.
+        var progress: Progress? {
             switch own {
-            case .stopping(let course, _, _), .held(.closing(let course), _): course
+            case .stopping(let progress, _, _), .held(.closing(let progress), _): progress
             case .none, .held, .continuing: nil
             }
         }
 
         /// It is being checked whether there is anything against a stop, and nothing else has been done.
-        var isOnlyAsked: Bool {
-            if case .stopping(.asking, lifts: false, _) = own { seen == nil } else { false }
+        var isOnlyChecking: Bool {
+            if case .stopping(.checkingBefore, lifts: false, _) = own { seen == nil } else { false }
         }
     }
 
     enum Event: Hashable, Sendable {
         /// It was checked. `sender`: another process that was seen to stop it.
-        case looked(Standing, sender: String?)
+        case observed(StopReading, sender: String?)
         /// Our order has been carried out: the whole application is stopped.
         case stopCompleted
-        /// Our order has been carried out: the whole application was released. The standing is that of its
+        /// Our order has been carried out: the whole application was released. The reading is of its
         /// main process.
-        case resumeCompleted(Standing)
+        case resumeCompleted(StopReading)
         /// The holds require this, for this reason.
-        case wanted(Wish, StateChangeReason)
-        /// There is no objection to the stop. `stands`: whether it was still stopped after the check.
-        case unobjected(stands: Bool)
+        case wanted(Requirement, StateChangeReason)
+        /// There is no objection to the stop. `isStopped`: whether it was still stopped after the check.
+        case unobjected(isStopped: Bool)
         /// A caller with the necessary permission has requested that it run: stops by others no longer count,
         /// and `lifts` ends them.
         case resumed(lifts: Bool)
         /// Our holds were given up: our stop was not carried out, or did not last.
-        case gaveWay
+        case stopAbandoned
         /// An application that we hold is drained at this time, unless it already has a time; nil: it is not
         /// drained.
         case drainDue(Microseconds?)
         case drainBegan(until: Microseconds)
-        case drainEnded(Wish)
+        case drainEnded(Requirement)
         /// The daemon before us was killed, and it is not known whether its orders were carried out. `isSignalled`:
         /// some SIGSTOP was not taken back meanwhile.
-        case inherited(isHeld: Bool, isSignalled: Bool)
+        case restored(isHeld: Bool, isSignalled: Bool)
     }
 
     /// What must be done.
     enum Order: Hashable, Sendable {
-        case check(stands: Bool)
+        case check(isStopped: Bool)
         case stop
         /// Our stop ends. What another process has stopped stays stopped, unless the status `isLifting`.
         case resume
@@ -146,7 +146,7 @@ public struct StopStatus: Equatable, Sendable {
         var since: Microseconds = 0
         var count = 0
         /// How often it was continued during consecutive checks, no matter how long the checks took.
-        var duringLooks = 0
+        var duringChecks = 0
     }
 
     /// If it is continued more often than this within `contestWindow`, we give up.
@@ -156,35 +156,35 @@ public struct StopStatus: Equatable, Sendable {
     // MARK: What is known
 
     /// It executes nothing, except during a drain.
-    public var isStanding: Bool { phase.seen != nil }
+    public var isStopped: Bool { phase.seen != nil }
 
     /// The other program that wants it stopped, as far as is known; nil: no other program does.
-    public var others: String? { phase.seen?.holder }
+    public var foreignHolder: String? { phase.seen?.holder }
 
     /// Another process has stopped it by signal, so we must not continue it.
-    public var isSignalledByOthers: Bool { phase.seen?.sender != nil }
+    public var isSignalledByOther: Bool { phase.seen?.sender != nil }
 
     /// While only a check for objections to a stop is in progress, there is no stop.
     public var enforcement: Enforcement {
         switch phase.own {
         case .none: .none
-        case .stopping: phase.isOnlyAsked ? .none : .stopping
+        case .stopping: phase.isOnlyChecking ? .none : .stopping
         case .held: .stopped
         case .continuing: .continuing
         }
     }
 
     /// It is stopped, and no program is known to want that.
-    var isNobodys: Bool { phase == Phase(seen: .nobody) }
+    var isUnclaimed: Bool { phase == Phase(seen: .absent) }
 
     /// A check for objections to our stop is in progress.
-    var isBeingChecked: Bool { phase.course == .asking || phase.course == .checking }
+    var isBeingChecked: Bool { phase.progress == .checkingBefore || phase.progress == .checkingAfter }
 
     /// If it is found stopped, only we have stopped it.
-    var isOursAlone: Bool { [.stopping, .stopped].contains(enforcement) && others == nil }
+    var isOursAlone: Bool { [.stopping, .stopped].contains(enforcement) && foreignHolder == nil }
 
     /// The reason for our present or completed stop or continuation; nil: there is none.
-    var cause: StateChangeReason? { phase.isOnlyAsked ? nil : phase.cause }
+    var cause: StateChangeReason? { phase.isOnlyChecking ? nil : phase.cause }
 
     /// A caller with the necessary permission has requested that it run: every stop by another process is being
     /// ended, but that has not been observed yet.
@@ -203,23 +203,23 @@ public struct StopStatus: Equatable, Sendable {
     }
 
     /// Another process continues it despite our holds as often as we stop it.
-    var isContested: Bool { max(contest.count, contest.duringLooks) > Self.contestLimit }
+    var isContested: Bool { max(contest.count, contest.duringChecks) > Self.contestLimit }
 
     // MARK: What happens
 
     /// Processes an event, and returns what must be done.
     @discardableResult
-    mutating func take(_ event: Event, at now: Microseconds) -> Order? {
+    mutating func handle(_ event: Event, at now: Microseconds) -> Order? {
         let before = phase
         let (next, order) = Self.next(phase, event)
         phase = next
         // It runs although we hold it: it is stopped again, but not forever (§ 2).
-        if case .looked = event, case .held = before.own, next == Phase() {
+        if case .observed = event, case .held = before.own, next == Phase() {
             if now - contest.since > Self.contestWindow { (contest.since, contest.count) = (now, 0) }
             contest.count += 1
         }
-        if case .unobjected(let stands) = event, before.course == .checking {
-            contest.duringLooks = stands ? 0 : contest.duringLooks + 1
+        if case .unobjected(let isStopped) = event, before.progress == .checkingAfter {
+            contest.duringChecks = isStopped ? 0 : contest.duringChecks + 1
         }
         return order
     }
@@ -232,40 +232,40 @@ public struct StopStatus: Equatable, Sendable {
     /// The next phase, and what must be done.
     static func next(_ phase: Phase, _ event: Event) -> (Phase, Order?) {
         var next = phase
-        let order = next.take(event)
+        let order = next.handle(event)
         return (next, order)
     }
 }
 
 /// The table.
 extension StopStatus.Phase {
-    fileprivate mutating func take(_ event: StopStatus.Event) -> StopStatus.Order? {
+    fileprivate mutating func handle(_ event: StopStatus.Event) -> StopStatus.Order? {
         switch (event, own) {
-        case (.looked(let standing, let sender), _):
-            look(standing, sender)
-        case (.resumeCompleted(let standing), .continuing):
-            if standing.isOpen(of: seen != nil) { break }
+        case (.observed(let reading, let sender), _):
+            observe(reading, sender)
+        case (.resumeCompleted(let reading), .continuing):
+            if reading.isUndecided(before: seen != nil) { break }
             // All our stops were released, so a stop that is left is another program's.
-            let others = standing.others(.nobody, nil).orSomebody
-            self = Self(seen: standing.isStanding(before: true) ? others : nil)
-        case (.resumeCompleted(let standing), _):
-            look(standing, nil)
+            let foreign = reading.foreignStop(.absent, nil).orUnknown
+            self = Self(seen: reading.isStopped(before: true) ? foreign : nil)
+        case (.resumeCompleted(let reading), _):
+            observe(reading, nil)
 
         case (.stopCompleted, .none):
-            seen = (seen ?? .nobody).orSomebody
+            seen = (seen ?? .absent).orUnknown
         case (.stopCompleted, _), (.unobjected, _):
             return advance(event)
 
         case (.wanted(.run, let cause), .stopping), (.wanted(.run, let cause), .held):
-            let leavesIt = isOnlyAsked || isWantedByOthers
+            let leavesIt = isOnlyChecking || isForeignStop
             own = leavesIt ? .none : .continuing(lifts: lifts, cause)
             // An earlier daemon may have stopped some of it.
             return .resume
         case (.wanted(.run, _), .none), (.wanted(.run, _), .continuing):
             break
-        case (.wanted(let wish, let cause), .none), (.wanted(let wish, let cause), .continuing):
-            let (course, order) = begin(wish)
-            own = .stopping(course, lifts: lifts, cause)
+        case (.wanted(let requirement, let cause), .none), (.wanted(let requirement, let cause), .continuing):
+            let (progress, order) = begin(requirement)
+            own = .stopping(progress, lifts: lifts, cause)
             return order
         case (.wanted, .stopping), (.wanted, .held):
             return advance(event)
@@ -275,38 +275,38 @@ extension StopStatus.Phase {
         case (.resumed(lifts: true), _):
             let isOurs = if case .continuing = own { false } else { own != .none }
             own = .continuing(lifts: true, .request)
-            forgetOthers()
+            forgetForeign()
             return isOurs ? .resume : nil
         case (.resumed(lifts: false), _):
-            forgetOthers()
+            forgetForeign()
 
         // Some of its processes may be stopped: by the stop that had begun, or by an earlier daemon.
-        case (.gaveWay, .none), (.gaveWay, .stopping):
+        case (.stopAbandoned, .none), (.stopAbandoned, .stopping):
             own = .none
             return .resume
-        case (.gaveWay, .held), (.gaveWay, .continuing):
+        case (.stopAbandoned, .held), (.stopAbandoned, .continuing):
             break
 
         case (.drainDue(let time), .held(let drain, let cause)) where !drain.isUnderWay:
             // We must not lift another process's stop, not even for a moment.
-            guard !isWantedByOthers, let time else {
+            guard !isForeignStop, let time else {
                 own = .held(.none, cause)
                 break
             }
             if drain == .none { own = .held(.due(at: time), cause) }
         case (.drainBegan(let end), .held(.due, let cause)):
             own = .held(.open(until: end), cause)
-        case (.drainEnded(let wish), .held(.open, let cause)):
-            let (course, order) = begin(wish)
-            own = .held(.closing(course), cause)
+        case (.drainEnded(let requirement), .held(.open, let cause)):
+            let (progress, order) = begin(requirement)
+            own = .held(.closing(progress), cause)
             return order
         case (.drainDue, _), (.drainBegan, _), (.drainEnded, _):
             break
 
         // The holds cause the stop to be ordered again, or to be undone as if it had been carried out.
-        case (.inherited(isHeld: false, _), .none):
+        case (.restored(isHeld: false, _), .none):
             break
-        case (.inherited(let isHeld, let isSignalled), _):
+        case (.restored(let isHeld, let isSignalled), _):
             own = isHeld ? .none : .stopping(.ordered(isChecked: false), lifts: lifts, cause ?? .signal)
             // Once we order our own stop, we can no longer observe whether another program has lifted its stop.
             if !isSignalled { seen?.sender = nil }
@@ -314,44 +314,44 @@ extension StopStatus.Phase {
         return nil
     }
 
-    private mutating func look(_ standing: Standing, _ sender: String?) {
-        if standing.isOpen(of: seen != nil) { return }
-        guard standing.isStanding(before: seen != nil) else {
+    private mutating func observe(_ reading: StopReading, _ sender: String?) {
+        if reading.isUndecided(before: seen != nil) { return }
+        guard reading.isStopped(before: seen != nil) else {
             switch own {
             // This is not a change of its state, but shows that no other process holds it stopped.
-            case .held(let drain, _) where drain.isUnderWay: seen = .nobody
-            case .stopping(let course, _, let cause):
-                self = Self(own: .stopping(course, lifts: false, cause))
+            case .held(let drain, _) where drain.isUnderWay: seen = .absent
+            case .stopping(let progress, _, let cause):
+                self = Self(own: .stopping(progress, lifts: false, cause))
             case .none, .held, .continuing: self = Self()
             }
             return
         }
-        let others = standing.others(seen ?? .nobody, sender)
+        let foreign = reading.foreignStop(seen ?? .absent, sender)
         switch own {
         case .none:
-            seen = others.orSomebody
+            seen = foreign.orUnknown
         case .held:
-            seen = others
-        case .stopping(let course, _, let cause):
+            seen = foreign
+        case .stopping(let progress, _, let cause):
             // The stop may be our own doing.
-            guard others != .nobody else {
-                forgetOthers()
+            guard foreign != .absent else {
+                forgetForeign()
                 break
             }
-            self = Self(seen: others, own: .stopping(course, lifts: false, cause))
+            self = Self(seen: foreign, own: .stopping(progress, lifts: false, cause))
         case .continuing:
             // It may be stopped because we have not released it yet.
-            if sender != nil, standing.signal != .none { self = Self(seen: others) }
+            if sender != nil, reading.signal != .none { self = Self(seen: foreign) }
         }
     }
 
     /// Takes the next step of a stop that is under way.
     private mutating func advance(_ event: StopStatus.Event) -> StopStatus.Order? {
-        guard let (next, order) = course?.next(event) else { return nil }
+        guard let (next, order) = progress?.next(event) else { return nil }
         switch own {
         case .stopping(_, let lifts, let cause):
             own = next.map { .stopping($0, lifts: lifts, cause) } ?? .held(.none, cause)
-            if next == nil { seen = seen ?? .nobody }
+            if next == nil { seen = seen ?? .absent }
         case .held(_, let cause):
             own = .held(next.map { .closing($0) } ?? .none, cause)
         case .none, .continuing:
@@ -360,15 +360,16 @@ extension StopStatus.Phase {
         return order
     }
 
-    private var isWantedByOthers: Bool { seen.map { $0 != .nobody } ?? false }
+    private var isForeignStop: Bool { seen.map { $0 != .absent } ?? false }
 
     /// No other program wants it stopped any more.
-    private mutating func forgetOthers() {
-        if seen != nil { seen = .nobody }
+    private mutating func forgetForeign() {
+        if seen != nil { seen = .absent }
     }
 
-    private func begin(_ wish: StopStatus.Wish) -> (StopStatus.Course, StopStatus.Order) {
-        wish == .stopUnlessObjected ? (.asking, .check(stands: false)) : (.ordered(isChecked: false), .stop)
+    private func begin(_ requirement: StopStatus.Requirement) -> (StopStatus.Progress, StopStatus.Order) {
+        requirement == .stopUnlessObjected
+            ? (.checkingBefore, .check(isStopped: false)) : (.ordered(isChecked: false), .stop)
     }
 
     fileprivate var lifts: Bool {
@@ -389,7 +390,7 @@ extension StopStatus.Phase {
 extension StopStatus {
     /// Drains begin anew with the next daemon.
     func add(to record: inout Record) {
-        record.add("stopped", isStanding.digit)
+        record.add("stopped", isStopped.digit)
         record.add("enforcement", enforcement.rawValue, (cause ?? .signal).rawValue)
         record.add("foreign-stop", ifPresent: phase.seen?.sender.map { [$0] })
         record.add("foreign-freeze", ifPresent: phase.seen?.cgroup.map { [$0] })
@@ -397,12 +398,12 @@ extension StopStatus {
     }
 
     init(_ record: Record) throws(Record.Flaw) {
-        let isStanding = try record.require("stopped") { $0.flag() }
-        let others = Others(
+        let isStopped = try record.require("stopped") { $0.flag() }
+        let foreign = ForeignStop(
             sender: try record.optional("foreign-stop") { $0.text() },
             cgroup: try record.optional("foreign-freeze") { $0.text() })
         let lifts = try record.flag("lifts-foreign-stop")
-        let isLifting = lifts && others == .nobody
+        let isLifting = lifts && foreign == .absent
         let own = try record.require("enforcement") { fields -> Own? in
             guard let enforcement: Enforcement = fields.value(), let cause: StateChangeReason = fields.value()
             else { return nil }
@@ -413,11 +414,11 @@ extension StopStatus {
             case .continuing: .continuing(lifts: isLifting, cause)
             }
         }
-        phase = Phase(seen: isStanding ? others : nil, own: own)
+        phase = Phase(seen: isStopped ? foreign : nil, own: own)
     }
 }
 
-extension Others {
+extension ForeignStop {
     /// It is stopped by another program, no matter which.
-    fileprivate var orSomebody: Others { self == .nobody ? .somebody : self }
+    fileprivate var orUnknown: ForeignStop { self == .absent ? .unknown : self }
 }

@@ -39,7 +39,7 @@ struct Termination: Equatable, Sendable {
     var isAtOnce: Bool { phase == .killedAtOnce }
 
     /// SIGTERM was sent, and nothing follows.
-    var isSpent: Bool { phase == .exitRequested(kill: nil) }
+    var waitsForExit: Bool { phase == .exitRequested(kill: nil) }
 
     /// When SIGKILL is due; nil: it was already ordered, or never will be.
     var dueKill: Microseconds? {
@@ -60,18 +60,18 @@ struct Termination: Equatable, Sendable {
 
     /// The delegate has acknowledged this serial.
     mutating func acknowledge(_ serial: UInt64, at now: Microseconds) {
-        if case .announced(serial, _, _) = phase { hurry(at: now) }
+        if case .announced(serial, _, _) = phase { requestExit(at: now) }
     }
 
     /// No delegate is left that could acknowledge it, or the acknowledgement is no longer needed.
-    mutating func hurry(at now: Microseconds) {
+    mutating func requestExit(at now: Microseconds) {
         if case .announced(let serial, _, let kill) = phase {
             phase = .announced(serial: serial, exit: now, kill: kill)
         }
     }
 
     /// A stop cancels the pending acknowledgement. SIGTERM is sent now if nothing else would lead to it.
-    mutating func void(at now: Microseconds) {
+    mutating func cancelAcknowledgement(at now: Microseconds) {
         if case .announced(_, let exit, let kill) = phase {
             phase = .announced(serial: nil, exit: exit ?? now, kill: kill)
         }
@@ -79,14 +79,14 @@ struct Termination: Equatable, Sendable {
 
     /// The delegate that was notified is replaced. The next one was not, and may never acknowledge: SIGTERM is sent now if
     /// nothing else is sure to lead to it.
-    mutating func passOn(at now: Microseconds) {
+    mutating func delegateReplaced(at now: Microseconds) {
         if case .announced(let serial, nil, let kill) = phase {
             phase = .announced(serial: serial, exit: now, kill: kill)
         }
     }
 
     /// Returns the steps that are due by now; they then count as done.
-    mutating func takeDue(at now: Microseconds) -> Order? {
+    mutating func advance(at now: Microseconds) -> Order? {
         switch phase {
         case .announced(_, let exit?, let kill) where exit <= now:
             phase = .exitRequested(kill: kill)

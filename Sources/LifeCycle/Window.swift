@@ -2,7 +2,7 @@ public import AppStateContract
 
 /// Identifies one window in the machine.
 struct WindowKey: Hashable, Comparable, Sendable {
-    /// The connection that reported it; empty: `SetFocus` or `SetMinimized` did, and it stands for all windows of a
+    /// The connection that reported it; empty: `SetFocus` or `SetMinimized` did, and it means all windows of a
     /// process.
     let reporter: ConnectionName
     /// The reporter's own number, or the pid.
@@ -50,7 +50,7 @@ public struct ShownWindow: Hashable, Sendable {
 }
 
 extension Machine {
-    /// nil: the entry stands for all windows of a process.
+    /// nil: the entry means all windows of a process.
     func shown(_ window: Window, as key: WindowKey) -> ShownWindow? {
         if key.isWhole { return nil }
         let session = sessions[window.session]
@@ -74,12 +74,12 @@ struct Session: Equatable, Sendable {
     var isLocked = false
     /// It has ended and is not in front; it is kept because of the entries that are left in it.
     var hasEnded = false
-    var reporting = Reporting.asEver
+    var reporting = Reporting.present
 
     /// Whether the last of its reporters is gone (§ 2).
     enum Reporting: Equatable, Sendable {
         /// It has a reporter, or never had one.
-        case asEver
+        case present
         /// Policy adds no hold in it, and lifts its own then.
         case left(until: Microseconds)
         /// Policy suspends nothing in it until the next one reports.

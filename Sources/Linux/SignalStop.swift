@@ -31,11 +31,11 @@ public final class SignalStop {
         /// How many SIGSTOPs of ours it may have got.
         var signals: Int
         /// It was seen stopped, with all its threads.
-        var stands: Bool
+        var isStopped: Bool
 
-        init(_ process: HeldProcess, below parent: Int32, order: Int, signals: Int, stands: Bool) {
+        init(_ process: HeldProcess, below parent: Int32, order: Int, signals: Int, isStopped: Bool) {
             (self.process, self.parent, self.order) = (process, parent, order)
-            (self.signals, self.stands) = (signals, stands)
+            (self.signals, self.isStopped) = (signals, isStopped)
         }
 
         var identity: ProcessIdentity { process.identity }
@@ -77,7 +77,7 @@ public final class SignalStop {
                 guard try proc.hasStop(identity) else { return }
                 let parent = try proc.stat(identity.pid).parent
                 let isPending = try proc.hasPendingStop(identity.pid)
-                add(process, below: parent, signals: isPending ? 2 : 1, stands: true)
+                add(process, below: parent, signals: isPending ? 2 : 1, isStopped: true)
             }
         }
     }
@@ -132,7 +132,7 @@ public final class SignalStop {
                     lost += 1
                     try member.process.signal(SIGSTOP, owner: owner, proc: proc)
                     member.signals += 1
-                    member.stands = false
+                    member.isStopped = false
                 }
                 return false
             }
@@ -152,18 +152,20 @@ public final class SignalStop {
     /// A thread may still be in the middle of fork(2), and the process may have executed a set-user-ID program between
     /// our check and our signal.
     private func hasStopped(_ member: Member) throws(KernelFailure) -> Bool {
-        if member.stands { return true }
+        if member.isStopped { return true }
         let pid = member.identity.pid
-        guard try proc.threads(of: pid).allSatisfy({ proc.threadStands($0, in: pid) }) else { return false }
+        guard try proc.threads(of: pid).allSatisfy({ proc.isThreadStopped($0, in: pid) }) else {
+            return false
+        }
         do throws(KernelFailure) {
             try member.process.checkOwner(owner, proc: proc)
         } catch {
             guard error.errno == EPERM else { throw error }
-            try member.process.takeBack(SIGCONT)
+            try member.process.undo(with: SIGCONT)
             members[member.identity] = nil
             throw error
         }
-        member.stands = true
+        member.isStopped = true
         // If none is pending, one was enough.
         if try !proc.hasPendingStop(pid) { member.signals = 1 }
         return true
@@ -174,7 +176,7 @@ public final class SignalStop {
     private func hasLostStop(_ member: Member) throws(KernelFailure) -> Bool {
         let pid = member.identity.pid
         guard try !proc.hasStop(member.identity) else { return false }
-        return try proc.threads(of: pid).allSatisfy { !proc.threadStands($0, in: pid) }
+        return try proc.threads(of: pid).allSatisfy { !proc.isThreadStopped($0, in: pid) }
     }
 
     // MARK: Releasing
@@ -258,7 +260,7 @@ public final class SignalStop {
                 // No process stays stopped because of a lack of descriptors.
                 if error.errno == EPERM { throw error }
             }
-            try member.process.takeBack(SIGCONT)
+            try member.process.undo(with: SIGCONT)
         }
     }
 
@@ -270,11 +272,11 @@ public final class SignalStop {
     private var inOrder: [Member] { members.values.sorted { $0.order < $1.order } }
 
     private func add(
-        _ process: HeldProcess, below parent: Int32, signals: Int = 1, stands: Bool = false
+        _ process: HeldProcess, below parent: Int32, signals: Int = 1, isStopped: Bool = false
     ) {
         lastOrder += 1
         members[process.identity] = Member(
-            process, below: parent, order: lastOrder, signals: signals, stands: stands)
+            process, below: parent, order: lastOrder, signals: signals, isStopped: isStopped)
     }
 
     private func attempt(_ body: () throws(KernelFailure) -> Void) {

@@ -34,7 +34,7 @@ public struct Patterns: Equatable, Sendable {
         return nil
     }
 
-    /// The characters of ids, and those that stand for them in patterns.
+    /// The characters of ids, and those that replace them in patterns.
     private static func allows(_ byte: UInt8) -> Bool {
         switch Character(Unicode.Scalar(byte)) {
         case "A"..."Z", "a"..."z", "0"..."9", ".", "_", "-", "*", "?", "[", "]", "!", "^", ":": true

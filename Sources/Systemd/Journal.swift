@@ -66,7 +66,7 @@ public struct Journal: Sendable {
         return poll(&ready, 1, 0) == 1 && ready.revents & Int16(POLLOUT) != 0
     }
 
-    /// Text that others supplied must not look like a line of its own.
+    /// Text that others supplied must not appear as a line of its own.
     private static func line(_ message: String) -> String {
         String(String.UnicodeScalarView(message.unicodeScalars.map { $0.value < 0x20 ? " " : $0 }))
     }

@@ -119,7 +119,7 @@ final class Service {
             other.snap == nil, other.flatpak == nil, other.namespace == own.namespace
         else {
             throw MethodError(
-                ErrorName.accessDenied.rawValue, "Process \(pid) is in a sandbox, or cannot be looked at")
+                ErrorName.accessDenied.rawValue, "Process \(pid) is in a sandbox, or cannot be examined")
         }
         rest()
         return pid

@@ -100,7 +100,7 @@ private final class Churn {
         }
 
         /// Its children and the processes of its cgroup that are stopped, and its cgroup if that is frozen.
-        var standing: [String] {
+        var reading: [String] {
             get throws {
                 let neighbours = try home?.cgroup.processes() ?? []
                 let isFrozen = try home?.cgroup.wantsFrozen() == true
@@ -452,8 +452,8 @@ private final class Churn {
         if try !stands && Proc().hasPendingStop(subject.process.pid) { wrong.append("is about to stop") }
         if stands != (state == "suspended") { wrong.append("stopped: \(stands)") }
         if stands == holds.isEmpty { wrong.append("stopped: \(stands), holds \(holds)") }
-        let standing = try subject.standing
-        if holds.isEmpty, !standing.isEmpty { wrong.append("nobody holds it, and stopped: \(standing)") }
+        let reading = try subject.reading
+        if holds.isEmpty, !reading.isEmpty { wrong.append("nobody holds it, and stopped: \(reading)") }
         if isByPolicy, !subject.isAutomatic { wrong.append("policy holds it") }
         if subject.isAutomatic, state == "background" { wrong.append("policy does not hold it") }
         if subject.request == .yes, !isRequested { wrong.append("the request is lost: \(holds)") }
@@ -501,7 +501,7 @@ private final class Churn {
     private func leftBehind(_ subjects: [Subject]) throws -> [String] {
         try subjects.flatMap { subject -> [String] in
             let isItself = !subject.hasEnded && (try? isStopped(subject.process.pid)) == true
-            let all = try (isItself ? ["its process"] : []) + subject.standing
+            let all = try (isItself ? ["its process"] : []) + subject.reading
             return all.map { "\(subject.path) is over, and stopped: \($0)" }
         }
     }

@@ -178,7 +178,7 @@ struct RestorationTests {
     ///   looks at. After the kill nothing tells them apart.
     private func killedWhileKilling(
         _ daemon: TestDaemon
-    ) throws -> (app: App, standing: [Int32], stood: [Int32]) {
+    ) throws -> (app: App, reading: [Int32], stood: [Int32]) {
         let client = try daemon.client()
         // On a busy machine the daemon may have given up waiting before it is killed.
         for attempt in 0..<10 {
@@ -194,11 +194,11 @@ struct RestorationTests {
             try client.wait("the child of vfork") { try !Proc().children(of: successor).isEmpty }
             let path = try client.register("org.example.Tree\(attempt)", app.pid)
             try client.application(path, "Terminate") { try $0.append(true) }
-            let standing = [app.pid, child]
-            let isCaught = eventually { standing.allSatisfy { (try? isStopped($0)) ?? true } }
+            let reading = [app.pid, child]
+            let isCaught = eventually { reading.allSatisfy { (try? isStopped($0)) ?? true } }
             try daemon.end(SIGKILL)
-            if isCaught, standing.allSatisfy({ (try? isStopped($0)) == true }) {
-                return (app, standing, stood)
+            if isCaught, reading.allSatisfy({ (try? isStopped($0)) == true }) {
+                return (app, reading, stood)
             }
             try daemon.start()
         }

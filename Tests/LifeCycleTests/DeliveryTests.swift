@@ -77,8 +77,8 @@ struct DeliveryTests {
         var record = Record()
         for fields in backlog.fields { record.add("missed", fields) }
         #expect(try Backlog(record, "missed") == backlog)
-        #expect(backlog.take(along: [], withDeliveries: false) == [])
-        #expect(backlog.take(along: [], withDeliveries: true) == expected)
+        #expect(backlog.pop(along: [], withDeliveries: false) == [])
+        #expect(backlog.pop(along: [], withDeliveries: true) == expected)
         #expect(backlog == Backlog())
     }
 

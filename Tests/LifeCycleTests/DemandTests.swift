@@ -167,7 +167,7 @@ struct DemandTests {
     func stopping(isOrdered: Bool) throws {
         var stage = try Stage.launched(suspension: .automatic)
         try stage.minimize()
-        stage.finding = isOrdered ? .clear(stands: true) : nil
+        stage.finding = isOrdered ? .clear(isStopped: true) : nil
         stage.pass(5 * Self.second)
         #expect(stage.holds == [.policy] && stage.application.isPending == isOrdered)
         stage.take(.needed(stage.number, "start"))

@@ -24,7 +24,7 @@ struct DrainTests {
     private func deadline(of scene: some Scene) -> Microseconds? { scene.machine.nextDeadline }
 
     private func isLook(_ effect: Effect) -> Bool {
-        if case .lookForUnread = effect { true } else { false }
+        if case .checkUnread = effect { true } else { false }
     }
 
     @Test(
@@ -43,7 +43,7 @@ struct DrainTests {
             #expect(stage.application.isBeingDrained && stage.state == .suspended)
             stage.forget()
             stage.pass(Self.second)
-            #expect(stage.effects.contains(.check(stage.number, stands: false)))
+            #expect(stage.effects.contains(.check(stage.number, isStopped: false)))
             #expect(stage.effects.contains(.stop(stage.number)))
             // The stop takes a moment.
             stage.now += Self.second / 2
@@ -72,11 +72,11 @@ struct DrainTests {
     func registeredItself() throws {
         var stage = try suspended { $0.byItself = true }
         stage.pass(64 * Self.second)
-        #expect(stage.effects == [.lookForUnread(stage.number)])
+        #expect(stage.effects == [.checkUnread(stage.number)])
         #expect(!stage.application.isBeingDrained)
         #expect(deadline(of: stage) == 130 * Self.second)
         stage.pass(60 * Self.second)
-        #expect(stage.effects.count { $0 == .lookForUnread(stage.number) } == 2)
+        #expect(stage.effects.count { $0 == .checkUnread(stage.number) } == 2)
         stage.forget()
         stage.take(.unread(stage.number))
         #expect(stage.effects == [.resume(stage.number)] && stage.application.isBeingDrained)
@@ -98,7 +98,7 @@ struct DrainTests {
         stage.settle()
         stage.forget()
         stage.pass(75 * Self.second - stage.now)
-        #expect(stage.effects == [.lookForUnread(stage.number)])
+        #expect(stage.effects == [.checkUnread(stage.number)])
         stage.take(.unread(stage.number))
         #expect(stage.effects.last == .resume(stage.number))
         // Nobody checks what a person has suspended.
@@ -116,7 +116,7 @@ struct DrainTests {
         stage.settle()
         #expect(stage.state == .background)
         // Policy tries again after the grace period, as after any objection.
-        stage.finding = .clear(stands: true)
+        stage.finding = .clear(isStopped: true)
         stage.pass(5 * Self.second)
         stage.settle()
         #expect(stage.state == .suspended)
@@ -159,7 +159,7 @@ struct DrainTests {
         }
         desk.pass(65 * Self.second - desk.now)
         #expect(desk.machine.applications[number]?.isBeingDrained == true)
-        #expect(desk.effects.contains(.lookForUnread(other)))
+        #expect(desk.effects.contains(.checkUnread(other)))
         desk.forget()
         // Less than twice the critical amount: the episode stays open.
         desk.runShort(to: 80 << 20)
@@ -170,10 +170,10 @@ struct DrainTests {
         desk.pass(180 * Self.second)
         #expect(desk.machine.pressure.isEventOpen)
         #expect(!desk.effects.contains(.resume(number)) && !desk.effects.contains(.resume(other)))
-        #expect(!desk.effects.contains(.lookForUnread(other)))
+        #expect(!desk.effects.contains(.checkUnread(other)))
         desk.calmDown()
         #expect(!desk.machine.pressure.isEventOpen)
         desk.pass(60 * Self.second)
-        #expect(desk.effects.contains(.resume(number)) && desk.effects.contains(.lookForUnread(other)))
+        #expect(desk.effects.contains(.resume(number)) && desk.effects.contains(.checkUnread(other)))
     }
 }

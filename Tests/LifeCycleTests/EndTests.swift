@@ -234,7 +234,7 @@ struct EndTests {
             stage.forget()
             stage.take(.exited(stage.process, reason))
             // It does not know that it was suspended.
-            let told = Application.asTold(state).rawValue
+            let told = Application.asAnnounced(state).rawValue
             #expect(stage.words(.delegate) == ["\(told)→not-running"])
             #expect(stage.words(.subscribers) == ["\(state.rawValue)→not-running"])
             #expect(stage.effects.filter { $0 == .removed(stage.number, reason) }.count == 1)

@@ -10,7 +10,7 @@ struct GraceTests {
 
     private func after(_ grace: Grace, _ event: Grace.Event, span: Microseconds? = Self.span) -> Grace {
         var next = grace
-        next.take(event, span: span, at: Self.now)
+        next.handle(event, span: span, at: Self.now)
         return next
     }
 
@@ -23,25 +23,25 @@ struct GraceTests {
 
     @Test("it begins when the application rests, and anew when it is resumed")
     func rests() {
-        #expect(after(.none, .rests(serial: 3)) == running(150, serial: 3))
-        #expect(after(.over, .rests()) == running(150))
-        #expect(after(running(140, serial: 3), .rests()) == running(150))
-        #expect(after(.none, .rests(), span: nil) == .running(serial: nil, .endless, floor: 0))
+        #expect(after(.none, .begins(serial: 3)) == running(150, serial: 3))
+        #expect(after(.over, .begins()) == running(150))
+        #expect(after(running(140, serial: 3), .begins()) == running(150))
+        #expect(after(.none, .begins(), span: nil) == .running(serial: nil, .endless, floor: 0))
     }
 
     @Test("one that was needed lasts for a while, however short its grace period is")
     func demanded() {
-        let again = Grace.Event.again(atLeast: 70, isResting: false)
+        let again = Grace.Event.again(atLeast: 70, isEligible: false)
         #expect(after(.none, again) == .demanded(floor: 170))
-        #expect(after(.demanded(floor: 170), .rests(serial: 3)) == running(170, serial: 3, floor: 170))
+        #expect(after(.demanded(floor: 170), .begins(serial: 3)) == running(170, serial: 3, floor: 170))
         #expect(after(running(170, floor: 170), .changed) == running(170, floor: 170))
-        #expect(after(running(170, floor: 170), .rests(), span: 90) == running(190, floor: 170))
-        #expect(after(.demanded(floor: 170), .freed) == .demanded(floor: 170))
+        #expect(after(running(170, floor: 170), .begins(), span: 90) == running(190, floor: 170))
+        #expect(after(.demanded(floor: 170), .objectionEnded) == .demanded(floor: 170))
     }
 
     @Test("it begins again with a demand or an objection; an acknowledgement that is awaited still ends it")
     func again() {
-        let again = Grace.Event.again(atLeast: 20, isResting: true)
+        let again = Grace.Event.again(atLeast: 20, isEligible: true)
         #expect(after(.over, again) == running(150, floor: 120))
         #expect(after(running(110, serial: 3, floor: 110), again) == running(150, serial: 3, floor: 120))
         #expect(after(running(150, serial: 3), .acknowledged(3)) == .over)
@@ -51,14 +51,14 @@ struct GraceTests {
 
     @Test("it does not end before the former one when something that prevented a suspension has ended")
     func freed() {
-        #expect(after(running(110, serial: 3), .freed) == running(150))
-        #expect(after(running(180, serial: 3), .freed) == running(180))
-        #expect(after(.over, .freed) == running(150))
-        #expect(after(.none, .freed) == .none)
+        #expect(after(running(110, serial: 3), .objectionEnded) == running(150))
+        #expect(after(running(180, serial: 3), .objectionEnded) == running(180))
+        #expect(after(.over, .objectionEnded) == running(150))
+        #expect(after(.none, .objectionEnded) == .none)
     }
 
     @Test(
-        "a changed length counts from now on; a delegate keeps what it was promised, and its successor owes nothing"
+        "a changed length counts from now on; a delegate keeps what it was expectedFree, and its successor owes nothing"
     )
     func changed() {
         #expect(after(running(180), .changed) == running(150))

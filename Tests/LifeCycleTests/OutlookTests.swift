@@ -85,7 +85,7 @@ struct OutlookTests {
         stage.pass(5 * Desk.second)
         #expect(stage.application.outlook.objections == ["network: 1 MB/s"])
         #expect(stage.application.outlook.deadline == stage.now + 5 * Desk.second)
-        stage.finding = .clear(stands: true)
+        stage.finding = .clear(isStopped: true)
         stage.pass(5 * Desk.second)
         stage.settle()
         #expect(stage.state == .suspended)

@@ -22,7 +22,7 @@ struct GaugeDesk {
 
     mutating func sample() {
         let before = gauge.level
-        gauge.take(
+        gauge.update(
             MemorySample(
                 available: available, total: total, swapTotal: swapTotal, swapFree: swapFree, perCPU: perCPU,
                 isLimited: isLimited), at: now, settings)
@@ -44,7 +44,9 @@ struct GaugeDesk {
     /// Changes less than 2 s after the previous one, except rises to critical.
     var hasty: [String] {
         zip(changes, changes.dropFirst()).compactMap { before, change in
-            guard change.time - before.time < PressureGauge.rest, change.to != .critical else { return nil }
+            guard change.time - before.time < PressureGauge.leastDwell, change.to != .critical else {
+                return nil
+            }
             return "\(before.to) at \(before.time), \(change.to) at \(change.time)"
         }
     }
@@ -117,9 +119,9 @@ struct PressureGaugeTests {
             desk.trigger(.critical)
             desk.sample()
             #expect(desk.gauge.level == .critical)
-            let wants = desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings)
+            let wants = desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: false, desk.settings)
             desk.gauge.relieved()
-            #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
+            #expect(!desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: false, desk.settings))
             return wants
         }
         #expect(!wants { $0.available = PressureDesk.ample })
@@ -252,7 +254,7 @@ struct PressureAlarmTests {
         var available = PressureDesk.ample
         var looks = 0
         func read() -> UInt64? {
-            gauge.take(
+            gauge.update(
                 MemorySample(available: available, total: PressureDesk.total, swapTotal: 0), at: 1, settings)
             return gauge.alarm
         }
@@ -284,7 +286,7 @@ struct PressureAlarmTests {
         var desk = GaugeDesk()
         let line = PressureDesk.line
         func wants(_ desk: GaugeDesk) -> Bool {
-            desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings)
+            desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: false, desk.settings)
         }
         desk.trigger()
         desk.available = line / 4 * 3
@@ -318,14 +320,14 @@ struct PressureAlarmTests {
                     FrontMemory(ApplicationNumber(1), cached: 0, refaulted: 0, waited: 0)
                 })
             gauge.triggered(.warning, at: 1_000_000)
-            gauge.take(sample, at: 1_000_000, settings)
+            gauge.update(sample, at: 1_000_000, settings)
             sample.searches? += searches ?? 0
             for step in 1...5 as ClosedRange<UInt64> {
                 sample.front?.waited += front ?? 0
-                gauge.take(sample, at: 1_000_000 + step * 20_000, settings)
+                gauge.update(sample, at: 1_000_000 + step * 20_000, settings)
             }
             #expect(gauge.level == .critical)
-            return gauge.wantsRelief(at: 1_100_000, promised: 0, hasEnded: false, settings)
+            return gauge.wantsRelief(at: 1_100_000, expectedFree: 0, hasEnded: false, settings)
         }
         #expect(!wants(searches: 0), "only the kernel's own search")
         #expect(wants(searches: 1), "a process frees memory itself")
@@ -345,8 +347,8 @@ struct PressureAlarmTests {
             desk.available -= 400 << 10
             desk.sample()
         }
-        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
-        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: true, desk.settings))
+        #expect(desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: false, desk.settings))
+        #expect(!desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: true, desk.settings))
     }
 
     @Test(
@@ -359,7 +361,7 @@ struct PressureAlarmTests {
         desk.sample()
         desk.pass(5_000_000)
         #expect(desk.gauge.level == .critical)
-        #expect(desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: false, desk.settings))
-        #expect(!desk.gauge.wantsRelief(at: desk.now, promised: 0, hasEnded: true, desk.settings))
+        #expect(desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: false, desk.settings))
+        #expect(!desk.gauge.wantsRelief(at: desk.now, expectedFree: 0, hasEnded: true, desk.settings))
     }
 }

@@ -97,7 +97,7 @@ struct RecordTests {
         let reporter = ReporterIdentity(connection: ":1.9", user: Stage.user, session: other)
         try stage.perform(.updateWindow(WindowReport(number: 7, process: stage.reported), reporter))
         stage.take(.disconnected(":1.9"))
-        #expect(stage.machine.sessions[other]?.reporting != .asEver)
+        #expect(stage.machine.sessions[other]?.reporting != .present)
         let record = try #require(stage.machine.record(of: stage.number))
         var next = Machine()
         _ = try next.restore(record)

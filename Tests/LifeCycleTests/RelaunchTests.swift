@@ -21,7 +21,7 @@ struct RelaunchTests {
     /// Takes what is due for this long, a pause after the other.
     private func started(_ relaunches: inout Relaunches, from begin: Microseconds, _ times: Int) -> [Relaunch]
     {
-        (0..<times).compactMap { relaunches.takeDue(at: begin + UInt64($0) * Self.pause) }
+        (0..<times).compactMap { relaunches.popDue(at: begin + UInt64($0) * Self.pause) }
     }
 
     @Test("one is started at a time, with a pause between two, whoever's they are")
@@ -29,11 +29,11 @@ struct RelaunchTests {
         var relaunches = Relaunches()
         #expect(relaunches.nextDue == nil)
         for user: UInt32 in 1...3 { #expect(relaunches.add(try Self.one("A", of: user), at: 5) == nil) }
-        #expect(relaunches.takeDue(at: 5)?.user == 1)
+        #expect(relaunches.popDue(at: 5)?.user == 1)
         #expect(relaunches.nextDue == 5 + Self.pause)
-        #expect(relaunches.takeDue(at: 4 + Self.pause) == nil)
-        #expect(relaunches.takeDue(at: 5 + Self.pause)?.user == 2)
-        #expect(relaunches.takeDue(at: .max)?.user == 3)
+        #expect(relaunches.popDue(at: 4 + Self.pause) == nil)
+        #expect(relaunches.popDue(at: 5 + Self.pause)?.user == 2)
+        #expect(relaunches.popDue(at: .max)?.user == 3)
         #expect(relaunches.nextDue == nil)
     }
 
@@ -46,7 +46,7 @@ struct RelaunchTests {
         for round in 0..<Relaunches.mostInAnHour {
             let now = UInt64(round) * Self.pause
             #expect(relaunches.add(own, at: now) == nil)
-            #expect(relaunches.takeDue(at: now) == own)
+            #expect(relaunches.popDue(at: now) == own)
         }
         #expect(relaunches.add(own, at: Self.hour - 1) == .often(Relaunches.mostInAnHour))
         // An hour after the first start, one more may follow.

@@ -11,7 +11,7 @@ protocol Scene {
 }
 
 extension Scene {
-    var finding: CheckFinding? { .clear(stands: true) }
+    var finding: CheckFinding? { .clear(isStopped: true) }
 
     @discardableResult
     mutating func perform(_ request: Request) throws -> Answer {

@@ -54,7 +54,7 @@ struct Simulation {
         if let deadline = world.machine.nextDeadline, deadline <= world.now || generator.chance(5) {
             world.now = max(world.now, deadline)
             note("time")
-            try world.take(.timePassed)
+            try world.handle(.timePassed)
             try world.require(
                 world.machine.nextDeadline.map { $0 > world.now } ?? true, "a deadline in the past")
         }
@@ -67,14 +67,14 @@ struct Simulation {
         world.completeStops(&generator)
         if !world.pending.isEmpty, generator.chance(70) {
             note("\(world.pending[0])")
-            try takePending()
+            try handlePending()
         } else {
             try act()
         }
         // The shell asks about each session that an application comes to be in.
         for key in reports.ended {
             reports.absentSince[key] = nil
-            try world.take(.sessionEnded(key))
+            try world.handle(.sessionEnded(key))
         }
         try check()
     }
@@ -82,12 +82,12 @@ struct Simulation {
     /// Ends everything: nothing may be left over.
     mutating func finish() throws {
         for process in Array(world.processes.keys) { world.exit(process) }
-        while !world.pending.isEmpty { try takePending() }
+        while !world.pending.isEmpty { try handlePending() }
         for connection in connections + Self.users.map({ self.reporter(of: $0).connection }) {
-            try world.take(.disconnected(connection))
+            try world.handle(.disconnected(connection))
         }
         for session in [SessionKey.login("c2")] + Self.users.map(SessionKey.user) {
-            try world.take(.session(session, inFront: true))
+            try world.handle(.session(session, inFront: true))
         }
         var reporter = ReporterIdentity(connection: ":9", user: 0, session: .user(0))
         _ = try world.perform(.setFocus(nil, reporter))
@@ -110,9 +110,9 @@ struct Simulation {
             let next = [world.machine.nextDeadline, world.machine.nextReading].compactMap(\.self).min()
             guard let next else { break }
             world.now = max(world.now, next)
-            try world.take(.timePassed)
+            try world.handle(.timePassed)
             if let reading = world.machine.nextReading, reading <= world.now { try world.readMemory() }
-            while !world.pending.isEmpty { try takePending() }
+            while !world.pending.isEmpty { try handlePending() }
         }
         let pressure = world.machine.pressure
         try world.require(
@@ -127,10 +127,10 @@ struct Simulation {
         log.append("\(world.now) \(what)")
     }
 
-    private mutating func takePending() throws {
+    private mutating func handlePending() throws {
         let ended: ProcessID? =
             if case .exited(let process, _, _)? = world.pending.first { process } else { nil }
-        try world.takePending()
+        try world.handlePending()
         if let ended {
             reports.processEnded(ended)
             objections.processEnded(ended)
@@ -171,7 +171,7 @@ struct Simulation {
                 try request(.deliver(number, [delivery()], "open"))
             } else if let number {
                 note("need \(number)")
-                try world.take(.needed(number, "call"))
+                try world.handle(.needed(number, "call"))
             }
         case 53..<58:
             if let number {
@@ -199,7 +199,7 @@ struct Simulation {
             case 3:
                 let change = TimeChange.allCases.randomElement(using: &generator) ?? .midnight
                 note("the time has changed: \(change.rawValue)")
-                try world.take(.timeChanged(change))
+                try world.handle(.timeChanged(change))
             default: try shortage()
             }
         case 95..<96: if generator.chance(30) { try crash() }
@@ -229,7 +229,7 @@ struct Simulation {
         case 4: try world.meet(isMet ? .network : .power, generator.chance(50))
         case 5:
             world.realTime += later
-            try world.take(.realTime(world.realTime))
+            try world.handle(.realTime(world.realTime))
         case 6: try world.agentComes(for: user)
         default:
             guard let number = generator.pick(world.told.keys.sorted()) else { return }
@@ -276,7 +276,7 @@ struct Simulation {
         registration.launched = !registration.byItself && !registration.adopted && generator.chance(50)
         registration.suspension = generator.pickOrNone([SuspensionPolicy.automatic, .manual, .never])
         registration.launchMode = generator.pickOrNone([LaunchMode.foreground, .background])
-        registration.stopped = truth.standing.signal == .stopped
+        registration.stopped = truth.reading.signal == .stopped
         if generator.chance(50) {
             let connection = connect()
             registration.delegate = connection
@@ -289,7 +289,7 @@ struct Simulation {
             world.told[former.number]?.delegateState = nil
         }
         let isTaken = try world.perform(.register(registration))
-        if !isTaken, !world.machine.isConcerned(with: process) { world.held.remove(process) }
+        if !isTaken, !world.machine.isRelevant(with: process) { world.held.remove(process) }
         let isTakenOver = former?.awaitsOwnRegistration == true && registration.byItself
         let isReplaced =
             former?.isAdopted == true && registration.byItself
@@ -338,7 +338,7 @@ struct Simulation {
         let isForeign = user != 0 && truth.user != user
         let session = user == 0 ? reported.session : reporter.session
         world.held.insert(process)
-        defer { if !world.machine.isConcerned(with: process) { world.held.remove(process) } }
+        defer { if !world.machine.isRelevant(with: process) { world.held.remove(process) } }
         switch Int.random(in: 0..<8, using: &generator) {
         case 0, 1:
             note("focus \(process) by \(user)")
@@ -356,12 +356,12 @@ struct Simulation {
             let old = reports.windows[told.key]?.lineage.first
             note("\(report)")
             if try world.perform(.updateWindow(report, reporter)) { reports.update(told, world) }
-            if let old, !world.machine.isConcerned(with: old) { world.held.remove(old) }
+            if let old, !world.machine.isRelevant(with: old) { world.held.remove(old) }
         case 5: try replaceWindows(reporter)
         case 6:
             guard generator.chance(20) else { return }
             note("\(reporter.connection) is gone")
-            try world.take(.disconnected(reporter.connection))
+            try world.handle(.disconnected(reporter.connection))
             reports.left(reporter.connection, at: world.now)
             reporters[user, default: 0] += 1
         default:
@@ -384,7 +384,7 @@ struct Simulation {
             reports.replace(
                 set.map(\.1), by: reporter.connection, of: reporter.user, in: reporter.session, world)
         }
-        for process in processes where !world.machine.isConcerned(with: process) {
+        for process in processes where !world.machine.isRelevant(with: process) {
             world.held.remove(process)
         }
     }
@@ -431,7 +431,7 @@ struct Simulation {
         note("exempt by \(user), \(reporter.connection): \(entries)")
         for report in reports { world.held.insert(report.process.lineage[0]) }
         _ = try world.perform(.replaceObjections(reports, reporter))
-        for report in reports where !world.machine.isConcerned(with: report.process.lineage[0]) {
+        for report in reports where !world.machine.isRelevant(with: report.process.lineage[0]) {
             world.held.remove(report.process.lineage[0])
         }
         objections.replace(by: reporter.connection, entries)
@@ -441,7 +441,7 @@ struct Simulation {
         if generator.chance(50), let index = inhibitors.indices.randomElement(using: &generator) {
             let (number, id) = inhibitors.remove(at: index)
             note("the inhibitor \(id) of \(number) is closed")
-            try world.take(.uninhibited(number, id))
+            try world.handle(.uninhibited(number, id))
         } else if let number {
             let id = (inhibitors.map(\.id).max() ?? 0) + 1
             inhibitors.append((number, id))
@@ -493,7 +493,7 @@ struct Simulation {
         guard let connection = generator.pick(connections) else { return }
         note("\(connection) leaves")
         connections.removeAll { $0 == connection }
-        try world.take(.disconnected(connection))
+        try world.handle(.disconnected(connection))
         objections.replace(by: connection, [])
     }
 
@@ -509,7 +509,7 @@ struct Simulation {
         }
         note("\(key) in front: \(inFront), locked: \(isLocked)")
         reports.isLocked[key] = isLocked
-        try world.take(.session(key, inFront: inFront, isLocked: isLocked))
+        try world.handle(.session(key, inFront: inFront, isLocked: isLocked))
     }
 
     private mutating func crash() throws {
@@ -522,13 +522,13 @@ struct Simulation {
         where connection.hasPrefix(":r")
             && !Self.users.contains(where: { reporter(of: $0).connection == connection })
         {
-            try world.take(.disconnected(connection))
+            try world.handle(.disconnected(connection))
             reports.left(connection, at: world.now)
         }
         reports.ownersChanged(world)
         for (key, inFront) in reports.isInFront.sorted(by: { $0.key.description < $1.key.description }) {
             guard let isLocked = reports.isLocked[key] else { continue }
-            try world.take(.session(key, inFront: inFront, isLocked: isLocked))
+            try world.handle(.session(key, inFront: inFront, isLocked: isLocked))
         }
     }
 
@@ -578,7 +578,7 @@ struct Simulation {
         settings.mode = generator.chance(80) ? .enforce : .observe
         settings.launchTimeoutAction = generator.chance(70) ? .continue : .terminate
         note("settings")
-        try world.take(.configured(settings))
+        try world.handle(.configured(settings))
     }
 
     // MARK: What must hold
@@ -654,7 +654,7 @@ struct Simulation {
             }
             guard world.pending.isEmpty, !record.isPending else { continue }
             let isStopped =
-                record.stop.drain.isUnderWay || world.processes[record.process]?.stands ?? false
+                record.stop.drain.isUnderWay || world.processes[record.process]?.isHalted ?? false
             let expected: LifeCycleState =
                 record.isLaunching
                 ? .notRunning

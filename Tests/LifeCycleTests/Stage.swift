@@ -7,7 +7,7 @@ struct Stage: Scene {
     var machine: Machine
     var now: Microseconds = 1_000_000
     var effects: [Effect] = []
-    var finding: CheckFinding? = .clear(stands: true)
+    var finding: CheckFinding? = .clear(isStopped: true)
     let number = ApplicationNumber(1)
     let process = ProcessID(pid: 100, startTime: 7)
 

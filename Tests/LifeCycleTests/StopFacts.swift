@@ -4,8 +4,10 @@ import LifeCycle
 extension Fact {
     /// A stop by another process; `holder` nil: the daemon's own stop, as ordered.
     static func stopped(_ number: ApplicationNumber, holder: String?) -> Fact {
-        holder.map { .looked(number, Standing(signal: .stopped), sender: $0) } ?? .stopCompleted(number)
+        holder.map { .observed(number, StopReading(signal: .stopped), sender: $0) } ?? .stopCompleted(number)
     }
 
-    static func continued(_ number: ApplicationNumber) -> Fact { .looked(number, Standing(signal: .none)) }
+    static func continued(_ number: ApplicationNumber) -> Fact {
+        .observed(number, StopReading(signal: .none))
+    }
 }

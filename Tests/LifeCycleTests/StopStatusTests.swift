@@ -10,143 +10,152 @@ struct StopStatusTests {
     typealias Event = StopStatus.Event
 
     private static let reasons: [StateChangeReason] = [.request, .policy]
-    private static let others: [Others] = [
-        .nobody, .somebody, Others(sender: "x"), Others(cgroup: "c"), Others(sender: "x", cgroup: "c"),
+    private static let foreign: [ForeignStop] = [
+        .absent, .unknown, ForeignStop(sender: "x"), ForeignStop(cgroup: "c"),
+        ForeignStop(sender: "x", cgroup: "c"),
     ]
-    private static let seen: [Others?] = [nil] + others
-    private static let quiet: [Others?] = [nil, .nobody]
-    private static let courses: [StopStatus.Course] = [
-        .asking, .ordered(isChecked: false), .ordered(isChecked: true), .checking,
+    private static let seen: [ForeignStop?] = [nil] + foreign
+    private static let quiet: [ForeignStop?] = [nil, .absent]
+    private static let progresses: [StopStatus.Progress] = [
+        .checkingBefore, .ordered(isChecked: false), .ordered(isChecked: true), .checkingAfter,
     ]
     private static let drains: [StopStatus.Drain] =
-        [.none, .due(at: 10), .open(until: 20)] + courses.map { .closing($0) }
-    private static let wishes: [StopStatus.Wish] = [.run, .stopUnlessObjected, .stop]
+        [.none, .due(at: 10), .open(until: 20)] + progresses.map { .closing($0) }
+    private static let requirements: [StopStatus.Requirement] = [.run, .stopUnlessObjected, .stop]
 
     static let phases: [Phase] = seen.map { Phase(seen: $0) } + reasons.flatMap(ordered)
 
     private static func ordered(_ cause: StateChangeReason) -> [Phase] {
         var phases: [Phase] = []
-        for course in courses {
-            phases += seen.map { Phase(seen: $0, own: .stopping(course, lifts: false, cause)) }
+        for progress in progresses {
+            phases += seen.map { Phase(seen: $0, own: .stopping(progress, lifts: false, cause)) }
             // While a foreign stop is being lifted, no other process is known to want it.
-            phases += quiet.map { Phase(seen: $0, own: .stopping(course, lifts: true, cause)) }
+            phases += quiet.map { Phase(seen: $0, own: .stopping(progress, lifts: true, cause)) }
         }
         for flag in [true, false] {
             phases += quiet.map { Phase(seen: $0, own: .continuing(lifts: flag, cause)) }
         }
-        for others in others {
-            phases += drains.map { Phase(seen: others, own: .held($0, cause)) }
+        for foreign in foreign {
+            phases += drains.map { Phase(seen: foreign, own: .held($0, cause)) }
         }
         return phases
     }
 
-    private static let standings: [Standing] = [Standing.Signal.none, .pending, .stopped].flatMap { signal in
+    private static let stopReader: [StopReading] = [StopReading.Signal.none, .pending, .stopped].flatMap {
+        signal in
         [nil, freeze(true, true), freeze(true, false), freeze(false, true), freeze(false, false)]
-            .map { Standing(signal: signal, freeze: $0) }
+            .map { StopReading(signal: signal, freeze: $0) }
     }
 
-    private static func freeze(_ isOurs: Bool, _ isComplete: Bool) -> Standing.Freeze {
-        Standing.Freeze(cgroup: "c", isOurs: isOurs, isComplete: isComplete)
+    private static func freeze(_ isOurs: Bool, _ isComplete: Bool) -> StopReading.Freeze {
+        StopReading.Freeze(cgroup: "c", isOurs: isOurs, isComplete: isComplete)
     }
 
     static let events: [Event] = {
-        var events: [Event] = [.stopCompleted, .gaveWay]
-        for standing in standings {
-            events += [nil, "y"].map { .looked(standing, sender: $0) }
-            events.append(.resumeCompleted(standing))
+        var events: [Event] = [.stopCompleted, .stopAbandoned]
+        for reading in stopReader {
+            events += [nil, "y"].map { .observed(reading, sender: $0) }
+            events.append(.resumeCompleted(reading))
         }
         for flag in [true, false] {
-            events += [.unobjected(stands: flag), .resumed(lifts: flag)]
-            events += [true, false].map { .inherited(isHeld: flag, isSignalled: $0) }
+            events += [.unobjected(isStopped: flag), .resumed(lifts: flag)]
+            events += [true, false].map { .restored(isHeld: flag, isSignalled: $0) }
         }
-        for wish in wishes {
-            events += reasons.map { .wanted(wish, $0) }
-            events.append(.drainEnded(wish))
+        for requirement in requirements {
+            events += reasons.map { .wanted(requirement, $0) }
+            events.append(.drainEnded(requirement))
         }
         return events + [.drainDue(nil), .drainDue(30), .drainBegan(until: 40)]
     }()
 
     private func check(_ before: StopStatus, _ event: Event) {
         var after = before
-        let order = after.take(event, at: 0)
+        let order = after.handle(event, at: 0)
         let comment: Comment = "\(before.phase), \(event): \(after.phase), \(String(describing: order))"
         let isOurs = before.isOurs
         let staysOurs = after.isOurs
-        #expect(after.others == nil || after.isStanding, comment)
-        #expect(!after.isLifting || after.others == nil, comment)
+        #expect(after.foreignHolder == nil || after.isStopped, comment)
+        #expect(!after.isLifting || after.foreignHolder == nil, comment)
         switch event {
-        case .looked(let standing, let sender):
-            #expect(order == nil && after == after.taking(event), comment)
-            checkLook(before, after, standing, sender, comment)
+        case .observed(let reading, let sender):
+            #expect(order == nil && after == after.handling(event), comment)
+            checkObservation(before, after, reading, sender, comment)
         case .stopCompleted:
-            switch before.course {
-            case .asking?, .checking?:
+            switch before.progress {
+            case .checkingBefore?, .checkingAfter?:
                 #expect(order == nil && after == before, comment)
             case .ordered(isChecked: true)?:
-                #expect(order == .check(stands: true) && after.course == .checking, comment)
-                #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
+                #expect(order == .check(isStopped: true) && after.progress == .checkingAfter, comment)
+                #expect(
+                    after.isStopped == before.isStopped && after.foreignHolder == before.foreignHolder,
+                    comment)
             case .ordered(isChecked: false)?, nil:
-                #expect(order == nil && staysOurs == isOurs && after.course == nil, comment)
-                #expect(after.others == before.others || before.enforcement == .none, comment)
-                #expect(after.isStanding || before.enforcement == .continuing, comment)
+                #expect(order == nil && staysOurs == isOurs && after.progress == nil, comment)
+                #expect(after.foreignHolder == before.foreignHolder || before.enforcement == .none, comment)
+                #expect(after.isStopped || before.enforcement == .continuing, comment)
             }
-        case .unobjected(let stands):
-            #expect(after.others == before.others && staysOurs == isOurs, comment)
-            if before.course == .asking || before.course == .checking && !stands {
-                #expect(order == .stop && after.course == .ordered(isChecked: true), comment)
-            } else if before.course == .checking {
-                #expect(order == nil && after.enforcement == .stopped && after.course == nil, comment)
+        case .unobjected(let isStopped):
+            #expect(after.foreignHolder == before.foreignHolder && staysOurs == isOurs, comment)
+            if before.progress == .checkingBefore || before.progress == .checkingAfter && !isStopped {
+                #expect(order == .stop && after.progress == .ordered(isChecked: true), comment)
+            } else if before.progress == .checkingAfter {
+                #expect(order == nil && after.enforcement == .stopped && after.progress == nil, comment)
             } else {
                 #expect(order == nil && after == before, comment)
             }
-        case .resumeCompleted(let standing):
+        case .resumeCompleted(let reading):
             #expect(order == nil, comment)
-            if before.enforcement == .continuing, !standing.isOpen(of: before.isStanding) {
+            if before.enforcement == .continuing, !reading.isUndecided(before: before.isStopped) {
                 #expect(after.enforcement == .none, comment)
-                #expect(after.isStanding == standing.isStanding(before: true), comment)
-                #expect((after.others != nil) == after.isStanding, comment)
+                #expect(after.isStopped == reading.isStopped(before: true), comment)
+                #expect((after.foreignHolder != nil) == after.isStopped, comment)
             } else {
-                #expect(after.phase == before.taking(.looked(standing, sender: nil)).phase, comment)
+                #expect(after.phase == before.handling(.observed(reading, sender: nil)).phase, comment)
             }
-        case .wanted(let wish, let cause):
-            #expect(staysOurs == (wish != .run) && after == after.taking(event), comment)
-            #expect(after.isStanding == before.isStanding && after.others == before.others, comment)
-            if wish == .run, before.course == .asking, before.enforcement == .none {
+        case .wanted(let requirement, let cause):
+            #expect(staysOurs == (requirement != .run) && after == after.handling(event), comment)
+            #expect(
+                after.isStopped == before.isStopped && after.foreignHolder == before.foreignHolder, comment)
+            if requirement == .run, before.progress == .checkingBefore, before.enforcement == .none {
                 #expect(order == .resume && after.phase == Phase(), comment)
-            } else if wish == .run {
+            } else if requirement == .run {
                 #expect(order == (isOurs ? .resume : nil), comment)
             } else if !isOurs {
-                #expect(order == (wish == .stop ? .stop : .check(stands: false)), comment)
-                #expect(after.course == (wish == .stop ? .ordered(isChecked: false) : .asking), comment)
+                #expect(order == (requirement == .stop ? .stop : .check(isStopped: false)), comment)
+                #expect(
+                    after.progress == (requirement == .stop ? .ordered(isChecked: false) : .checkingBefore),
+                    comment)
             } else {
-                let isBeingChecked = before.course == .asking || before.course == .checking
-                #expect(order == (wish == .stop && isBeingChecked ? .stop : nil), comment)
-                #expect((after.course == nil) == (before.course == nil), comment)
-                #expect(wish != .stop || [nil, .ordered(isChecked: false)].contains(after.course), comment)
-                #expect(wish == .stop || after.course != .ordered(isChecked: false), comment)
+                let isBeingChecked = before.progress == .checkingBefore || before.progress == .checkingAfter
+                #expect(order == (requirement == .stop && isBeingChecked ? .stop : nil), comment)
+                #expect((after.progress == nil) == (before.progress == nil), comment)
+                #expect(
+                    requirement != .stop || [nil, .ordered(isChecked: false)].contains(after.progress),
+                    comment)
+                #expect(requirement == .stop || after.progress != .ordered(isChecked: false), comment)
             }
             #expect(isOurs || order == nil || after.cause == cause || after.enforcement == .none, comment)
         case .resumed(let lifts):
             #expect(order == (lifts && isOurs ? .resume : nil), comment)
-            #expect(after.others == nil && after.isStanding == before.isStanding, comment)
+            #expect(after.foreignHolder == nil && after.isStopped == before.isStopped, comment)
             #expect(
                 !lifts || after.isLifting || before.enforcement == .continuing || before == after, comment)
             #expect(lifts || after.enforcement == before.enforcement, comment)
-        case .gaveWay:
+        case .stopAbandoned:
             let isDone = [.stopped, .continuing].contains(before.enforcement)
             #expect(order == (isDone ? nil : .resume) && (!isDone || after == before), comment)
-            #expect(after.isStanding == before.isStanding, comment)
-            #expect(after.others == before.others && after.course == nil || isDone, comment)
-        case .inherited(let isHeld, let isSignalled):
-            #expect(order == nil && after.isStanding == before.isStanding, comment)
-            let isDone = before.enforcement == .none && before.course == nil && !isHeld
-            #expect(!(isSignalled || isDone) || after.others == before.others, comment)
-            #expect(isSignalled || isDone || !after.isSignalledByOthers, comment)
+            #expect(after.isStopped == before.isStopped, comment)
+            #expect(after.foreignHolder == before.foreignHolder && after.progress == nil || isDone, comment)
+        case .restored(let isHeld, let isSignalled):
+            #expect(order == nil && after.isStopped == before.isStopped, comment)
+            let isDone = before.enforcement == .none && before.progress == nil && !isHeld
+            #expect(!(isSignalled || isDone) || after.foreignHolder == before.foreignHolder, comment)
+            #expect(isSignalled || isDone || !after.isSignalledByOther, comment)
             #expect(after.enforcement == (isDone || isHeld ? .none : .stopping), comment)
         case .drainDue(let time):
             #expect(order == nil && after.enforcement == before.enforcement, comment)
             #expect(after.drain.isUnderWay == before.drain.isUnderWay, comment)
-            let mayDrain = before.enforcement == .stopped && before.others == nil && time != nil
+            let mayDrain = before.enforcement == .stopped && before.foreignHolder == nil && time != nil
             #expect((after.drain != .none) == (mayDrain || before.drain.isUnderWay), comment)
         case .drainBegan(let end):
             if case .due = before.drain {
@@ -154,56 +163,58 @@ struct StopStatusTests {
             } else {
                 #expect(after == before && order == nil, comment)
             }
-        case .drainEnded(let wish):
+        case .drainEnded(let requirement):
             if case .open = before.drain {
-                let isAsked = wish == .stopUnlessObjected
-                #expect(after.drain == .closing(isAsked ? .asking : .ordered(isChecked: false)), comment)
-                #expect(order == (isAsked ? .check(stands: false) : .stop), comment)
+                let isAsked = requirement == .stopUnlessObjected
+                #expect(
+                    after.drain == .closing(isAsked ? .checkingBefore : .ordered(isChecked: false)), comment)
+                #expect(order == (isAsked ? .check(isStopped: false) : .stop), comment)
             } else {
                 #expect(after == before && order == nil, comment)
             }
         }
     }
 
-    private func checkLook(
-        _ before: StopStatus, _ after: StopStatus, _ standing: Standing, _ sender: String?, _ comment: Comment
+    private func checkObservation(
+        _ before: StopStatus, _ after: StopStatus, _ reading: StopReading, _ sender: String?,
+        _ comment: Comment
     ) {
         #expect(before.isLifting || !after.isLifting, comment)
-        if standing.isOpen(of: before.isStanding) {
+        if reading.isUndecided(before: before.isStopped) {
             #expect(after == before, comment)
-        } else if !standing.isStanding(before: before.isStanding) {
-            #expect(after.isStanding == before.drain.isUnderWay && after.others == nil, comment)
-            #expect(after.course == before.course, comment)
+        } else if !reading.isStopped(before: before.isStopped) {
+            #expect(after.isStopped == before.drain.isUnderWay && after.foreignHolder == nil, comment)
+            #expect(after.progress == before.progress, comment)
             #expect(after.drain.isUnderWay || [.none, .stopping].contains(after.enforcement), comment)
         } else {
             // A stop that the daemon neither holds nor has ordered is foreign; it does not complete an order under way.
-            let isConcerned = after.isOurs || after.enforcement == .continuing
-            #expect(isConcerned || after.isStanding && after.others != nil, comment)
+            let isRelevant = after.isOurs || after.enforcement == .continuing
+            #expect(isRelevant || after.isStopped && after.foreignHolder != nil, comment)
             #expect(
-                after.isOurs == before.isOurs && after.course == before.course
+                after.isOurs == before.isOurs && after.progress == before.progress
                     || before.enforcement == .continuing, comment)
-            if sender != nil, standing.signal != .none {
-                #expect(after.others == sender && after.isSignalledByOthers && after.isStanding, comment)
-            } else if after.enforcement == .stopped, standing.freeze?.isOurs == true {
-                #expect((after.others != nil) == (standing.signal != .none), comment)
+            if sender != nil, reading.signal != .none {
+                #expect(after.foreignHolder == sender && after.isSignalledByOther && after.isStopped, comment)
+            } else if after.enforcement == .stopped, reading.freeze?.isOurs == true {
+                #expect((after.foreignHolder != nil) == (reading.signal != .none), comment)
             }
-            if standing.freeze?.isOurs == false, after.enforcement != .continuing {
-                #expect(after.others != nil, comment)
-                #expect(standing.signal != .none || !after.isSignalledByOthers, comment)
+            if reading.freeze?.isOurs == false, after.enforcement != .continuing {
+                #expect(after.foreignHolder != nil, comment)
+                #expect(reading.signal != .none || !after.isSignalledByOther, comment)
             }
             // A process that has thawed the cgroup no longer holds it.
-            if standing.freeze == nil, after.enforcement == .stopped, !before.isSignalledByOthers,
+            if reading.freeze == nil, after.enforcement == .stopped, !before.isSignalledByOther,
                 sender == nil
             {
-                #expect(after.others == nil, comment)
+                #expect(after.foreignHolder == nil, comment)
             }
         }
     }
 
     /// These events lead to the values that `phases` contains.
     private static let reaching: [Event] =
-        ["", "x"].map { .looked(Standing(signal: .stopped), sender: $0) }
-        + ["x"].map { .looked(Standing(signal: .pending, freeze: freeze(false, true)), sender: $0) }
+        ["", "x"].map { .observed(StopReading(signal: .stopped), sender: $0) }
+        + ["x"].map { .observed(StopReading(signal: .pending, freeze: freeze(false, true)), sender: $0) }
         + [.drainDue(10), .drainBegan(until: 20)]
 
     @Test(
@@ -239,7 +250,7 @@ struct StopStatusTests {
     private struct World: Hashable {
         let isByFreezer: Bool
         var phase = Phase()
-        var wish = StopStatus.Wish.run
+        var requirement = StopStatus.Requirement.run
         /// The process is in state T, or SIGSTOP is pending beneath a freeze. Stops are not counted: one SIGCONT ends
         /// them all.
         var isStopped = false
@@ -248,7 +259,7 @@ struct StopStatusTests {
         var isFrozen = false
         /// The cgroup was not frozen when the daemon froze it.
         var isFreezeOurs = false
-        /// The daemon has sent SIGSTOP, perhaps besides others.
+        /// The daemon has sent SIGSTOP, perhaps besides foreign.
         var isStopOurs = false
         /// Another process has sent SIGSTOP, and the hint about it is on its way.
         var isHinted = false
@@ -266,10 +277,11 @@ struct StopStatusTests {
 
         private var status: StopStatus { StopStatus(phase: phase) }
 
-        private var standing: Standing {
-            Standing(
+        private var reading: StopReading {
+            StopReading(
                 signal: !isStopped ? .none : isFrozen ? .pending : .stopped,
-                freeze: isFrozen ? Standing.Freeze(cgroup: "c", isOurs: isFreezeOurs, isComplete: true) : nil)
+                freeze: isFrozen
+                    ? StopReading.Freeze(cgroup: "c", isOurs: isFreezeOurs, isComplete: true) : nil)
         }
 
         /// What happens by itself.
@@ -278,31 +290,31 @@ struct StopStatusTests {
             if isLifting { return .lift }
             if isBeingChecked { return .clear }
             if isHinted { return .hint }
-            return StopStatus.next(phase, .looked(standing, sender: nil)).0 == phase ? nil : .look
+            return StopStatus.next(phase, .observed(reading, sender: nil)).0 == phase ? nil : .look
         }
 
         var isRight: Bool {
-            let stands = isStopped || isFrozen
-            if wish != .run { return stands && status.enforcement == .stopped }
+            let isHalted = isStopped || isFrozen
+            if requirement != .run { return isHalted && status.enforcement == .stopped }
             // A SIGCONT between the order to stop and the daemon's SIGSTOP goes unnoticed: the stop still counts as its
             // sender's.
             let isForeign =
                 isForeignStop || isFrozen && !isFreezeOurs
-                || !isByFreezer && isStopped && status.isSignalledByOthers
-            return status.enforcement == .none && stands == status.isStanding && stands == isForeign
-                && stands == (status.others != nil)
+                || !isByFreezer && isStopped && status.isSignalledByOther
+            return status.enforcement == .none && isHalted == status.isStopped && isHalted == isForeign
+                && isHalted == (status.foreignHolder != nil)
         }
 
         mutating func make(_ move: Move) {
             switch move {
-            case .hold: wish = .stop
-            case .decide: wish = .stopUnlessObjected
-            case .release: wish = .run
+            case .hold: requirement = .stop
+            case .decide: requirement = .stopUnlessObjected
+            case .release: requirement = .run
             case .resume:
-                wish = .run
-                let continues = status.others != nil || status.isNobodys
+                requirement = .run
+                let continues = status.foreignHolder != nil || status.isUnclaimed
                 isLifting = isLifting || continues
-                take(.resumed(lifts: continues || status.enforcement != .none))
+                handle(.resumed(lifts: continues || status.enforcement != .none))
             case .foreignStop: (isStopped, isForeignStop, isHinted) = (true, true, true)
             case .lostHint: isHinted = false
             case .foreignContinue:
@@ -317,24 +329,24 @@ struct StopStatusTests {
                 guard isLifting else { return }
                 isLifting = false
                 endForeignStop()
-                tellResumed()
+                reportResumed()
             case .hint:
                 guard isHinted else { return }
                 isHinted = false
-                take(.looked(standing, sender: "x"))
+                handle(.observed(reading, sender: "x"))
             case .look:
-                take(.looked(standing, sender: nil))
+                handle(.observed(reading, sender: nil))
             case .clear:
                 guard isBeingChecked else { return }
                 isBeingChecked = false
-                take(.unobjected(stands: isStopped || isFrozen))
+                handle(.unobjected(isStopped: isStopped || isFrozen))
             case .object:
                 guard isBeingChecked else { return }
                 isBeingChecked = false
-                wish = .run
-                take(.gaveWay)
+                requirement = .run
+                handle(.stopAbandoned)
             }
-            take(.wanted(wish, .request))
+            handle(.wanted(requirement, .request))
         }
 
         private mutating func carryOut(_ order: StopStatus.Order) {
@@ -346,20 +358,20 @@ struct StopStatusTests {
                 } else if !isStopped {
                     (isStopped, isStopOurs) = (true, true)
                 }
-                take(.stopCompleted)
+                handle(.stopCompleted)
             case .resume:
-                takeBack(status.isSignalledByOthers)
+                undoStop(status.isSignalledByOther)
                 // How the other holder's stop ends is observed separately.
-                if status.isSignalledByOthers { return }
+                if status.isSignalledByOther { return }
                 // The foreign stop was removed from the status after the process was stopped, or was never seen: the
                 // rest of that `Resume`.
                 if status.isLifting { endForeignStop() }
-                tellResumed()
+                reportResumed()
             }
         }
 
         /// A SIGSTOP that follows the daemon's stays pending, so the daemon sees it.
-        private mutating func takeBack(_ sparingMain: Bool) {
+        private mutating func undoStop(_ sparingMain: Bool) {
             if isFreezeOurs { (isFrozen, isFreezeOurs) = (false, false) }
             if isStopOurs, !sparingMain, !isForeignStop { isStopped = false }
             isStopOurs = false
@@ -371,12 +383,12 @@ struct StopStatusTests {
         }
 
         /// As long as an order is under way, a stop may be the daemon's own.
-        private mutating func tellResumed() {
+        private mutating func reportResumed() {
             let isDone = order == nil && !isLifting
-            take(isDone ? .resumeCompleted(standing) : .looked(standing, sender: nil))
+            handle(isDone ? .resumeCompleted(reading) : .observed(reading, sender: nil))
         }
 
-        private mutating func take(_ event: Event) {
+        private mutating func handle(_ event: Event) {
             let (next, order) = StopStatus.next(phase, event)
             phase = next
             switch order {
@@ -390,13 +402,13 @@ struct StopStatusTests {
 
 extension StopStatus {
     /// The daemon's stop is under way or complete.
-    fileprivate var isOurs: Bool { course != nil || enforcement == .stopped }
+    fileprivate var isOurs: Bool { progress != nil || enforcement == .stopped }
 
-    fileprivate var course: Course? { phase.course }
+    fileprivate var progress: Progress? { phase.progress }
 
-    fileprivate func taking(_ event: Event) -> StopStatus {
+    fileprivate func handling(_ event: Event) -> StopStatus {
         var next = self
-        _ = next.take(event, at: 0)
+        _ = next.handle(event, at: 0)
         return next
     }
 }

@@ -266,7 +266,7 @@ struct SuspensionTests {
         stage.finding = afterwards ? nil : .objection("a debugger is attached")
         stage.pass(5 * Self.second)
         if afterwards {
-            stage.take(.checked(stage.number, .clear(stands: true)))
+            stage.take(.checked(stage.number, .clear(isStopped: true)))
             stage.take(.stopCompleted(stage.number))
             stage.take(.checked(stage.number, .objection("a debugger is attached")))
         }
@@ -275,7 +275,7 @@ struct SuspensionTests {
         #expect(stage.effects.contains(.resume(stage.number)))
         #expect(stage.effects.contains(.notice(stage.number, .objection("a debugger is attached"))))
         #expect(!stage.words(.subscribers).contains("background→suspended"))
-        stage.finding = .clear(stands: true)
+        stage.finding = .clear(isStopped: true)
         stage.pass(5 * Self.second)
         #expect(stage.holds == [.policy])
         stage.settle()
@@ -292,30 +292,30 @@ struct SuspensionTests {
         stage.finding = nil
         stage.forget()
         stage.pass(5 * Self.second)
-        #expect(stage.effects.contains(.check(stage.number, stands: false)))
+        #expect(stage.effects.contains(.check(stage.number, isStopped: false)))
         #expect(!stage.effects.contains(.stop(stage.number)))
         // The completion of an earlier order.
         stage.take(.stopCompleted(stage.number))
-        stage.take(.checked(stage.number, .clear(stands: true)))
+        stage.take(.checked(stage.number, .clear(isStopped: true)))
         stage.take(.stopCompleted(stage.number))
         #expect(stage.effects.contains(.stop(stage.number)))
-        #expect(stage.effects.last == .check(stage.number, stands: true) && stage.state == .background)
+        #expect(stage.effects.last == .check(stage.number, isStopped: true) && stage.state == .background)
         stage.forget()
         // Another process has continued it in the meantime.
-        stage.take(.checked(stage.number, .clear(stands: false)))
+        stage.take(.checked(stage.number, .clear(isStopped: false)))
         #expect(stage.effects == [.stop(stage.number)])
         stage.take(.stopCompleted(stage.number))
-        stage.take(.checked(stage.number, .clear(stands: true)))
+        stage.take(.checked(stage.number, .clear(isStopped: true)))
         #expect(stage.state == .suspended && stage.holds == [.policy])
     }
 
     @Test("a user's Suspend waits for no check, and no objection undoes it", arguments: [false, true])
-    func looksForNobody(stands: Bool) throws {
+    func looksForNobody(isStopped: Bool) throws {
         var (stage, _) = try inBackground()
         stage.finding = nil
         stage.pass(5 * Self.second)
-        if stands {
-            stage.take(.checked(stage.number, .clear(stands: true)))
+        if isStopped {
+            stage.take(.checked(stage.number, .clear(isStopped: true)))
             stage.take(.stopCompleted(stage.number))
         }
         stage.forget()
@@ -324,7 +324,7 @@ struct SuspensionTests {
         stage.take(.checked(stage.number, .objection("a debugger is attached")))
         stage.take(.stopCompleted(stage.number))
         #expect(stage.state == .suspended && stage.holds == [.policy, .request])
-        #expect(!stage.effects.contains(.check(stage.number, stands: true)))
+        #expect(!stage.effects.contains(.check(stage.number, isStopped: true)))
     }
 
     @Test("observe mode reports once what it would suspend, and suspends nothing")

@@ -47,17 +47,17 @@ struct TerminationTests {
             case .acknowledgedOther: termination.acknowledge(2, at: now)
             case .hurried:
                 isAsked = true
-                termination.hurry(at: now)
+                termination.requestExit(at: now)
             case .voided:
                 // Without a time for SIGTERM, nothing else would lead to the end.
                 isAsked = isAsked || isAwaited && begin.nextDue == nil
                 isAwaited = false
-                termination.void(at: now)
+                termination.cancelAcknowledgement(at: now)
             case .soon: now = max(now, 19)
             case .atExit: now = max(now, 20)
             case .atKill: now = max(now, 40)
             }
-            while let order = termination.takeDue(at: now) { orders.append(order) }
+            while let order = termination.advance(at: now) { orders.append(order) }
             guard !begin.isAtOnce else { continue }
             let isExitDue = isAsked || now >= 20 && begin.nextDue == 20
             #expect(orders.contains(.requestExit) == isExitDue, comment)
@@ -76,6 +76,6 @@ struct TerminationTests {
             Issue.record("the record cannot be read: \(termination.fields)")
             return
         }
-        #expect(isKilled ? next.takeDue(at: 40) == .kill : next == termination, comment)
+        #expect(isKilled ? next.advance(at: 40) == .kill : next == termination, comment)
     }
 }

@@ -25,7 +25,7 @@ struct TransferTests {
         stage.take(.stopCompleted(stage.number))
         #expect(stage.state == .suspended)
         try stage.perform(.deliver(stage.number, [end("7")], "transfer"))
-        stage.take(.resumeCompleted(stage.number, Standing(signal: .none)))
+        stage.take(.resumeCompleted(stage.number, StopReading(signal: .none)))
         #expect(stage.state == .background)
         #expect(told(stage) == 1)
         #expect(stage.application.tasks.map(\.name) == ["transfer 7"])

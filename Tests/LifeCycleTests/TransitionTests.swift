@@ -101,7 +101,7 @@ struct TransitionTests {
         stage.forget()
         stage.take(.exited(stage.process, .crashed))
         #expect(stage.words(.subscribers) == [Edge(from, .notRunning).description])
-        #expect(stage.words(.delegate) == [Edge(Application.asTold(from), .notRunning).description])
+        #expect(stage.words(.delegate) == [Edge(Application.asAnnounced(from), .notRunning).description])
         #expect(stage.effects.contains(.removed(stage.number, .crashed)))
         #expect(stage.machine.applications.isEmpty)
     }

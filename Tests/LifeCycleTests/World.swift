@@ -25,12 +25,13 @@ struct World {
         /// The daemon's stop is under way.
         var stopOrdered = false
 
-        var stands: Bool { isStopped || isFrozen }
+        var isHalted: Bool { isStopped || isFrozen }
 
-        var standing: Standing {
-            Standing(
+        var reading: StopReading {
+            StopReading(
                 signal: !isStopped ? .none : isFrozen ? .pending : .stopped,
-                freeze: isFrozen ? Standing.Freeze(cgroup: "c", isOurs: isFreezeOurs, isComplete: true) : nil)
+                freeze: isFrozen
+                    ? StopReading.Freeze(cgroup: "c", isOurs: isFreezeOurs, isComplete: true) : nil)
         }
 
         mutating func stop() {
@@ -47,14 +48,14 @@ struct World {
         }
 
         /// Ends the daemon's stop. A SIGSTOP that follows the daemon's stays pending, so the daemon sees it.
-        mutating func takeBack(sparingMain: Bool) {
+        mutating func undoStop(sparingMain: Bool) {
             thawOurs()
             if isStopOurs, !isForeignStop, !sparingMain { isStopped = false }
             isStopOurs = false
         }
 
         /// SIGCONT ends every stop.
-        mutating func takeSIGCONT() { (isStopped, isStopOurs, isForeignStop) = (false, false, false) }
+        mutating func receiveSIGCONT() { (isStopped, isStopOurs, isForeignStop) = (false, false, false) }
     }
 
     /// An application as the announced signals describe it.
@@ -106,19 +107,19 @@ struct World {
     /// The shell watches only what is awaited.
     mutating func meet(_ trigger: LaunchTrigger, _ isMet: Bool) throws {
         if isMet { met.insert(trigger) } else { met.remove(trigger) }
-        if machine.awaits(trigger) { try take(.condition(trigger, isMet)) }
+        if machine.awaits(trigger) { try handle(.condition(trigger, isMet)) }
     }
 
     mutating func agentComes(for user: UInt32) throws {
         agents = [user]
-        try take(.agentCame(user: user))
+        try handle(.agentCame(user: user))
         agents = []
     }
 
     mutating func schedule(_ launch: ScheduledLaunch) throws {
         guard try perform(.scheduleLaunch(launch)) else { return }
         let kind = launch.trigger.kind
-        if machine.awaits(kind), kind != .time { try take(.condition(kind, met.contains(kind))) }
+        if machine.awaits(kind), kind != .time { try handle(.condition(kind, met.contains(kind))) }
     }
 
     /// Whether it may be launched now.
@@ -164,7 +165,7 @@ struct World {
     }
 
     mutating func foreignContinue(_ id: ProcessID) {
-        processes[id]?.takeSIGCONT()
+        processes[id]?.receiveSIGCONT()
         noteLook(at: id)
     }
 
@@ -175,10 +176,10 @@ struct World {
         noteLook(at: id)
     }
 
-    /// The standing is read when the fact is reported.
+    /// The process is read when the fact is reported.
     mutating func noteLook(at id: ProcessID, sender: String? = nil) {
         if let number = machine.application(of: id)?.number {
-            pending.append(.looked(number, Standing(signal: .none), sender: sender))
+            pending.append(.observed(number, StopReading(signal: .none), sender: sender))
         }
     }
 
@@ -195,7 +196,7 @@ struct World {
             let sizes = machine.applications.keys.map { ($0, UInt64($0.rawValue % 7) << 24) }
             readings.sizes = MemoryReadings.Sizes(Dictionary(uniqueKeysWithValues: sizes))
         }
-        try take(.memory(readings))
+        try handle(.memory(readings))
     }
 
     mutating func perform(_ request: Request) throws -> Bool {
@@ -209,42 +210,42 @@ struct World {
         return true
     }
 
-    mutating func take(_ fact: Fact) throws {
+    mutating func handle(_ fact: Fact) throws {
         try carryOut(machine.handle(fact, at: now))
     }
 
     /// Takes the first pending fact, in the order in which the shell would report them.
-    mutating func takePending() throws {
+    mutating func handlePending() throws {
         guard !pending.isEmpty else { return }
         let fact = pending.removeFirst()
-        if let current = current(fact) { try take(current) }
+        if let current = current(fact) { try handle(current) }
     }
 
     /// The shell looks before it reports.
     private mutating func current(_ fact: Fact) -> Fact? {
         switch fact {
-        case .looked(let number, _, let sender):
-            return standing(of: number).map { .looked(number, $0, sender: sender) }
+        case .observed(let number, _, let sender):
+            return reading(of: number).map { .observed(number, $0, sender: sender) }
         case .stopCompleted(let number):
-            guard let process = told[number]?.process, let standing = standing(of: number) else { return nil }
-            if standing.isStanding(before: true) || standing.signal == .pending { return fact }
+            guard let process = told[number]?.process, let reading = reading(of: number) else { return nil }
+            if reading.isStopped(before: true) || reading.signal == .pending { return fact }
             // Another process continued it before the stop was seen: the shell sends its signal again.
-            if case .ordered? = machine.applications[number]?.stop.phase.course {
+            if case .ordered? = machine.applications[number]?.stop.phase.progress {
                 processes[process]?.stopOrdered = true
             }
             return nil
         case .checked(let number, .clear):
-            guard let standing = standing(of: number) else { return nil }
-            return .checked(number, .clear(stands: standing.isStanding(before: true)))
+            guard let reading = reading(of: number) else { return nil }
+            return .checked(number, .clear(isStopped: reading.isStopped(before: true)))
         case .resumeCompleted(let number, _):
-            return standing(of: number).map { .resumeCompleted(number, $0) }
+            return reading(of: number).map { .resumeCompleted(number, $0) }
         case .exited(let process, _, _): return held.contains(process) ? fact : nil
         default: return fact
         }
     }
 
-    private func standing(of number: ApplicationNumber) -> Standing? {
-        (told[number]?.process).flatMap { processes[$0]?.standing }
+    private func reading(of number: ApplicationNumber) -> StopReading? {
+        (told[number]?.process).flatMap { processes[$0]?.reading }
     }
 
     private mutating func carryOut(_ effects: [Effect]) throws {
@@ -305,7 +306,7 @@ struct World {
         case .reclaim(let number):
             try allowReclaim(number, in: .suspended)
             guard let process = told[number]?.process else { return }
-            if processes[process]?.stands == true {
+            if processes[process]?.isHalted == true {
                 // Some processes cannot die for a while.
                 if process.pid % 5 != 0 { exit(process) }
                 pending.append(.released(number))
@@ -316,33 +317,33 @@ struct World {
             // An answer to an earlier check is discarded.
             pending.removeAll { if case .checked(number, _) = $0 { true } else { false } }
             let isObjected = now % 7 == 0
-            pending.append(.checked(number, isObjected ? .objection("a debugger") : .clear(stands: true)))
+            pending.append(.checked(number, isObjected ? .objection("a debugger") : .clear(isStopped: true)))
         case .stop(let number):
             try withProcess(number) { $0.stopOrdered = true }
-        case .lookForUnread(let number):
+        case .checkUnread(let number):
             if now.isMultiple(of: 2) { pending.append(.unread(number)) }
         case .resume(let number):
             guard let process = told[number]?.process else { return }
             let stop = machine.applications[number]?.stop
-            let isSpared = stop?.isSignalledByOthers == true
+            let isSpared = stop?.isSignalledByOther == true
             processes[process]?.stopOrdered = false
-            processes[process]?.takeBack(sparingMain: isSpared)
+            processes[process]?.undoStop(sparingMain: isSpared)
             // How the other holder's stop ends is observed separately.
             if isSpared || processes[process] == nil { return }
             // The foreign stop was removed from the status after the process was stopped, or was never seen: the rest
             // of that `Resume`.
             if stop?.isLifting == true {
-                processes[process]?.takeSIGCONT()
+                processes[process]?.receiveSIGCONT()
                 processes[process]?.isFrozen = false
             }
-            pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
+            pending.insert(.resumeCompleted(number, StopReading(signal: .none)), at: 0)
         case .continueForeign(let number):
             guard let process = told[number]?.process, processes[process] != nil else { return }
-            processes[process]?.takeSIGCONT()
+            processes[process]?.receiveSIGCONT()
             if processes[process]?.isFreezeOurs == false { processes[process]?.isFrozen = false }
-            pending.insert(.resumeCompleted(number, Standing(signal: .none)), at: 0)
+            pending.insert(.resumeCompleted(number, StopReading(signal: .none)), at: 0)
         case .requestExit(let number):
-            if let process = told[number]?.process, processes[process]?.stands == false { exit(process) }
+            if let process = told[number]?.process, processes[process]?.isHalted == false { exit(process) }
         case .kill(let number):
             if let process = told[number]?.process { exit(process) }
         case .killUnresponsive(let number):
@@ -401,7 +402,7 @@ struct World {
         try readMemory()
         let unseen = Set(
             pending.compactMap { fact -> ProcessID? in
-                if case .looked(let number, _, _) = fact { told[number]?.process } else { nil }
+                if case .observed(let number, _, _) = fact { told[number]?.process } else { nil }
             })
         held = Set(told.values.map(\.process)).union(machine.reportedProcesses)
         pending = held.filter { processes[$0] == nil }.sorted { $0.pid < $1.pid }.map {
@@ -415,18 +416,18 @@ struct World {
         isTakingOver = true
         defer { isTakingOver = false }
         for number in told.keys.sorted() {
-            let isSignalled = standing(of: number).map { $0.signal != .none } ?? true
+            let isSignalled = reading(of: number).map { $0.signal != .none } ?? true
             try carryOut(machine.reassert(number, isSignalled: isSignalled, at: now))
         }
         for (number, application) in told.sorted(by: { $0.key < $1.key }) {
             guard let record = machine.applications[number], let process = processes[application.process],
                 record.stop.enforcement == .none
             else { continue }
-            pending.append(.looked(number, process.standing))
+            pending.append(.observed(number, process.reading))
         }
-        try take(.scheduled(kept.values.flatMap { $0 }))
+        try handle(.scheduled(kept.values.flatMap { $0 }))
         for trigger in LaunchTrigger.allCases where met.contains(trigger) { try meet(trigger, true) }
-        try take(.realTime(realTime))
+        try handle(.realTime(realTime))
     }
 
     // MARK: What was sent
@@ -440,7 +441,7 @@ struct World {
         if audience.contains(.delegate), let process = processes[application.process] {
             let record = machine.applications[number]
             try require(
-                !(process.stands && record?.isStopped == true),
+                !(process.isHalted && record?.isStopped == true),
                 "\(announcement) to \(number), which is stopped")
             try require(
                 !(announcement.isDelivery && record?.isLaunching == true),

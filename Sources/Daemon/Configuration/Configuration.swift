@@ -31,18 +31,18 @@ public struct Configuration {
     public init(reading source: Source) {
         switch source {
         case .file(let path):
-            take(ConfigurationFile(reading: path, mayBeMissing: false))
+            apply(ConfigurationFile(reading: path, mayBeMissing: false))
         case .directory(let directory):
-            take(ConfigurationFile(reading: directory + "/appstated.conf", mayBeMissing: true))
+            apply(ConfigurationFile(reading: directory + "/appstated.conf", mayBeMissing: true))
             for name in TextFile.names(inDirectory: directory + "/appstated.conf.d")
             where name.hasSuffix(".conf") {
-                take(ConfigurationFile(reading: "\(directory)/appstated.conf.d/\(name)", mayBeMissing: true))
+                apply(ConfigurationFile(reading: "\(directory)/appstated.conf.d/\(name)", mayBeMissing: true))
             }
         }
     }
 
     /// Applies one file; it overrides the earlier files.
-    mutating func take(_ file: ConfigurationFile) {
+    mutating func apply(_ file: ConfigurationFile) {
         var defaults = Configuration()
         // In the sections of states an empty value leaves the application's own value alone.
         defaults.resources = .nothing

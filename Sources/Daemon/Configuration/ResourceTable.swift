@@ -18,7 +18,7 @@ struct ResourceRow: Equatable {
     var isAvoided = false
 
     /// Takes over another row's weights for the time of processors and disks.
-    mutating func takeTime(from other: ResourceRow) {
+    mutating func copyShares(from other: ResourceRow) {
         cpuWeight = other.cpuWeight
         ioWeight = other.ioWeight
     }

@@ -22,7 +22,7 @@ extension Daemon {
         let number = application.number
         func failGone() { call.fail(MethodError(.noSuchApplication, "Application \(number) has ended")) }
         guard let registered = table[number] else { return failGone() }
-        objections.look(at: registered) { [unowned self] found in
+        objections.examine(registered) { [unowned self] found in
             guard let application = core.machine.applications[number] else { return failGone() }
             let rights = otherRights(of: application).map { [$0] } ?? []
             let objections = core.machine.objections(to: application) + rights + found
@@ -84,7 +84,7 @@ extension Daemon {
             case nil: break
             }
             entries.append(("resources", .strings(resources.given(registered))))
-            entries.append(("would-set", .strings(resources.wouldGive(registered))))
+            entries.append(("would-set", .strings(resources.plannedValues(registered))))
         }
         return entries
     }

@@ -120,7 +120,7 @@ final class Agents {
     }
 
     /// The same, for a message whose answer is not needed.
-    func tell<Name: MethodName>(_ agent: ConnectionName, _ method: Name, _ number: UInt64) {
+    func send<Name: MethodName>(_ agent: ConnectionName, _ method: Name, _ number: UInt64) {
         journal.attempt(.notice, "cannot send \(method.rawValue) to the session agent") {
             let message = try newCall(agent, method)
             try message.append(number)

@@ -137,7 +137,7 @@ extension Daemon {
         } answered: { _ in
             done(nil)
         } failed: { [agents] in
-            agents.tell(agent.connection, LauncherMethod.cancel, launch)
+            agents.send(agent.connection, LauncherMethod.cancel, launch)
             done($0)
         }
     }
@@ -159,7 +159,7 @@ extension Daemon {
                     Registered.Launch(agent: agent.connection, number: launch))
                 return .success((number, held: isHeld ? launch : nil))
             } catch {
-                if isHeld { agents.tell(agent.connection, LauncherMethod.cancel, launch) }
+                if isHeld { agents.send(agent.connection, LauncherMethod.cancel, launch) }
                 throw Self.refusal(error, of: id)
             }
         } catch let error as MethodError {

@@ -65,7 +65,7 @@ struct LaunchRequest {
             case .payload:
                 guard case .dictionary(let entries) = value else { throw value.wrongType(key, "a{sv}") }
                 payload = entries
-            case .scene: try take(scene: value)
+            case .scene: try readScene(from: value)
             case .activationToken: activationToken = try value.string(key, limit: Self.longestToken)
             }
         }
@@ -97,13 +97,13 @@ struct LaunchRequest {
         if let token = payload.removeValue(forKey: LaunchKey.activationToken.rawValue) {
             activationToken = try token.string(LaunchKey.activationToken.rawValue, limit: Self.longestToken)
         }
-        if let value = payload.removeValue(forKey: LaunchKey.scene.rawValue) { try take(scene: value) }
+        if let value = payload.removeValue(forKey: LaunchKey.scene.rawValue) { try readScene(from: value) }
         reason = .url
         try checkDeliveries()
     }
 
     /// Only a delegate knows its scenes.
-    private mutating func take(scene value: Variant) throws(MethodError) {
+    private mutating func readScene(from value: Variant) throws(MethodError) {
         let key = LaunchKey.scene.rawValue
         scene = try value.string(key, limit: Self.longestScene)
         if scene.isEmpty { throw MethodError(.invalidArgs, "\(key) is empty") }

@@ -110,7 +110,7 @@ final class ServiceProperty {
         askers = []
         if peer.owner == nil {
             question = nil
-            take(false)
+            apply(false)
         } else {
             read()
         }
@@ -127,7 +127,7 @@ final class ServiceProperty {
                     return journal.log(
                         .warning, "\(source.service) does not report \(source.property): \(error)")
                 }
-                take((try? reply.readDictionary()) ?? [])
+                apply((try? reply.readDictionary()) ?? [])
             }
         }
     }
@@ -137,14 +137,16 @@ final class ServiceProperty {
             let invalidated = try? message.readStrings()
         else { return }
         if invalidated.contains(source.property) { return read() }
-        take(changes)
+        apply(changes)
     }
 
-    private func take(_ values: [(key: String, value: Variant)]) {
-        if let value = values.first(where: { $0.key == source.property })?.value { take(source.isMet(value)) }
+    private func apply(_ values: [(key: String, value: Variant)]) {
+        if let value = values.first(where: { $0.key == source.property })?.value {
+            apply(source.isMet(value))
+        }
     }
 
-    private func take(_ isMet: Bool) {
+    private func apply(_ isMet: Bool) {
         if isMet == self.isMet { return }
         self.isMet = isMet
         report(isMet)

@@ -15,7 +15,7 @@ final class OOMSensor {
     private var sources: [Source] = []
     private var victims: [Int32] = []
     /// How many of the kills that the kernel counted have appeared in the trace.
-    private var told: UInt64 = 0
+    private var reported: UInt64 = 0
 
     /// Most of the chosen processes are not applications. If there are this many, the oldest are forgotten.
     private static let most = 64
@@ -26,9 +26,9 @@ final class OOMSensor {
         trace = try OOMTrace(proc: proc, handed: handed)
         counter = try? KernelKills(root: proc.root)
         retry = try Retry(loop: loop, now: now)
-        told = count ?? 0
+        reported = count ?? 0
         for descriptor in trace.descriptors {
-            sources.append(try loop.watch(descriptor) { [weak self] _ in self?.take() })
+            sources.append(try loop.watch(descriptor) { [weak self] _ in self?.readCount() })
         }
     }
 
@@ -42,32 +42,32 @@ final class OOMSensor {
             pid, for: Self.patience, { [self] in settle(pid, answer) },
             giveUp: { [self] in
                 // A process that is counted twice, as with memory.oom.group, appears in the trace once.
-                if let count { told = count }
+                if let count { reported = count }
                 answer(false)
             })
     }
 
     private func settle(_ pid: Int32, _ answer: (Bool) -> Void) -> Bool {
-        take()
+        readCount()
         if let index = victims.lastIndex(of: pid) {
             victims.remove(at: index)
             answer(true)
             return true
         }
         // The kernel has counted more kills than have appeared in the trace.
-        if let count, told < count { return false }
+        if let count, reported < count { return false }
         answer(false)
         return true
     }
 
     private var count: UInt64? { try? counter?.read() }
 
-    private func take() {
+    private func readCount() {
         let chosen = trace.victims()
         guard !chosen.isEmpty else { return }
         victims += chosen
         // A process that was about to end anyway appears in the trace and is not counted.
-        told = min(told + UInt64(chosen.count), count ?? .max)
+        reported = min(reported + UInt64(chosen.count), count ?? .max)
         if victims.count > Self.most { victims.removeFirst(victims.count - Self.most) }
     }
 }

@@ -17,7 +17,7 @@ final class Reclaimer {
     private let worker: Worker
     private var ends: [ApplicationNumber: End] = [:]
     private let table: ApplicationTable
-    private let standings: Standings
+    private let stopReader: StopReader
     private let freezer: Freezer
 
     /// An application that is being ended.
@@ -30,11 +30,11 @@ final class Reclaimer {
 
     init(
         loop: EventLoop, proc: Proc, worker: Worker, journal: Journal, announcer: Announcer,
-        now: @escaping () -> Microseconds, table: ApplicationTable, standings: Standings, freezer: Freezer,
+        now: @escaping () -> Microseconds, table: ApplicationTable, stopReader: StopReader, freezer: Freezer,
         memory: MemoryReader, report: @escaping (Fact) -> Void
     ) {
         self.table = table
-        self.standings = standings
+        self.stopReader = stopReader
         self.freezer = freezer
         self.proc = proc
         self.journal = journal
@@ -72,7 +72,7 @@ final class Reclaimer {
     // MARK: Paging out
 
     func pageOut(_ number: ApplicationNumber, _ extent: PageOutExtent) {
-        guard let application = table[number], standings.stands(number) == true else {
+        guard let application = table[number], stopReader.isStopped(number) == true else {
             report(.pagedOut(number))
             return
         }
@@ -81,7 +81,7 @@ final class Reclaimer {
         let cgroup = table.ownCgroup(of: application)
         // It may run again, or end, before the worker comes to it. Then it needs its memory, or the kernel frees it.
         let frozen = table.frozenCgroup(of: application) ?? cgroup
-        let stands: @Sendable (ProcessIdentity) -> Bool = { process in
+        let isStopped: @Sendable (ProcessIdentity) -> Bool = { process in
             (try? proc.isStopped(process)) == true || (try? frozen?.isFrozen()) == true
         }
         worker.run {
@@ -91,10 +91,10 @@ final class Reclaimer {
             let members = Extent.members(of: main, in: cgroup, proc: proc, isForeign: foreign.contains)
             // One that runs needs its memory, and may keep the kernel from showing its mappings: while it executes another
             // program, it closes files first, and a file server may never answer.
-            for member in members where stands(main) && stands(member) {
+            for member in members where isStopped(main) && isStopped(member) {
                 do throws(KernelFailure) {
                     bytes &+= try PageOut.perform(on: member, owner: user, what, proc: proc) {
-                        stands(member)
+                        isStopped(member)
                     }
                     .released
                 } catch {
@@ -102,7 +102,7 @@ final class Reclaimer {
                 }
             }
             // The cgroup may have no memory controller.
-            if stands(main) { bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0 }
+            if isStopped(main) { bytes &+= (try? cgroup?.reclaimUnmappedFiles()) ?? 0 }
             return (bytes, bytes == 0 ? failure : nil)
         } then: { [weak self] bytes, failure in
             self?.havePagedOut(number, bytes, failure)
@@ -131,9 +131,9 @@ final class Reclaimer {
     /// Sends SIGKILL to all of a suspended application, if it is still suspended and still belongs to its user.
     func end(_ application: Registered) {
         let number = application.number
-        let stands = standings.stands(number)
-        guard stands == true else {
-            report(.spared(number, stands == nil ? "it cannot be examined" : "it runs again"))
+        let isStopped = stopReader.isStopped(number)
+        guard isStopped == true else {
+            report(.spared(number, isStopped == nil ? "it cannot be examined" : "it runs again"))
             return
         }
         let status = try? proc.status(application.process.pid)

@@ -36,7 +36,7 @@ final class Records {
     ///
     /// - Parameter isLazy: no client is notified of the change, so it may be written a little later.
     func writeChanges(isLazy: Bool) -> [ApplicationNumber: KernelFailure] {
-        let touched = core.machine.takeTouched()
+        let touched = core.machine.popTouched()
         let last = Record.Line("last", String(core.machine.lastNumber))
         state?.writeDaemon(Record([last]))
         var failures: [ApplicationNumber: KernelFailure] = [:]

@@ -37,9 +37,9 @@ public enum Release {
         var isDone = true
         for entry in found {
             var originals = Originals(entry.record)
-            slices.takeBack(originals)
+            slices.restore(originals)
             let owner = entry.user ?? .max
-            for note in originals.giveBack(proc, owner: owner, isForeign: mains.contains) {
+            for note in originals.restore(proc, owner: owner, isForeign: mains.contains) {
                 journal.log(.notice, "application \(entry.name) of a daemon that has exited: \(note)")
                 // What is not wholly its user's, we do not restore.
                 if case .failed(let failure) = note, failure.errno != EPERM { isDone = false }

@@ -48,7 +48,7 @@ extension Daemon {
         }
         for name in forgotten {
             if let entry = found.first(where: { $0.name == name }), let user = entry.user {
-                resources.giveBack(entry.record, name: name, owner: user)
+                resources.restore(entry.record, name: name, owner: user)
             }
             forget(name, state)
         }
@@ -84,9 +84,9 @@ extension Daemon {
 
     /// Finds stops, continuations, freezes and thaws by others since the previous daemon was killed. All of
     /// this is known before the first call is answered, because no caller waits for the loop yet.
-    func lookAgain(at restored: [ApplicationNumber]) {
+    func reread(_ restored: [ApplicationNumber]) {
         guard !restored.isEmpty else { return }
-        for number in restored { sensor.look(at: number) }
+        for number in restored { sensor.readStop(of: number) }
         sensor.rescan()
         journal.log(.info, "took over \(restored.count) applications of the previous daemon")
     }
@@ -107,7 +107,7 @@ extension Daemon {
         {
             application.launch?.agent = nil
         }
-        let ending = try takeUp(process)
+        let ending = try recover(process)
         do {
             let number = try core.machine.restore(record)
             // An application that was launched, or that could be found by its id before it entered its
@@ -125,7 +125,7 @@ extension Daemon {
     }
 
     /// Watches a process again. Returns how it has ended meanwhile; nil: it lives.
-    private func takeUp(_ process: ProcessID) throws(KernelFailure) -> ExitStatus? {
+    private func recover(_ process: ProcessID) throws(KernelFailure) -> ExitStatus? {
         do throws(KernelFailure) {
             let state = try proc.state(of: process.identity)
             // The kernel shows how it has ended until its parent has waited for it.
@@ -165,7 +165,7 @@ extension Daemon {
             let stop = successor.flatMap { core.application($0.number)?.stop }
             if let hold = entry.hold, hold != successor?.hold, !freezes.contains(hold),
                 let done = try entry.release(
-                    sparingMain: entry.isStoppedByOthers || stop?.isSignalledByOthers == true, proc: proc,
+                    sparingMain: entry.isStoppedByOthers || stop?.isSignalledByOther == true, proc: proc,
                     isForeign: table.isForeign)
             {
                 journal.log(.notice, "application \(name) of the previous daemon: \(done)")

@@ -113,7 +113,7 @@ final class SessionSensor {
         for (id, session) in watched.sorted(by: { $0.key < $1.key }) {
             session.isActive = true
             session.isLocked = false
-            tell(id)
+            reportSession(id)
         }
     }
 
@@ -141,7 +141,7 @@ final class SessionSensor {
             case nil: session.isLocked = false
             case _?: throw MethodError(.invalidArgs, "LockedHint is not a boolean")
             }
-            sensor.tell(id)
+            sensor.reportSession(id)
         }
     }
 
@@ -178,7 +178,7 @@ final class SessionSensor {
         guard let id = try? message.readString() else { return }
         if watched[id] != nil {
             ask(about: id)
-        } else if core.machine.sessionsOfConcern.contains(.login(id)) {
+        } else if core.machine.sessionsInUse.contains(.login(id)) {
             attend(to: .login(id))
         }
     }
@@ -221,10 +221,10 @@ final class SessionSensor {
             journal.log(.warning, "cannot read logind's signal about session \(id.shortened): \(error)")
             return askProperties(of: id)
         }
-        tell(id)
+        reportSession(id)
     }
 
-    private func tell(_ id: String) {
+    private func reportSession(_ id: String) {
         guard let session = watched[id] else { return }
         let word = (inFront: session.isActive && !session.isLocked, isLocked: session.isLocked)
         if let reported = session.reported, reported == word { return }

@@ -55,11 +55,12 @@ struct Check: Sendable {
         }
         guard work.isMeasured || !work.kinds.isEmpty else { return found }
         let files = OpenFiles(of: pids, proc: proc, handed: handed)
-        let looked = Looked(pids: pids, files: files, onTerminals: proc.processes(on: files.pseudoterminals))
+        let snapshot = Snapshot(
+            pids: pids, files: files, onTerminals: proc.processes(on: files.pseudoterminals))
         if work.isMeasured { found.sample = sample(work, of: pids, files) }
         for kind in ObjectionReason.allCases where work.kinds.contains(kind) {
             // A finding begins with the word that is written in a rule.
-            if let why = reason(kind, work, looked, found.sample) {
+            if let why = reason(kind, work, snapshot, found.sample) {
                 found.reasons.append("\(kind.rawValue): \(why)")
             }
         }
@@ -69,8 +70,8 @@ struct Check: Sendable {
         return found
     }
 
-    /// What was looked at once, for all kinds of work.
-    private struct Looked {
+    /// What was snapshot at once, for all kinds of work.
+    private struct Snapshot {
         let pids: [Int32]
         let files: OpenFiles
         /// The processes on pseudoterminals of which the application has an end.
@@ -79,28 +80,28 @@ struct Check: Sendable {
 
     /// What there is of this kind of work, in words; nil: nothing.
     private func reason(
-        _ kind: ObjectionReason, _ work: Work, _ looked: Looked, _ sample: WorkSample?
+        _ kind: ObjectionReason, _ work: Work, _ snapshot: Snapshot, _ sample: WorkSample?
     ) -> String? {
         let earlier = work.earlier
         switch kind {
         case .command, .clipboard, .selection, .busName, .audio, .unwatched: return nil
         case .terminalJob:
             // A terminal's shells may have a unit of their own. They wait when nobody reads what they write.
-            let others = looked.onTerminals.filter { isOn($0, looked.files.masters) }.map(\.pid)
-            let pids = Set(looked.pids).union(others).sorted()
+            let others = snapshot.onTerminals.filter { isOn($0, snapshot.files.masters) }.map(\.pid)
+            let pids = Set(snapshot.pids).union(others).sorted()
             return proc.terminalJob(of: pids, isForeign: foreign.contains).map(words)
         case .inhibitor:
-            return inhibition(work.inhibitors, in: Set(looked.pids))
+            return inhibition(work.inhibitors, in: Set(snapshot.pids))
         case .device:
-            let terminals = Set(looked.onTerminals.compactMap(\.pseudoterminal))
-            let device = looked.files.device(besides: terminals) {
-                let others = ((try? proc.processes()) ?? []).filter { !looked.pids.contains($0) }
+            let terminals = Set(snapshot.onTerminals.compactMap(\.pseudoterminal))
+            let device = snapshot.files.device(besides: terminals) {
+                let others = ((try? proc.processes()) ?? []).filter { !snapshot.pids.contains($0) }
                 return OpenFiles(of: others, proc: proc, handed: handed)
             }
             return device.map { "it has \($0) open" }
         case .watchdog:
             return proc.watchdogProcess(of: main.pid).flatMap {
-                looked.pids.contains($0) || isInUnit($0)
+                snapshot.pids.contains($0) || isInUnit($0)
                     ? "a service manager expects pid \($0) to say that it is alive" : nil
             }
         case .network:

@@ -15,12 +15,12 @@ final class Freezer {
     private let core: Core
     private let table: ApplicationTable
     private let records: Records
-    private let standings: Standings
+    private let stopReader: StopReader
     private let sensor: StopSensor
     private let objections: ObjectionSensor
     private let scopes: Scopes
     private let retry: Retry<ApplicationNumber>
-    /// For the standing of a main process that is about to run.
+    /// Reads a main process that is about to run.
     private let reports: Retry<ApplicationNumber>
     private var work: [ApplicationNumber: Work] = [:]
     private var lastQuestion: UInt64 = 0
@@ -45,7 +45,7 @@ final class Freezer {
 
     init(
         loop: EventLoop, proc: Proc, journal: Journal, now: @escaping () -> Microseconds, core: Core,
-        table: ApplicationTable, records: Records, standings: Standings, sensor: StopSensor,
+        table: ApplicationTable, records: Records, stopReader: StopReader, sensor: StopSensor,
         objections: ObjectionSensor, scopes: Scopes
     ) throws {
         self.proc = proc
@@ -53,7 +53,7 @@ final class Freezer {
         self.core = core
         self.table = table
         self.records = records
-        self.standings = standings
+        self.stopReader = stopReader
         self.sensor = sensor
         self.objections = objections
         self.scopes = scopes
@@ -65,14 +65,14 @@ final class Freezer {
 
     /// A new application. Until now its process was another one's, and may have been stopped with that.
     func watch(_ application: Registered) {
-        standings.watch(application.number)
+        stopReader.watch(application.number)
         let cgroup = table.cgroup(of: application.process)
         for other in table.all where other !== application {
             other.signals?.release(from: application.process)
             guard let frozen = table.frozenCgroup(of: other), cgroup?.isWithin(frozen) == true
             else { continue }
             // It is stopped again, by other means.
-            release(other) { [sensor] in sensor.look(at: other.number) }
+            release(other) { [sensor] in sensor.readStop(of: other.number) }
         }
     }
 
@@ -80,7 +80,7 @@ final class Freezer {
     func remove(_ application: Registered) {
         let number = application.number
         objections.forget(number)
-        standings.unwatch(number)
+        stopReader.unwatch(number)
         cancel(number)
         release(application) { [records] in records.haveLetGo(number) }
     }
@@ -113,7 +113,7 @@ final class Freezer {
 
     /// Whether its main process has a SIGSTOP that is in effect or pending, as far as that can be determined.
     func isSignalled(_ number: ApplicationNumber) -> Bool {
-        standings.standing(of: number).map { $0.signal != .none } ?? true
+        stopReader.reading(of: number).map { $0.signal != .none } ?? true
     }
 
     /// Completes the releases that were begun, because the daemon ends.
@@ -129,17 +129,17 @@ final class Freezer {
     /// nothing reports that.
     func noteState(_ application: Registered) {
         objections.noteState(application)
-        standings.watch(application.number)
+        stopReader.watch(application.number)
     }
 
     /// Checks for objections to its stop.
-    func check(_ number: ApplicationNumber, stands: Bool) {
-        if let application = table[number] { objections.check(application, stands: stands) }
+    func check(_ number: ApplicationNumber, isStopped: Bool) {
+        if let application = table[number] { objections.check(application, isStopped: isStopped) }
     }
 
-    func lookForUnread(_ number: ApplicationNumber) {
+    func checkUnread(_ number: ApplicationNumber) {
         guard let application = table[number] else { return }
-        objections.lookForUnread(application) { [core] isUnread in
+        objections.checkUnread(application) { [core] isUnread in
             if isUnread { core.report(.unread(number)) }
         }
     }
@@ -184,7 +184,7 @@ final class Freezer {
         }
         work[number] = .freezing(cgroup)
         // Its cgroup may be another one than before.
-        standings.watch(number)
+        stopReader.watch(number)
         if hasFrozen(number) { return }
         // The kernel delays the notification of a freeze, 14 ms were seen.
         retry.schedule(number, for: Self.longestFreeze) { [weak self] in
@@ -225,7 +225,7 @@ final class Freezer {
         application.freezerObjection = why
         if !isHeld || application.signals == nil { application.signals = signalStop(of: application) }
         work[number] = .signalling
-        standings.watch(number)
+        stopReader.watch(number)
         if !isSignalled(application) {
             retry.schedule(number) { [weak self] in
                 self?.table[number].flatMap { self?.isSignalled($0) } ?? true
@@ -253,7 +253,7 @@ final class Freezer {
         cancel(number)
         if let signals = application.signals { log(signals.failures, of: application) }
         // Another process may have frozen or stopped it meanwhile.
-        sensor.look(at: number)
+        sensor.readStop(of: number)
         core.report(.stopCompleted(number))
     }
 
@@ -282,7 +282,7 @@ final class Freezer {
         if case .freezing? = work[number] {
             _ = hasFrozen(number)
         } else {
-            sensor.look(at: number)
+            sensor.readStop(of: number)
         }
     }
 
@@ -382,7 +382,7 @@ final class Freezer {
             let stop = core.application(number)?.stop
             // Only a person's `Resume` ends another process's stop, seen or not.
             let isSpared =
-                stop?.isSignalledByOthers == true
+                stop?.isSignalledByOther == true
                 || stop?.isLifting != true && application.signals?.hasOthersStop == true
             application.signals?.release(sparing: isSpared ? [application.process] : [])
             log(application.signals?.failures ?? [], of: application)
@@ -396,7 +396,7 @@ final class Freezer {
         let number = application.number
         let stop = core.application(number)?.stop
         // The other holder's stop may still have to take effect; how it ends is observed separately.
-        if stop?.isSignalledByOthers == true { return }
+        if stop?.isSignalledByOther == true { return }
         if stop?.isLifting == true {
             if anothersFreeze(of: application) != nil { return continueForeign(number) }
             if (try? proc.hasStop(application.process)) == true {
@@ -422,7 +422,7 @@ final class Freezer {
 
     /// A freeze that also holds other applications must not be lifted for this one.
     private func thawOthers(within unit: Cgroup, _ application: Registered) {
-        for _ in 0..<Standings.mostLevels {
+        for _ in 0..<StopReader.mostLevels {
             guard let cgroup = anothersFreeze(of: application), cgroup.isWithin(unit) else { return }
             do {
                 try cgroup.thaw()
@@ -434,11 +434,11 @@ final class Freezer {
 
     /// The application's cgroup, if another process has ordered it to freeze.
     private func anothersFreeze(of application: Registered) -> Cgroup? {
-        let told = standings.toldCgroup(of: application.number)
+        let told = stopReader.cgroupOrderedToFreeze(of: application.number)
         return told == table.frozenCgroup(of: application) ? nil : told
     }
 
-    /// Reports the release, and the standing of its main process after it, as soon as that is known.
+    /// Reports the release, and the state of its main process after it, as soon as that is known.
     private func reportResumed(_ application: Registered) {
         let number = application.number
         if haveReported(application) { return }
@@ -452,17 +452,17 @@ final class Freezer {
     /// another process that was pending beneath the daemon's freeze still has to take effect.
     private func haveReported(_ application: Registered) -> Bool {
         let number = application.number
-        let standing: Standing
+        let reading: StopReading
         do throws(KernelFailure) {
-            guard let present = try standings.read(number) else { return true }
-            standing = present
+            guard let present = try stopReader.read(number) else { return true }
+            reading = present
         } catch {
             return false
         }
-        if standing.signal == .pending, standing.freeze == nil { return false }
+        if reading.signal == .pending, reading.freeze == nil { return false }
         // While the daemon holds it, an observed stop may be the daemon's own.
         let isDone = application.hold == nil
-        core.report(isDone ? .resumeCompleted(number, standing) : .looked(number, standing))
+        core.report(isDone ? .resumeCompleted(number, reading) : .observed(number, reading))
         return true
     }
 
@@ -488,7 +488,7 @@ final class Freezer {
         // One that dies while it forks leaves a child without the parent by which it would be recognized, so all are
         // stopped first. What is frozen does not fork, and takes no SIGSTOP.
         let isFrozen =
-            application.hold.map { $0 != .signalled } ?? (standings.standing(of: number)?.freeze != nil)
+            application.hold.map { $0 != .signalled } ?? (stopReader.reading(of: number)?.freeze != nil)
         if !isFrozen, record(.signalled, of: application) == nil {
             var rounds = 1
             while signals.stop(isForeign: table.isForeign) == .pending, rounds < Self.mostRounds {
@@ -501,7 +501,7 @@ final class Freezer {
         if application.hold == .signalled { application.hold = nil }
         records.rewrite(number)
         // A process that the daemon may not signal keeps running.
-        if !killed.contains(application.process) { sensor.look(at: number) }
+        if !killed.contains(application.process) { sensor.readStop(of: number) }
         return killed.map(\.pid)
     }
 

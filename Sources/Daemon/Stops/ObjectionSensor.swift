@@ -10,7 +10,7 @@ final class ObjectionSensor {
     private let worker: Worker
     private let core: Core
     private let table: ApplicationTable
-    private let standings: Standings
+    private let stopReader: StopReader
     private let handed: HandedOver
     private let loop: EventLoop
     private let now: () -> Microseconds
@@ -31,7 +31,7 @@ final class ObjectionSensor {
 
     init(
         loop: EventLoop, proc: Proc, worker: Worker, now: @escaping () -> Microseconds, core: Core,
-        table: ApplicationTable, standings: Standings, handed: HandedOver, inhibitors: Inhibitors
+        table: ApplicationTable, stopReader: StopReader, handed: HandedOver, inhibitors: Inhibitors
     ) throws {
         self.loop = loop
         self.worker = worker
@@ -40,7 +40,7 @@ final class ObjectionSensor {
         self.proc = proc
         self.core = core
         self.table = table
-        self.standings = standings
+        self.stopReader = stopReader
         self.handed = handed
         locks = try LockSensor(loop: loop, proc: proc, worker: worker, now: now, handed: handed) {
             core.report(.objected($0, $1))
@@ -69,11 +69,11 @@ final class ObjectionSensor {
 
     /// Checks, and reports `checked`. From then on the file locks that a stopped application holds are watched.
     ///
-    /// - Parameter stands: all of its processes were stopped. No kind of work is looked for then, because no process
+    /// - Parameter isStopped: all of its processes were stopped. No kind of work is checked then, because no process
     ///   works.
-    func check(_ application: Registered, stands: Bool) {
+    func check(_ application: Registered, isStopped: Bool) {
         let number = application.number
-        guard stands else {
+        guard isStopped else {
             let begun = samples[number].flatMap { $0.time + Self.longestSpan > now() ? $0 : nil }
             return measure(application, since: isBrief(number) ? nil : begun)
         }
@@ -81,9 +81,9 @@ final class ObjectionSensor {
         run(application, Check.Work()) { [weak self] found in
             guard let self, isAwaited() else { return }
             if let why = found.reasons.first { return core.report(.checked(number, .objection(why))) }
-            let stillStands = standings.stands(number) != false
-            if stillStands { locks.watch(number, found.pids) }
-            core.report(.checked(number, .clear(stands: stillStands)))
+            let isStillStopped = stopReader.isStopped(number) != false
+            if isStillStopped { locks.watch(number, found.pids) }
+            core.report(.checked(number, .clear(isStopped: isStillStopped)))
         }
     }
 
@@ -118,7 +118,7 @@ final class ObjectionSensor {
         let due = earlier.map { $0.time + (isBrief ? Self.briefSpan : Self.span) }
         if let due, due > now(), pause(application, until: due, since: earlier) { return }
         let isAwaited = begin(number)
-        look(at: application, isMeasured: true, since: earlier) { [weak self] found in
+        examine(application, isMeasured: true, since: earlier) { [weak self] found in
             guard let self, isAwaited() else { return }
             samples[number] = nil
             if let why = found.reasons.first {
@@ -127,7 +127,7 @@ final class ObjectionSensor {
             } else if earlier == nil, let sample = found.sample, sample.mayWork {
                 measure(application, since: sample)
             } else {
-                core.report(.checked(number, .clear(stands: true)))
+                core.report(.checked(number, .clear(isStopped: true)))
             }
         }
     }
@@ -158,13 +158,13 @@ final class ObjectionSensor {
     // MARK: Questions
 
     /// What a check finds that measures nothing. Policy's own check goes on.
-    func look(at application: Registered, _ answer: @escaping (_ reasons: [String]) -> Void) {
-        look(at: application, isMeasured: false, since: nil) { answer($0.reasons) }
+    func examine(_ application: Registered, _ answer: @escaping (_ reasons: [String]) -> Void) {
+        examine(application, isMeasured: false, since: nil) { answer($0.reasons) }
     }
 
     /// Whether something waits to be read by a stopped application; true also if that cannot be determined. A later
     /// check of the application, or the end of its stop, leaves this without an answer.
-    func lookForUnread(_ application: Registered, _ answer: @escaping (Bool) -> Void) {
+    func checkUnread(_ application: Registered, _ answer: @escaping (Bool) -> Void) {
         let isAwaited = begin(application.number)
         let check = check(of: application)
         worker.run {
@@ -174,8 +174,8 @@ final class ObjectionSensor {
         }
     }
 
-    private func look(
-        at application: Registered, isMeasured: Bool, since earlier: WorkSample?,
+    private func examine(
+        _ application: Registered, isMeasured: Bool, since earlier: WorkSample?,
         _ answer: @escaping (Check.Findings) -> Void
     ) {
         inhibitors.read { [weak self] list in

@@ -6,12 +6,12 @@ import Linux
 
 /// Finds stops and continuations by others, by signal or by freezing, and signals that ask a stopped process to end.
 ///
-/// A record of the kernel (StopTrace) or a change of a freeze (Standings) is a hint that leads to one look at the
+/// A record of the kernel (StopTrace) or a change of a freeze (StopReader) is a hint that leads to one reading of the
 /// application: a fact about its main process. A stop is complete a little after its signal was generated, so one that
-/// is awaited is looked for again a moment later. Without the trace, and after lost records, all registered processes
-/// are looked at.
+/// is awaited is read again a moment later. Without the trace, and after lost records, all registered processes
+/// are read.
 final class StopSensor {
-    /// The pause between two looks at all processes without a trace: the shortest one after a change, then twice as long
+    /// The pause between two readings of all processes without a trace: the shortest one after a change, then twice as long
     /// each time.
     private static let polls: (shortest: Microseconds, longest: Microseconds) = (50_000, 1_000_000)
 
@@ -46,7 +46,7 @@ final class StopSensor {
     private let proc: Proc
     private let now: () -> Microseconds
     private let core: Core
-    private let standing: (ApplicationNumber) throws(KernelFailure) -> Standing?
+    private let reading: (ApplicationNumber) throws(KernelFailure) -> StopReading?
     private let handed: HandedOver
     private var trace: StopTrace?
     private var sources: [Source] = []
@@ -60,18 +60,18 @@ final class StopSensor {
     /// How stops are found at present.
     var detection: StopDetection { trace == nil ? .polling : .events }
 
-    /// - Parameter standing: the standing of an application's main process; nil: it has ended. Throws if that cannot be
+    /// - Parameter reading: reads the stop of an application's main process; nil: it has ended. Throws if that cannot be
     ///   read now.
     init(
         loop: EventLoop, proc: Proc, now: @escaping () -> Microseconds, core: Core,
         handed: HandedOver = HandedOver(),
-        standing: @escaping (ApplicationNumber) throws(KernelFailure) -> Standing?
+        reading: @escaping (ApplicationNumber) throws(KernelFailure) -> StopReading?
     ) throws(BusFailure) {
         self.loop = loop
         self.proc = proc
         self.now = now
         self.core = core
-        self.standing = standing
+        self.reading = reading
         self.handed = handed
         retry = try Retry(loop: loop, now: now)
         pollTimer = try loop.timer { [weak self] in self?.rescan() }
@@ -103,7 +103,7 @@ final class StopSensor {
     }
 
     /// Polls from now on.
-    func giveUpTrace() {
+    func stopTracing() {
         guard trace != nil else { return }
         closeTrace()
     }
@@ -114,7 +114,7 @@ final class StopSensor {
         pollSoon()
     }
 
-    /// Reads the kernel's records, and looks once at each application that they are about.
+    /// Reads the kernel's records, and reads each application that they are about once.
     private func drain() {
         guard let trace else { return }
         var known: [Int32: ApplicationNumber?] = [:]
@@ -136,7 +136,7 @@ final class StopSensor {
         for (number, hint) in demands { reportDemand(for: number, hint.signal, by: " by pid \(hint.sender)") }
         for number in hinted {
             retry.cancel(number)
-            look(at: number)
+            readStop(of: number)
         }
         if !isWhole { rescan() }
     }
@@ -156,7 +156,7 @@ final class StopSensor {
         }
     }
 
-    // MARK: Looks
+    // MARK: Reading
 
     func watch(_ number: ApplicationNumber, _ process: ProcessIdentity) {
         watched[number] = Watched(process)
@@ -171,15 +171,15 @@ final class StopSensor {
         if watched.isEmpty { pollTimer?.disarm() }
     }
 
-    /// Looks at every registered process.
+    /// Reads every registered process.
     func rescan() {
         var hasChanged = false
         for number in Array(watched.keys) {
             let stop = core.application(number)?.stop
             if stop != watched[number]?.polled { hasChanged = true }
             watched[number]?.polled = stop
-            look(at: number)
-            lookForDemand(of: number)
+            readStop(of: number)
+            detectDemand(of: number)
         }
         guard trace == nil, !watched.isEmpty else { return }
         pause = hasChanged ? Self.polls.shortest : min(pause * 2, Self.polls.longest)
@@ -192,9 +192,9 @@ final class StopSensor {
         pollTimer?.arm(at: now() + pause)
     }
 
-    /// Reports the standing of an application's main process, and looks again soon if that is about to change or cannot
+    /// Reports the stop of an application's main process, and reads it again soon if that is about to change or cannot
     /// be read now.
-    func look(at number: ApplicationNumber) {
+    func readStop(of number: ApplicationNumber) {
         if hasSettled(number) {
             retry.cancel(number)
         } else if !retry.contains(number) {
@@ -205,10 +205,10 @@ final class StopSensor {
     /// Returns whether there is nothing to wait for.
     private func hasSettled(_ number: ApplicationNumber) -> Bool {
         guard let entry = watched[number], let application = core.application(number) else { return true }
-        let standing: Standing
+        let reading: StopReading
         do throws(KernelFailure) {
-            guard let present = try self.standing(number) else { return true }
-            standing = present
+            guard let present = try self.reading(number) else { return true }
+            reading = present
         } catch {
             // For example for lack of descriptors.
             return false
@@ -218,14 +218,14 @@ final class StopSensor {
         // What stops it may be an earlier holder or the daemon: it may ignore any signal but SIGSTOP.
         if application.isStopped || enforcement == .stopping, awaited?.isCertain == false { awaited = nil }
         // The hint about a SIGSTOP is lost, and its effect is still to come.
-        if awaited == nil, standing.signal == .pending, standing.freeze == nil, enforcement == .none {
+        if awaited == nil, reading.signal == .pending, reading.freeze == nil, enforcement == .none {
             awaited = Awaited(isCertain: true, sender: "", at: now())
         }
         let hasStopped =
-            standing.signal == .stopped || standing.signal == .pending && standing.freeze?.isComplete == true
+            reading.signal == .stopped || reading.signal == .pending && reading.freeze?.isComplete == true
         let isAwaited = !hasStopped && awaited.map { now() < $0.end } == true
         watched[number]?.awaited = isAwaited ? awaited : nil
-        core.report(.looked(number, standing, sender: hasStopped ? awaited?.sender : nil))
+        core.report(.observed(number, reading, sender: hasStopped ? awaited?.sender : nil))
         return !isAwaited
     }
 
@@ -242,8 +242,8 @@ final class StopSensor {
         SIGTERM: "SIGTERM", SIGHUP: "SIGHUP", SIGINT: "SIGINT", SIGQUIT: "SIGQUIT",
     ]
 
-    /// Looks for a signal that asks the application to end and for which no hint came.
-    private func lookForDemand(of number: ApplicationNumber) {
+    /// Detects a signal that asks the application to end and for which no hint came.
+    private func detectDemand(of number: ApplicationNumber) {
         guard let entry = watched[number], let application = core.application(number) else { return }
         let isHeld = !application.holds.isEmpty && application.isStopped
         guard isHeld || entry.demand != nil else { return }

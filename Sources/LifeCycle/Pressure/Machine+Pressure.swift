@@ -38,7 +38,7 @@ extension Machine {
     public func front(of source: PressureSource) -> ApplicationNumber? {
         var found: ApplicationNumber?
         for application in applications.values
-        where application.state == .active && source.concerns(application) {
+        where application.state == .active && source.covers(application) {
             if found != nil { return nil }
             found = application.number
         }
@@ -48,7 +48,7 @@ extension Machine {
     /// `Mode=observe`: the bytes that the end of this application would have freed, if the present memory
     /// event would have ended it; nil otherwise.
     public func wouldBeReclaimed(_ number: ApplicationNumber) -> UInt64? {
-        settings.mode == .observe ? pressure.promised[number] : nil
+        settings.mode == .observe ? pressure.expectedFree[number] : nil
     }
 
     /// Whether an application could be ended for its memory at present, and how near to that it is; nil: it could not.
@@ -73,7 +73,8 @@ extension Machine {
         where application.isStopped
             // A visible window of an application that policy has suspended must not disappear.
             && (application.windowLevel == .hidden || !application.isHeldByDecision):
-            return application.stop.others == nil && application.wish != .stop ? .held : .stopped
+            return application.stop.foreignHolder == nil && application.requirement != .stop
+                ? .held : .stopped
         case .background
         where application.suspension == .automatic && !hasLostReporter(application):
             if application.objections.isEmpty { return .background }
@@ -93,7 +94,7 @@ extension Machine {
         for (source, reading) in readings.sources {
             var gauge = before[source] ?? PressureGauge()
             if let trigger = reading.trigger { gauge.triggered(trigger, at: step.now) }
-            gauge.take(reading.sample, at: step.now, settings.pressure)
+            gauge.update(reading.sample, at: step.now, settings.pressure)
             pressure.gauges[source] = gauge
         }
         if pressure.isEventOpen, !wasOpen { endDrains() }
@@ -103,7 +104,9 @@ extension Machine {
             pressure.members = sizes.members
         }
         for (source, gauge) in before
-        where gauge.level == .critical && pressure.gauges[source]?.level != .critical { relax(source) }
+        where gauge.level == .critical && pressure.gauges[source]?.level != .critical {
+            leaveCritical(source)
+        }
         concludeLevel()
         warn(before)
         pageOut()
@@ -113,16 +116,16 @@ extension Machine {
 
     mutating func pagedOut(_ number: ApplicationNumber, _ bytes: UInt64) {
         guard pressure.beingPagedOut.remove(number) != nil else { return }
-        pressure.broughtByPageOut += bytes
+        pressure.freedByPageOut += bytes
         pageOut()
         guard pressure.beingPagedOut.isEmpty else { return }
-        if pressure.broughtByPageOut >= Pressure.noticeablePageOut {
+        if pressure.freedByPageOut >= Pressure.noticeablePageOut {
             forgetChurn()
         }
-        pressure.broughtByPageOut = 0
+        pressure.freedByPageOut = 0
         pressure.pageOutsWaitedUntil = nil
         // Sources that waited for this are read without delay.
-        for source in pressure.gauges.keys { pressure.gauges[source]?.hasten(step.now) }
+        for source in pressure.gauges.keys { pressure.gauges[source]?.readNow(step.now) }
     }
 
     mutating func spared(_ number: ApplicationNumber, _ why: String) {
@@ -159,11 +162,11 @@ extension Machine {
     }
 
     /// An application has ended, or was unregistered.
-    mutating func departed(_ application: Application) {
+    mutating func forgetPressure(_ application: Application) {
         let number = application.number
         pressure.sizes[number] = nil
         pressure.pagedOut[number] = nil
-        pressure.promised[number] = nil
+        pressure.expectedFree[number] = nil
         pressure.excluded.remove(number)
         // This also applies to a victim that was no longer awaited: its memory has become free only now.
         if application.isBeingReclaimed { forgetChurn() }
@@ -210,20 +213,20 @@ extension Machine {
 
     /// A source is no longer critical: the numbers of ended and spared applications start again. Below twice
     /// the critical amount an event may stay open for days.
-    private mutating func relax(_ source: PressureSource) {
+    private mutating func leaveCritical(_ source: PressureSource) {
         pressure.kills[source] = nil
         pressure.exhausted.remove(source)
         // For other sources that are still critical, the event goes on.
         let critical = pressure.gauges.filter { $0.key != source && $0.value.level == .critical }.keys
         let others = Set(
             applications.values.filter { application in
-                !source.concerns(application) || critical.contains { $0.concerns(application) }
+                !source.covers(application) || critical.contains { $0.covers(application) }
             }.map(\.number))
         pressure.excluded.formIntersection(others)
-        pressure.promised = pressure.promised.filter { others.contains($0.key) }
+        pressure.expectedFree = pressure.expectedFree.filter { others.contains($0.key) }
     }
 
-    /// The overall level is the highest of all sources, but it keeps to `rest`, too: sources change at different times.
+    /// The overall level is the highest of all sources, but it keeps to `leastDwell`, too: sources change at different times.
     private mutating func concludeLevel() {
         let level = pressure.highest
         guard level != pressure.level, pressure.levelDue.map({ $0 <= step.now }) ?? true else { return }

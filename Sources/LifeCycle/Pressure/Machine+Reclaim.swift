@@ -3,8 +3,8 @@ import AppStateContract
 /// § 6: which applications are ended or paged out, and when.
 extension Machine {
     /// Only the end of these applications frees memory that a source is short of.
-    private func isPayer(_ application: Application, of source: PressureSource) -> Bool {
-        source.concerns(application)
+    private func isMember(_ application: Application, of source: PressureSource) -> Bool {
+        source.covers(application)
             && (!source.isPart || pressure.members[source]?.contains(application.number) == true)
     }
 
@@ -21,11 +21,11 @@ extension Machine {
                 pressure.pagedOut[application.number] != application.stateSince,
                 !pressure.beingPagedOut.contains(application.number)
             else { return nil }
-            if withSwap.contains(where: { isPayer(application, of: $0) }) {
+            if withSwap.contains(where: { isMember(application, of: $0) }) {
                 let isWorthwhile = pressure.sizes[application.number, default: 0] > Pressure.leastPageOut
                 return isWorthwhile ? (application, .everything) : nil
             }
-            return without.contains { isPayer(application, of: $0) } ? (application, .files) : nil
+            return without.contains { isMember(application, of: $0) } ? (application, .files) : nil
         }
         let order = suspended.sorted { ($0.0.stateSince, $0.0.number) < ($1.0.stateSince, $1.0.number) }
         if pressure.beingPagedOut.isEmpty, !order.isEmpty, pressure.pageOutsWaitedUntil == nil {
@@ -41,11 +41,12 @@ extension Machine {
     mutating func relieve() {
         guard pressure.victim == nil, pressure.measuredAt != nil else { return }
         // The expected memory has not been freed.
-        if settings.mode == .enforce { pressure.promised = [:] }
+        if settings.mode == .enforce { pressure.expectedFree = [:] }
         // Where the machine is short, too, a user's slice does not decide whose application is ended.
         for source in pressure.gauges.keys.sorted() {
             let wantsRelief = pressure.gauges[source]?.wantsRelief(
-                at: step.now, promised: promised(to: source), hasEnded: pressure.hasEnded(for: source),
+                at: step.now, expectedFree: expectedFree(to: source),
+                hasEnded: pressure.hasEnded(for: source),
                 hasCheaper: pressure.awaitsPageOuts(step.now), settings.pressure)
             // A cgroup that has not been measured has no known members yet.
             guard wantsRelief == true, !source.isPart || pressure.members[source] != nil else { continue }
@@ -58,16 +59,16 @@ extension Machine {
                 end(victim, for: source)
             else { continue }
             // One stall ends one application, no matter how many sources have reported it.
-            for other in pressure.gauges.keys where isPayer(payer, of: other) {
+            for other in pressure.gauges.keys where isMember(payer, of: other) {
                 pressure.gauges[other]?.relieved()
             }
             return
         }
     }
 
-    private func promised(to source: PressureSource) -> UInt64 {
-        pressure.promised.reduce(0) { sum, promise in
-            applications[promise.key].map { isPayer($0, of: source) } == true ? sum + promise.value : sum
+    private func expectedFree(to source: PressureSource) -> UInt64 {
+        pressure.expectedFree.reduce(0) { sum, promise in
+            applications[promise.key].map { isMember($0, of: source) } == true ? sum + promise.value : sum
         }
     }
 
@@ -77,8 +78,8 @@ extension Machine {
         for application in applications.values {
             let bytes = pressure.sizes[application.number] ?? 0
             usage[application.user, default: 0] += bytes
-            guard isPayer(application, of: source), !pressure.excluded.contains(application.number),
-                pressure.promised[application.number] == nil,
+            guard isMember(application, of: source), !pressure.excluded.contains(application.number),
+                pressure.expectedFree[application.number] == nil,
                 let rank = reclaimRank(of: application)
             else { continue }
             candidates.append(
@@ -102,7 +103,7 @@ extension Machine {
         guard let victim = applications[number], isShortOfMachineMemory(pressure.gauges[source]) else {
             return [source]
         }
-        return pressure.gauges.filter { isShortOfMachineMemory($0.value) && isPayer(victim, of: $0.key) }
+        return pressure.gauges.filter { isShortOfMachineMemory($0.value) && isMember(victim, of: $0.key) }
             .keys.sorted()
     }
 
@@ -111,7 +112,7 @@ extension Machine {
     private mutating func end(_ victim: ReclaimPolicy.Candidate, for source: PressureSource) -> Bool {
         let number = victim.number
         guard settings.mode == .enforce else {
-            pressure.promised[number] = victim.bytes
+            pressure.expectedFree[number] = victim.bytes
             step.effects.append(.notice(number, .wouldReclaim(victim.bytes)))
             return true
         }

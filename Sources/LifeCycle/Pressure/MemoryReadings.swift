@@ -27,7 +27,7 @@ public struct PressureSource: Hashable, Comparable, Sendable, CustomStringConver
     }
 
     /// Whether an application is warned by it.
-    func concerns(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
+    func covers(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
 }
 
 /// Everything that is read of memory at once.

@@ -31,14 +31,14 @@ struct Pressure: Equatable, Sendable {
     /// Applications whose memory is being paged out.
     var beingPagedOut: Set<ApplicationNumber> = []
     /// The bytes freed by the finished page-outs of the present batch.
-    var broughtByPageOut: UInt64 = 0
+    var freedByPageOut: UInt64 = 0
     /// Until then, no application is ended for thrashing as long as page-outs are in progress.
     var pageOutsWaitedUntil: Microseconds?
     /// The number of applications that were ended for each source: ends for one user's slice do not count for
     /// the other sources.
     var kills: [PressureSource: Int] = [:]
     /// `Mode=observe`: the memory that the announced ends would have freed.
-    var promised: [ApplicationNumber: UInt64] = [:]
+    var expectedFree: [ApplicationNumber: UInt64] = [:]
     /// Sources, of more than one user, for which no suspended application is left.
     var exhausted: Set<PressureSource> = []
     /// When sizes were measured last in this event. Without them no application is chosen.
@@ -90,14 +90,14 @@ struct Pressure: Equatable, Sendable {
     var levelDue: Microseconds? {
         let highest = highest
         guard highest != level, highest != .critical, let levelChangedAt else { return nil }
-        return levelChangedAt + PressureGauge.rest
+        return levelChangedAt + PressureGauge.leastDwell
     }
 
     /// Memory is no longer short: forgets the data about the event.
     mutating func close() {
         excluded = []
         kills = [:]
-        promised = [:]
+        expectedFree = [:]
         exhausted = []
         members = [:]
         measuredAt = nil

@@ -8,8 +8,8 @@ import AppStateContract
 /// of it is gone. An episode therefore also opens when a reading finds little memory left. It ends when neither has
 /// indicated a shortage for a while.
 ///
-/// The level rises to `critical` at once. Every other change comes at least `rest` after the previous one, and the
-/// level falls only after `rest` without a reason to stay, so that it does not flap.
+/// The level rises to `critical` at once. Every other change comes at least `leastDwell` after the previous one, and the
+/// level falls only after `leastDwell` without a reason to stay, so that it does not flap.
 struct PressureGauge: Equatable, Sendable {
     /// The level in force.
     private(set) var level = MemoryPressure.normal
@@ -30,14 +30,14 @@ struct PressureGauge: Equatable, Sendable {
     }
 
     /// The least time between two changes of the level, and the least time of calm before it falls.
-    static let rest: Microseconds = 2_000_000
+    static let leastDwell: Microseconds = 2_000_000
     /// Memory has recovered at twice the critical amount, and is no longer critical at a quarter more than that amount.
     private static let recovered = 8
     private static let relieved = 5
     /// Memory has not recovered if, at its present rate of decrease, it would be critical this soon.
     private static let foresight = 10.0
     /// Seconds. An end takes about this long, from the decision until the memory is free.
-    fileprivate static let endTakes = 0.25
+    fileprivate static let endDuration = 0.25
     /// Seconds. Before the first end in an event it is unknown how long an end takes on this machine, which
     /// may be slow.
     private static let firstHaste = 3.0
@@ -47,7 +47,7 @@ struct PressureGauge: Equatable, Sendable {
     private static let shortestPause: Microseconds = 5_000
     /// Less than the critical amount is left, and it would not last for `foresight`.
     private static let pauseInNeed: Microseconds = 20_000
-    /// Nothing has happened for several times `rest`.
+    /// Nothing has happened for several times `leastDwell`.
     private static let calmPause: Microseconds = 250_000
     /// Bytes a second. After memory has stopped falling, the average takes a while to become zero.
     fileprivate static let noticeableFall = 1024.0
@@ -93,7 +93,7 @@ struct PressureGauge: Equatable, Sendable {
     mutating func triggered(_ trigger: MemoryPressure, at now: Microseconds) {
         var open = episode ?? Episode(triggeredAt: now)
         // An episode continues what the last reading has just shown.
-        if let last, now - last.time < Self.rest {
+        if let last, now - last.time < Self.leastDwell {
             (open.churn, open.evictionBegins) = (last.churn, last.evictionBegins)
         }
         open.triggeredAt = now
@@ -115,7 +115,7 @@ struct PressureGauge: Equatable, Sendable {
     /// Processes a reading: decides the level, and when memory is read next.
     ///
     /// - Parameter sample: nil: memory could not be read.
-    mutating func take(_ sample: MemorySample?, at now: Microseconds, _ settings: PressureSettings) {
+    mutating func update(_ sample: MemorySample?, at now: Microseconds, _ settings: PressureSettings) {
         guard let sample else {
             episode?.isOutOfDate = true
             if episode == nil { alarm = Self.leastMargin } else { nextReading = now + Self.longestPause }
@@ -135,7 +135,7 @@ struct PressureGauge: Equatable, Sendable {
         var hasEvicted = false
         if let last {
             (open.churn, open.evictionBegins) = (last.churn, last.evictionBegins)
-            open.takeChurn(last.sample, sample, span: Double(now - last.time) / 1_000_000)
+            open.addChurn(last.sample, sample, span: Double(now - last.time) / 1_000_000)
             hasEvicted = sample.hasEvicted(since: last.sample)
             mayThrash =
                 settings.thrashingLimit != nil && ThrashingPolicy.leavesNoRoom(sample, critical)
@@ -157,13 +157,13 @@ struct PressureGauge: Equatable, Sendable {
     }
 
     /// The next reading need not wait.
-    mutating func hasten(_ now: Microseconds) {
+    mutating func readNow(_ now: Microseconds) {
         if episode != nil { nextReading = now }
     }
 
     /// Memory has become free: an application has ended.
     mutating func freed(_ now: Microseconds) {
-        hasten(now)
+        readNow(now)
         episode?.isOutOfDate = true
         forgetChurn()
     }
@@ -172,18 +172,18 @@ struct PressureGauge: Equatable, Sendable {
         _ episode: Episode, _ sample: MemorySample, at now: Microseconds, _ settings: PressureSettings
     ) {
         var open = episode
-        open.take(sample, at: now)
+        open.add(sample, at: now)
         let critical = settings.criticalAvailable.bytes(of: sample.total)
         if open.isThrashing(sample, settings) { open.hasThrashed = true }
         let wanted = wanted(open, sample, critical, at: now, settings)
         if wanted > level {
             open.lowSince = nil
-            if wanted == .critical || hasRested(now) { change(to: wanted, at: now) }
+            if wanted == .critical || hasDwelt(now) { change(to: wanted, at: now) }
         } else if wanted < level {
             let since = open.lowSince ?? now
             open.lowLevel = open.lowSince == nil ? wanted : max(open.lowLevel, wanted)
             open.lowSince = since
-            if now - since >= Self.rest, hasRested(now) {
+            if now - since >= Self.leastDwell, hasDwelt(now) {
                 change(to: open.lowLevel, at: now)
                 open.lowSince = nil
             }
@@ -212,18 +212,18 @@ struct PressureGauge: Equatable, Sendable {
     /// and neither is a stall alone: any user can cause a stall in a cgroup that they throttle themselves.
     ///
     /// - Parameters:
-    /// - promised: bytes that already count as freed.
+    /// - expectedFree: bytes that already count as freed.
     /// - hasEnded: an application was ended in this event.
     /// - hasCheaper: memory can become free without ending an application.
     func wantsRelief(
-        at now: Microseconds, promised: UInt64, hasEnded: Bool, hasCheaper: Bool = false,
+        at now: Microseconds, expectedFree: UInt64, hasEnded: Bool, hasCheaper: Bool = false,
         _ settings: PressureSettings
     ) -> Bool {
         guard let episode, let sample = episode.sample, !episode.isOutOfDate, level == .critical else {
             return false
         }
         let critical = settings.criticalAvailable.bytes(of: sample.total)
-        let left = sample.available + promised + (hasEnded ? sample.perCPU : 0)
+        let left = sample.available + expectedFree + (hasEnded ? sample.perCPU : 0)
         if left < critical / 5 * 2 { return true }
         if left < critical {
             let haste = hasEnded ? Self.haste : Self.firstHaste
@@ -238,9 +238,9 @@ struct PressureGauge: Equatable, Sendable {
         let isAmple = left >= (hasEnded ? critical / 2 * 3 : Self.ample(critical, of: sample.total))
         var counted = sample
         counted.available = left
-        if !hasCheaper, promised == 0, !isAmple {
+        if !hasCheaper, expectedFree == 0, !isAmple {
             if episode.isThrashing(counted, settings) { return true }
-            if hasEnded, episode.willThrash(within: Self.endTakes) { return true }
+            if hasEnded, episode.willThrash(within: Self.endDuration) { return true }
         }
         guard episode.owesRelief, let stalledAt = episode.stalledAt,
             now - stalledAt <= settings.critical.window
@@ -261,7 +261,9 @@ struct PressureGauge: Equatable, Sendable {
     /// There is more room, so the pages read back until now do not show what will be needed.
     mutating func forgetChurn() { episode?.churn = FileChurn() }
 
-    private func hasRested(_ now: Microseconds) -> Bool { changedAt.map { now - $0 >= Self.rest } ?? true }
+    private func hasDwelt(_ now: Microseconds) -> Bool {
+        changedAt.map { now - $0 >= Self.leastDwell } ?? true
+    }
 
     private mutating func change(to wanted: MemoryPressure, at now: Microseconds) {
         level = wanted
@@ -277,7 +279,7 @@ struct PressureGauge: Equatable, Sendable {
         if isStalled || sample.available < margin || episode.isThrashing(sample, settings) {
             return .critical
         }
-        let isCalm = now - episode.triggeredAt >= max(Self.rest, 2 * settings.warning.window)
+        let isCalm = now - episode.triggeredAt >= max(Self.leastDwell, 2 * settings.warning.window)
         let isAmple = sample.available >= Self.ample(critical, of: sample.total)
         let isLasting =
             episode.fall <= 0
@@ -310,7 +312,7 @@ struct PressureGauge: Equatable, Sendable {
             return Self.pauseInNeed
         }
         let isFalling = episode.fall > Self.noticeableFall
-        if !isFalling, now - episode.triggeredAt > 5 * Self.rest { return Self.calmPause }
+        if !isFalling, now - episode.triggeredAt > 5 * Self.leastDwell { return Self.calmPause }
         guard sample.available > critical else {
             let isRunningOut = Double(sample.available) < episode.fall * Self.foresight
             return isRunningOut ? Self.pauseInNeed : Self.longestPause / 2
@@ -350,15 +352,15 @@ extension PressureGauge.Episode {
         isFallingNow && marginUntilThrashing.map { Double($0) < fall * span } == true
     }
 
-    fileprivate mutating func takeChurn(_ before: MemorySample, _ sample: MemorySample, span: Double) {
+    fileprivate mutating func addChurn(_ before: MemorySample, _ sample: MemorySample, span: Double) {
         if churn.evicting < ThrashingPolicy.leastChurn, sample.hasEvicted(since: before) {
             // An old sample does not show where it began, but the kernel keeps close to that.
-            evictionBegins = span <= PressureGauge.endTakes ? before.room : sample.room
+            evictionBegins = span <= PressureGauge.endDuration ? before.room : sample.room
         }
-        churn.take(before, sample, span: span)
+        churn.add(before, sample, span: span)
     }
 
-    fileprivate mutating func take(_ sample: MemorySample, at now: Microseconds) {
+    fileprivate mutating func add(_ sample: MemorySample, at now: Microseconds) {
         if let before = self.sample, now > sampledAt {
             let span = Double(now - sampledAt) / 1_000_000
             let pace = (Double(before.available) - Double(sample.available)) / span
@@ -368,7 +370,7 @@ extension PressureGauge.Episode {
             if !isOutOfDate || pace > 0 { fall += (pace - fall) * span / (span + 0.5) }
             // The pages that were evicted until then do not show it either.
             if !isOutOfDate {
-                takeChurn(before, sample, span: span)
+                addChurn(before, sample, span: span)
                 if let old = before.searches, let new = sample.searches, new > old { searchedAt = now }
             }
         }

@@ -64,7 +64,7 @@ struct Relaunches: Equatable, Sendable {
     var nextDue: Microseconds? { waiting.isEmpty ? nil : earliest }
 
     /// The application that must be started now; nil: it is not yet time.
-    mutating func takeDue(at now: Microseconds) -> Relaunch? {
+    mutating func popDue(at now: Microseconds) -> Relaunch? {
         guard now >= earliest, !waiting.isEmpty else { return nil }
         earliest = now.advanced(saturatingBy: Self.pause)
         begun.append(Begun(relaunch: waiting.removeFirst(), at: now))
@@ -87,7 +87,7 @@ extension Machine {
     /// Starts one when memory is no longer short at all, because the started application must not be ended
     /// next.
     mutating func relaunchReclaimed() {
-        guard isMemoryAmple, let relaunch = relaunches.takeDue(at: step.now) else { return }
+        guard isMemoryAmple, let relaunch = relaunches.popDue(at: step.now) else { return }
         step.effects.append(.relaunch(relaunch))
     }
 

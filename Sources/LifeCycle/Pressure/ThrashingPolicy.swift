@@ -90,7 +90,7 @@ struct FileChurn: Equatable, Sendable {
     }
 
     /// Adds the changes between two samples, `span` seconds apart.
-    mutating func take(_ before: MemorySample, _ after: MemorySample, span: Double) {
+    mutating func add(_ before: MemorySample, _ after: MemorySample, span: Double) {
         guard span > 0, let old = before.files, let new = after.files else { return }
         let share = span / (span + 0.5)
         func pace(_ from: UInt64, _ to: UInt64) -> Double { to > from ? Double(to - from) / span : 0 }

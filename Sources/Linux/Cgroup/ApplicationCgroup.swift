@@ -36,7 +36,7 @@ public struct ApplicationCgroup {
         self.proc = proc
     }
 
-    /// Judges the unit that the main process is in, or else the cgroup that it is in, with one look at its processes.
+    /// Judges the unit that the main process is in, or else the cgroup that it is in, with one reading of its processes.
     ///
     /// - Parameters:
     ///   - applications: the main processes of all applications.
@@ -164,7 +164,7 @@ private struct Tree {
         children = Set(proc.childrenOfLeadingThread(of: main.pid)).subtracting(applications.lazy.map(\.pid))
     }
 
-    /// Whether it needs no further look.
+    /// Whether it need not be read again.
     func isChild(_ pid: Int32) -> Bool { pid == main.pid || children.contains(pid) }
 
     /// nil: it has ended.

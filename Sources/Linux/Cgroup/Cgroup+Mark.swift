@@ -49,7 +49,7 @@ extension Cgroup {
 
     /// All marked cgroups, from one walk over the hierarchy.
     ///
-    /// - Returns: also why some could not be looked at, for example for lack of descriptors; nil: all were.
+    /// - Returns: also why some could not be read, for example for lack of descriptors; nil: all were.
     public static func marked(in hierarchy: UnifiedHierarchy) -> (cgroups: [Cgroup], failure: KernelFailure?)
     {
         var found: [Cgroup] = []

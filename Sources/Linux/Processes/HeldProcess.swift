@@ -42,7 +42,7 @@ final class HeldProcess {
     }
 
     /// Signals without checking the owner, to undo our own stop of the process.
-    func takeBack(_ signal: Int32) throws(KernelFailure) {
+    func undo(with signal: Int32) throws(KernelFailure) {
         try pidfd.send(signal)
     }
 }

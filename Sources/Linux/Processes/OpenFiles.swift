@@ -72,7 +72,7 @@ public enum Device: Hashable, Sendable {
         }
     }
 
-    /// Where the names of devices begin that speak for themselves, or that a program works with while nobody looks:
+    /// Where the names of devices begin that speak for themselves, or that a program works with in the background:
     /// serial lines, input, made-up input, cameras, recorded sound, and devices that programs drive themselves.
     private static let names = [
         "/dev/ttyUSB", "/dev/ttyACM", "/dev/ttyS", "/dev/ttyAMA", "/dev/rfcomm", "/dev/input/event",

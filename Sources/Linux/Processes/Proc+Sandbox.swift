@@ -35,7 +35,7 @@ public struct Sandbox: Hashable, Sendable {
 }
 
 extension Proc {
-    /// The sandbox of a process. Throws `ESRCH` if there is no such process, `EACCES` if we may not look.
+    /// The sandbox of a process. Throws `ESRCH` if there is no such process, `EACCES` if we may not read it.
     public func sandbox(of pid: Int32) throws(KernelFailure) -> Sandbox {
         let path = path(pid, "ns/pid")
         var information = Glibc.stat()

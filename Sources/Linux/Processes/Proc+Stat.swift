@@ -24,7 +24,7 @@ extension Proc {
             /// A letter that we do not know, of another kernel.
             case other(UInt8)
 
-            /// The state that a letter stands for.
+            /// The state that a letter means.
             public init(letter: UInt8) {
                 switch letter {
                 case UInt8(ascii: "R"): self = .running
@@ -110,7 +110,7 @@ extension Proc {
         try readOnce(pid, "task/\(thread)/stat") { Stat(parsing: $0.rest) }
     }
 
-    /// Whether the process is stopped by a signal (`T`). Looks at its leading thread, or, if that has exited and others
+    /// Whether the process is stopped by a signal (`T`). Reads its leading thread, or, if that has exited and others
     /// live on, at one of those. A tracer's stop (`t`) does not count.
     ///
     /// Throws `ESRCH` if it is gone, or if its id was given to another process.
@@ -118,11 +118,11 @@ extension Proc {
         try state(of: identity) == .stopped
     }
 
-    private static let mostThreadsLookedAt = 64
+    private static let mostThreads = 64
 
     /// The state of a live thread of the process: of the leading thread, or, if that is a zombie, of the first threads
     /// that are not (a stopped one before others); `zombie` if there is none. `running` if there are more threads than
-    /// are looked at, and all that were looked at have exited: a tracer that does not wait for them keeps them.
+    /// are read, and all that were read have exited: a tracer that does not wait for them keeps them.
     public func state(of identity: ProcessIdentity) throws(KernelFailure) -> Stat.State {
         let leader = try stat(identity.pid)
         guard leader.startTime == identity.startTime else {
@@ -131,7 +131,7 @@ extension Proc {
         guard leader.state == .zombie else { return leader.state }
         var state = Stat.State.zombie
         // A stop reaches all threads, so a few of thousands are enough.
-        var left = Self.mostThreadsLookedAt
+        var left = Self.mostThreads
         let threads = try threads(of: identity.pid, atMost: 2 * left)
         let mayHaveOthers = threads.count == 2 * left
         for thread in threads where thread != identity.pid {
@@ -150,7 +150,7 @@ extension Proc {
 
     /// Whether a thread of the process neither runs nor can run, or is gone. A stop reaches the threads one by one, and
     /// a thread in the middle of fork(2) ends that first.
-    func threadStands(_ thread: Int32, in pid: Int32) -> Bool {
+    func isThreadStopped(_ thread: Int32, in pid: Int32) -> Bool {
         guard let one = try? stat(ofThread: thread, in: pid) else { return true }
         switch one.state {
         case .stopped, .tracingStop, .zombie, .dead: return true

@@ -87,9 +87,9 @@ extension Proc {
         case ended
     }
 
-    /// Whether and how a process is stopped by a signal, in one look.
+    /// Whether and how a process is stopped by a signal, in one reading.
     ///
-    /// - Parameter asleep: whether to look for a pending SIGSTOP in a sleeping process, too. A process that sleeps and
+    /// - Parameter asleep: whether to search for a pending SIGSTOP in a sleeping process, too. A process that sleeps and
     ///   is not frozen would have taken the signal at once.
     ///
     /// Throws `ESRCH` if its id was given to another process.

@@ -34,7 +34,7 @@ public struct WrittenBytes: Sendable, Equatable {
         }
     }
 
-    /// Bytes per second since an earlier look at the same application, those of new processes included. What an ended
+    /// Bytes per second since an earlier measurement of the same application, those of new processes included. What an ended
     /// process had written before is not counted again for its parent, or for the next ancestor that lives.
     ///
     /// - Parameter span: microseconds. What was written in a shorter time counts as written in this time.
@@ -46,9 +46,9 @@ public struct WrittenBytes: Sendable, Equatable {
             growth[pid] = now.bytes > before ? now.bytes - before : 0
         }
         for (pid, before) in earlier.processes where processes[pid] == nil {
-            let heir = earlier.heir(of: before) { growth[$0] != nil }
-            guard let grown = growth[heir] else { continue }
-            growth[heir] = grown > before.bytes ? grown - before.bytes : 0
+            let survivor = earlier.survivor(of: before) { growth[$0] != nil }
+            guard let grown = growth[survivor] else { continue }
+            growth[survivor] = grown > before.bytes ? grown - before.bytes : 0
         }
         let bytes = growth.values.reduce(0.0) { $0 + Double($1) }
         return UInt64(min(bytes * 1_000_000 / Double(max(time - earlier.time, span)), 1e18))
@@ -58,13 +58,13 @@ public struct WrittenBytes: Sendable, Equatable {
     private static let mostAncestors = 16
 
     /// The parent of a process that has ended. If that has ended too, its parent, and so on.
-    private func heir(of process: Process, isAlive: (Int32) -> Bool) -> Int32 {
-        var heir = process.parent
-        for _ in 0..<Self.mostAncestors where !isAlive(heir) {
-            guard let next = processes[heir]?.parent else { break }
-            heir = next
+    private func survivor(of process: Process, isAlive: (Int32) -> Bool) -> Int32 {
+        var survivor = process.parent
+        for _ in 0..<Self.mostAncestors where !isAlive(survivor) {
+            guard let next = processes[survivor]?.parent else { break }
+            survivor = next
         }
-        return heir
+        return survivor
     }
 }
 

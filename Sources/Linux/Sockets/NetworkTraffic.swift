@@ -65,7 +65,7 @@ public struct NetworkTraffic: Sendable {
 
     private static let lacks = [EAGAIN, EBUSY, EINTR, EMFILE, EMSGSIZE, ENFILE, ENOBUFS, ENOMEM]
 
-    /// Bytes per second since an earlier look, over all connections that there are now.
+    /// Bytes per second since an earlier measurement, over all connections that there are now.
     public func rate(since earlier: NetworkTraffic) -> UInt64 {
         UInt64(bytes.rate(since: earlier.bytes))
     }

@@ -36,7 +36,7 @@ public enum UnixSockets {
     ) throws(KernelFailure) -> Set<UInt32> {
         let numbers = try proc.sockets(of: process.pid)
         func failure(_ number: Int32) -> KernelFailure {
-            KernelFailure(operation: "look at", subject: "sockets of process \(process)", errno: number)
+            KernelFailure(operation: "read", subject: "sockets of process \(process)", errno: number)
         }
         // Checked afterwards: a process that has this start time now has had the id all the time.
         guard try proc.identity(of: process.pid) == process else { throw failure(ESRCH) }

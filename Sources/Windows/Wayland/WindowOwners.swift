@@ -23,7 +23,7 @@ struct WindowOwners {
     /// The name of the program that the desktop entry of this id starts; nil if there is none.
     private let command: (String) -> String?
 
-    /// The most sandboxes that are looked at. Flatpak leaves their sockets behind until the session ends.
+    /// The most sandboxes that are examined. Flatpak leaves their sockets behind until the session ends.
     private static let mostSandboxes = 16_384
 
     /// - Parameters:

@@ -1,5 +1,5 @@
 /// Whether and how a process was stopped when it was checked: the kernel's report, without an interpretation.
-public struct Standing: Hashable, Sendable {
+public struct StopReading: Hashable, Sendable {
     /// A stop by signal.
     public enum Signal: Hashable, Sendable {
         case none
@@ -33,40 +33,40 @@ public struct Standing: Hashable, Sendable {
     }
 
     /// It executes nothing. For a process that was stopped `before`, the order to freeze counts, complete or not.
-    public func isStanding(before: Bool) -> Bool {
+    public func isStopped(before: Bool) -> Bool {
         signal == .stopped || freeze.map { before || $0.isComplete } ?? false
     }
 
     /// The outcome is not known yet, because a stop is pending until it runs.
-    func isOpen(of before: Bool) -> Bool { signal == .pending && !isStanding(before: before) }
+    func isUndecided(before: Bool) -> Bool { signal == .pending && !isStopped(before: before) }
 
     /// The others that want a stopped process stopped: those that wanted it `before`, and `sender`, which was
     /// seen to stop it.
-    func others(_ before: Others, _ sender: String?) -> Others {
-        var others = before
-        others.cgroup = freeze.flatMap { $0.isOurs ? nil : $0.cgroup }
+    func foreignStop(_ before: ForeignStop, _ sender: String?) -> ForeignStop {
+        var foreign = before
+        foreign.cgroup = freeze.flatMap { $0.isOurs ? nil : $0.cgroup }
         if signal == .none {
-            others.sender = nil
-        } else if let sender, !sender.isEmpty || others.sender == nil {
-            others.sender = sender
-        } else if freeze?.isOurs == true, others.sender == nil {
+            foreign.sender = nil
+        } else if let sender, !sender.isEmpty || foreign.sender == nil {
+            foreign.sender = sender
+        } else if freeze?.isOurs == true, foreign.sender == nil {
             // Under our own freeze, every stop is another's.
-            others.sender = ""
+            foreign.sender = ""
         }
-        return others
+        return foreign
     }
 }
 
 /// The other programs that want a process stopped, as far as is known.
-struct Others: Hashable, Sendable {
+struct ForeignStop: Hashable, Sendable {
     /// The process that was seen to stop it by signal; empty: the process is not known.
     var sender: String?
     /// The name of the cgroup that another process ordered to freeze.
     var cgroup: String?
 
-    static let nobody = Others()
+    static let absent = ForeignStop()
     /// It is stopped, and not by us.
-    static let somebody = Others(sender: "")
+    static let unknown = ForeignStop(sender: "")
 
     /// The signal's sender, if that is known, else the cgroup; nil: no other process wants it stopped.
     var holder: String? {

@@ -7,8 +7,8 @@ import Linux
 /// one place, from the kernel only.
 ///
 /// `cgroup.events` reports that a cgroup freezes or thaws, whatever has caused it.
-final class Standings {
-    /// The cgroup that a process was in at the last look.
+final class StopReader {
+    /// The cgroup that a process was in at the last reading.
     private struct Place {
         let cgroup: Cgroup
         let events: CgroupEvents
@@ -24,7 +24,7 @@ final class Standings {
     private let core: Core
     private let table: ApplicationTable
     private var places: [ApplicationNumber: Place] = [:]
-    /// Those of which the kernel has reported a freeze or thaw, or that were moved; `standing` returns the present
+    /// Those of which the kernel has reported a freeze or thaw, or that were moved; `reading` returns the present
     /// situation.
     private var changed: Set<ApplicationNumber> = []
 
@@ -36,17 +36,17 @@ final class Standings {
         self.table = table
     }
 
-    // MARK: Standings
+    // MARK: StopReader
 
-    /// The standing of an application's main process; nil: it has ended, or it cannot be read now.
-    func standing(of number: ApplicationNumber) -> Standing? { try? read(number) }
+    /// How an application's main process is stopped; nil: it has ended, or it cannot be read now.
+    func reading(of number: ApplicationNumber) -> StopReading? { try? read(number) }
 
-    /// The standing of an application's main process; nil: it has ended. Throws if it cannot be read now, for example
+    /// How an application's main process is stopped; nil: it has ended. Throws if it cannot be read now, for example
     /// because of a lack of descriptors.
-    func read(_ number: ApplicationNumber) throws(KernelFailure) -> Standing? {
+    func read(_ number: ApplicationNumber) throws(KernelFailure) -> StopReading? {
         guard let process = table[number]?.process else { return nil }
         let isStopped = core.application(number)?.isStopped == true
-        let freeze = try freeze(of: number, isStanding: isStopped)
+        let freeze = try freeze(of: number, isStopped: isStopped)
         let stop: Proc.SignalStop
         do throws(KernelFailure) {
             // Just after a thaw the process sleeps until it takes the pending signals.
@@ -56,21 +56,21 @@ final class Standings {
             throw error
         }
         return switch stop {
-        case .stopped: Standing(signal: .stopped, freeze: freeze)
-        case .pending: Standing(signal: .pending, freeze: freeze)
-        case .none: Standing(signal: .none, freeze: freeze)
+        case .stopped: StopReading(signal: .stopped, freeze: freeze)
+        case .pending: StopReading(signal: .pending, freeze: freeze)
+        case .none: StopReading(signal: .none, freeze: freeze)
         case .ended: nil
         }
     }
 
     /// Whether its main process executes nothing, because it is stopped, or frozen with its cgroup. nil: it has ended, or
     /// that cannot be read now.
-    func stands(_ number: ApplicationNumber) -> Bool? {
-        standing(of: number)?.isStanding(before: core.application(number)?.isStopped == true)
+    func isStopped(_ number: ApplicationNumber) -> Bool? {
+        reading(of: number)?.isStopped(before: core.application(number)?.isStopped == true)
     }
 
     /// Those of which the kernel has reported a freeze or thaw since the last call.
-    func takeChanged() -> Set<ApplicationNumber> {
+    func popChanged() -> Set<ApplicationNumber> {
         if changed.isEmpty { return [] }
         defer { changed = [] }
         return changed
@@ -120,12 +120,12 @@ final class Standings {
 
     /// The nearest cgroup around the process, up to the application's unit, that was ordered to freeze. A
     /// freeze of an ancestor is not a hold, because it may be for the machine's sleep (§ 2).
-    func toldCgroup(of number: ApplicationNumber) -> Cgroup? {
+    func cgroupOrderedToFreeze(of number: ApplicationNumber) -> Cgroup? {
         guard let place = try? place(of: number) else { return nil }
-        return try? toldCgroup(around: place.cgroup)
+        return try? cgroupOrderedToFreeze(around: place.cgroup)
     }
 
-    private func toldCgroup(around here: Cgroup) throws(KernelFailure) -> Cgroup? {
+    private func cgroupOrderedToFreeze(around here: Cgroup) throws(KernelFailure) -> Cgroup? {
         let unit = here.applicationUnit ?? here
         for cgroup in sequence(first: here, next: \.parent) {
             do throws(KernelFailure) {
@@ -141,15 +141,17 @@ final class Standings {
     /// The freeze that stops its process. While a process in its cgroup dies or is moved in, the cgroup is not frozen
     /// for a moment.
     ///
-    /// - Parameter isStanding: for a process that was already stopped the order to freeze counts, complete or not.
+    /// - Parameter isStopped: for a process that was already stopped the order to freeze counts, complete or not.
     private func freeze(
-        of number: ApplicationNumber, isStanding: Bool
-    ) throws(KernelFailure) -> Standing.Freeze? {
+        of number: ApplicationNumber, isStopped: Bool
+    ) throws(KernelFailure) -> StopReading.Freeze? {
         guard let place = try place(of: number) else { return nil }
         // Not by the descriptor that is watched: that would take its next notification away.
         let isComplete = (try? place.cgroup.isFrozen()) == true
-        guard isComplete || isStanding, let cgroup = try toldCgroup(around: place.cgroup) else { return nil }
+        guard isComplete || isStopped, let cgroup = try cgroupOrderedToFreeze(around: place.cgroup) else {
+            return nil
+        }
         let isOurs = table[number].flatMap(table.frozenCgroup) == cgroup
-        return Standing.Freeze(cgroup: cgroup.name, isOurs: isOurs, isComplete: isComplete)
+        return StopReading.Freeze(cgroup: cgroup.name, isOurs: isOurs, isComplete: isComplete)
     }
 }
