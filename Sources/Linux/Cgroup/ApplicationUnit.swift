@@ -3,7 +3,6 @@
 /// - systemd, docs/DESKTOP_ENVIRONMENTS, "XDG standardization for applications": `app[-LAUNCHER]-ID-RANDOM.scope` and
 ///   `app[-LAUNCHER]-ID[@RANDOM].service`, each part escaped as by systemd-escape(1), so that it holds no `-` of its
 ///   own. Flatpak is such a launcher.
-/// - the session agent, formerly: `app-appstate-ID-NUMBER.service`. Such units may still run.
 /// - snapd: `snap.SNAP.APP-UUID.scope` (older ones: `snap.SNAP.APP.UUID.scope`) and `snap.SNAP.APP.service`; the
 ///   desktop entry is `SNAP_APP`; for a parallel installation `SNAP_KEY` it is `SNAP+KEY_APP`.
 ///
@@ -54,7 +53,6 @@ public struct ApplicationUnit: Hashable, Sendable {
     private static let snap = "snap."
     private static let scope = ".scope"
     private static let service = ".service"
-    private static let ownLauncher = "appstate"
 
     /// The name without its type; nil if it is not an application's unit.
     private static func body(of name: String) -> String? {
@@ -70,16 +68,11 @@ public struct ApplicationUnit: Hashable, Sendable {
         if !isScope { rest = rest.prefix { $0 != "@" } }
         var parts = rest.split(separator: "-", omittingEmptySubsequences: false)
         if isScope, let random = parts.popLast(), random.isEmpty { return nil }
-        if !isScope, parts.count == 3, parts[0] == ownLauncher, isNumber(parts[2]) { parts.removeLast() }
         // LAUNCHER and ID.
         guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty }), let id = parts.last else {
             return nil
         }
         return plausible(Cgroup.unescaped(String(id)))
-    }
-
-    private static func isNumber(_ text: Substring) -> Bool {
-        !text.isEmpty && text.utf8.allSatisfy { (0x30...0x39).contains($0) }
     }
 
     private static func snapID(_ body: String) -> String? {
