@@ -134,9 +134,11 @@ extension Message {
 
     /// Opens a container that is filled until `close()`. Typed throws pass through; otherwise use `withContainer`.
     public borrowing func open(_ kind: Container, _ contents: String) throws(BusFailure) {
-        try check(
-            sd_bus_message_open_container(pointer, CChar(kind.rawValue), contents),
-            "open a container of \(contents)", "in \(subject)")
+        // Unlike withCString, a string that is passed as it is becomes an array first.
+        let result = contents.withCString {
+            sd_bus_message_open_container(pointer, CChar(kind.rawValue), $0)
+        }
+        try check(result, "open a container of \(contents)", "in \(subject)")
     }
 
     /// Closes the container that was opened last.
