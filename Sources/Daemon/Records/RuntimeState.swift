@@ -13,9 +13,9 @@ import Systemd
 final class RuntimeState {
     private let directory: String
     private let journal: Journal
-    /// What the file of each application contains: the hash of it, so that it is not written again unchanged, and the
-    /// hold.
-    private var written: [ApplicationNumber: (hash: Int, hold: Hold?)] = [:]
+    /// What the file of each application contains: the hash of it, so that it is not written again unchanged, and whether
+    /// there is a hold in it.
+    private var written: [ApplicationNumber: (hash: Int, isHeld: Bool)] = [:]
     private var daemonFile: [UInt8] = []
     private var hasFailed = false
     private var lock: Descriptor?
@@ -53,9 +53,9 @@ final class RuntimeState {
         if written[number]?.hash == hash { return nil }
         let failure = attempt { () throws(KernelFailure) in try WholeFile.write(bytes, to: path(number)) }
         if failure == nil {
-            written[number] = (hash, hold)
+            written[number] = (hash, hold != nil)
             hasFailed = false
-        } else if hold == nil, written[number]?.hold != nil {
+        } else if hold == nil, written[number]?.isHeld == true {
             // The next daemon must not hold what runs. There is always room to remove a file, and then for another.
             remove(number)
             return write(number, record, hold)
@@ -122,7 +122,7 @@ final class RuntimeState {
         }
         let (record, isWhole) = RecordFile.read(bytes)
         let found = Found(name: name, record: record, isWhole: isWhole)
-        if let number = UInt32(name) { written[ApplicationNumber(number)] = (Self.hash(bytes), found.hold) }
+        if let number = UInt32(name) { written[ApplicationNumber(number)] = (Self.hash(bytes), found.hold != nil) }
         return found
     }
 
