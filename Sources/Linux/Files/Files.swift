@@ -35,7 +35,7 @@ enum Files {
         let number = file.rawValue
         let failure: Int32 = withUnsafeTemporaryAllocation(byteCount: 8192, alignment: 8) { buffer in
             guard let base = buffer.baseAddress else { return ENOMEM }
-            func parse(_ range: Range<Int>) -> Bool {
+            func take(_ range: Range<Int>) -> Bool {
                 var line = Bytes(UnsafeRawBufferPointer(rebasing: buffer[range]))
                 return body(&line)
             }
@@ -43,7 +43,7 @@ enum Files {
             var cut = false
             while true {
                 if filled == buffer.count {
-                    if !cut, !parse(0..<filled) { return 0 }
+                    if !cut, !take(0..<filled) { return 0 }
                     cut = true
                     filled = 0
                 }
@@ -53,13 +53,13 @@ enum Files {
                     return errno
                 }
                 if count == 0 {
-                    if filled > 0, !cut { _ = parse(0..<filled) }
+                    if filled > 0, !cut { _ = take(0..<filled) }
                     return 0
                 }
                 filled += count
                 var start = 0
                 while let end = buffer[start..<filled].firstIndex(of: UInt8(ascii: "\n")) {
-                    if !cut, !parse(start..<end) { return 0 }
+                    if !cut, !take(start..<end) { return 0 }
                     cut = false
                     start = end + 1
                 }
