@@ -258,7 +258,7 @@ public final class Daemon {
             renewal = try loop.timer { [unowned self] in renewEvents() }
             let cpus = try CPUWatch(handed: handed)
             sources.append(
-                try loop.watch(cpus.descriptor) { [unowned self] _ in if cpus.take() { cpusChanged() } })
+                try loop.watch(cpus.descriptor) { [unowned self] _ in if cpus.consume() { cpusChanged() } })
         }
     }
 

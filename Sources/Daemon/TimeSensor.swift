@@ -72,7 +72,7 @@ final class TimeSensor {
         last = Self.read()
         sources = [
             try loop.watch(timer.descriptor) { [unowned self] _ in
-                timer.take()
+                timer.consume()
                 compare()
             },
             try loop.watch(file.descriptor) { [unowned self] _ in

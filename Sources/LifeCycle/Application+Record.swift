@@ -11,9 +11,7 @@ extension Application {
         record.add("id", id.rawValue)
         record.add("session", session.fields)
         record.add("registered", String(registeredAt))
-        record.add("adopted", if: isAdopted)
-        record.add("by-itself", if: hasRegisteredItself)
-        record.add("launched", if: awaitsOwnRegistration)
+        record.add("registrant", registrant.rawValue)
         record.add("restored", if: isRestored)
         record.add("state", state.rawValue)
         record.add("since", String(stateSince))
@@ -55,9 +53,7 @@ extension Application {
         user = try record.require("user") { $0.number() }
         session = try record.require("session") { SessionKey(&$0) }
         registeredAt = try record.require("registered") { $0.number() }
-        isAdopted = try record.flag("adopted")
-        hasRegisteredItself = try record.flag("by-itself")
-        awaitsOwnRegistration = try record.flag("launched")
+        registrant = try record.require("registrant") { $0.value() }
         isRestored = try record.flag("restored")
         state = try record.require("state") { $0.value() }
         stateSince = try record.require("since") { $0.number() }

@@ -53,3 +53,17 @@ extension StopStatus.Order {
         }
     }
 }
+
+extension Application {
+    /// - Parameter reason: the reason that the end of its process indicates. An earlier decision takes
+    ///   precedence.
+    func ending(_ reason: ExitReason, status: Int32?) -> Ending {
+        let reason = termination?.verdict ?? reason
+        // A user who force-quits it wants a fresh start. State that made it crash or hang would make it crash
+        // or hang again.
+        let isSpoilt = [.crashed, .unresponsive].contains(reason) && isLaunching && isRestored
+        return Ending(
+            reason: reason, state: state, status: status,
+            dropsSavedState: reason == .forceQuit || isSpoilt, losesChanges: hasUnsavedChanges)
+    }
+}

@@ -9,8 +9,6 @@ public struct Application: Equatable, Sendable {
     public let session: SessionKey
     /// CLOCK_MONOTONIC, microseconds.
     public let registeredAt: Microseconds
-    /// Another program registered it on its own initiative; its process may still register itself.
-    public let isAdopted: Bool
     /// It was launched with state that an earlier run had saved.
     let isRestored: Bool
 
@@ -36,12 +34,9 @@ public struct Application: Equatable, Sendable {
     public internal(set) var saysUnsaved = false
     /// One of its windows shows the mark of unsaved changes.
     public internal(set) var hasUnsavedMark = false
-    /// Its process registered itself, and not another program.
-    public internal(set) var hasRegisteredItself: Bool
+    var registrant: Registrant
     /// The level that its windows would give it if it were neither stopped nor launching.
     public internal(set) var windowLevel: WindowLevel = .hidden
-    /// The session agent started it, and its process has not registered itself yet.
-    public internal(set) var awaitsOwnRegistration = false
     /// The event to which it has not responded, until it responds again; nil: it is responsive.
     public internal(set) var unresponsive: UnresponsiveEvent?
     /// `Mode=observe`: policy would have suspended it by now.
@@ -166,9 +161,7 @@ public struct Application: Equatable, Sendable {
         user = registration.user
         session = registration.session
         registeredAt = now
-        isAdopted = registration.adopted
-        hasRegisteredItself = registration.byItself
-        awaitsOwnRegistration = registration.launched
+        registrant = registration.registrant
         isRestored = registration.isRestored
         stateSince = now
         delegate = registration.delegate
@@ -209,6 +202,8 @@ public struct Application: Equatable, Sendable {
     /// A window shows the mark, and the user's rule does not disregard it.
     public var countsUnsavedMark: Bool { hasUnsavedMark && rule?.unsavedMark != false }
 
+    public var isAdopted: Bool { registrant == .adopter }
+    public var awaitsOwnRegistration: Bool { registrant == .launcher }
     public var isLaunching: Bool { launch != nil }
     /// Whether a window of it is visible to the user, or counts as visible until a reporter reports on it.
     public var isVisible: Bool { windowLevel > .hidden }

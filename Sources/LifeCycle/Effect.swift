@@ -210,7 +210,7 @@ public enum Notice: Hashable, Sendable {
     /// It should have been ended, but was not.
     case spared(String)
     /// It was ended because memory was short, and is not started again.
-    case notRelaunched(NoRelaunch)
+    case notRelaunched(String)
     /// The source has reached the limit of ended applications for one event.
     case reclaimLimit(Int)
 

@@ -44,7 +44,7 @@ enum Grace: Equatable, Sendable {
         // It does not end before the former one.
         case (.running(_, let former, let floor), .objectionEnded):
             self = running(atLeast: former.remaining(at: now), floor: floor)
-        // A delegate keeps the time that it was expectedFree.
+        // A delegate keeps the time that it was promised.
         case (.running(let serial, let former, let floor), .changed):
             self = running(serial, atLeast: serial == nil ? nil : former.remaining(at: now), floor: floor)
         case (.over, .objectionEnded), (.over, .changed):

@@ -76,7 +76,7 @@ extension Machine {
 extension Application {
     /// It is drained whether or not something waits to be read by it. A program that knows nothing of its suspension has
     /// timers, and connections over the network; a program that has registered itself is ready to wait.
-    var isDrainedAlways: Bool { isHeldByDecision && !hasRegisteredItself }
+    var isDrainedAlways: Bool { isHeldByDecision && registrant != .itself }
 
     /// It runs although it is suspended, until it is stopped again.
     public var isBeingDrained: Bool { stop.drain.isUnderWay }

@@ -23,8 +23,7 @@ extension Machine {
         let former = application.delegate
         let delegate = registration.delegate
         update(number, .launch) {
-            $0.awaitsOwnRegistration = false
-            $0.hasRegisteredItself = true
+            $0.registrant = .itself
             $0.unresponsive = nil
             $0.requestedSuspension = registration.suspension ?? .automatic
             $0.requestedReclaimable = registration.reclaimable
@@ -51,7 +50,7 @@ extension Machine {
     /// does. This descendant is the application that was launched.
     mutating func replaceWrapper(_ number: ApplicationNumber) {
         update(number, .launch) {
-            $0.awaitsOwnRegistration = false
+            $0.registrant = .another
             $0.isAssumedVisible = false
             if $0.windows.isEmpty { $0.windowLevel = .hidden }
             $0.launch = nil

@@ -1,14 +1,5 @@
 import AppStateContract
 
-/// One reporter's objection of one process that policy must not suspend.
-struct ReportedObjection: Equatable, Sendable {
-    /// The process, its parent, and so on, as they were when it was reported.
-    var lineage: [ProcessID]
-    /// The user of the reporter.
-    var reporterUser: UInt32
-    var reasons: Set<String>
-}
-
 /// Applications that policy must not suspend, according to reporters (§ 2): the owner of the clipboard, an application
 /// that plays sound. An objection ends with the process, or with the reporter's connection, because nobody
 /// could withdraw it afterwards.
@@ -100,15 +91,5 @@ extension Machine {
             }
         }
         return lines.sorted { $0.lexicographicallyPrecedes($1) }
-    }
-}
-
-extension ReportedObjection {
-    /// As read from a record: with one reason.
-    init?(_ fields: inout Fields) {
-        guard let user: UInt32 = fields.number(), let reason = fields.text(),
-            let lineage = fields.all({ ProcessID(&$0) }), !lineage.isEmpty
-        else { return nil }
-        self.init(lineage: lineage, reporterUser: user, reasons: [reason])
     }
 }

@@ -26,7 +26,7 @@ extension Machine {
         if before.isBeingReclaimed, !next.isTerminating { calledOff(number) }
     }
 
-    /// Takes an observation of a stop, or the result of an order. If it shows nothing new, nothing changes.
+    /// Handles an observation of a stop, or the result of an order. If it shows nothing new, nothing changes.
     mutating func stopChanged(_ number: ApplicationNumber, _ event: StopStatus.Event) {
         guard let stop = applications[number]?.stop else { return }
         var next = stop
@@ -187,7 +187,7 @@ extension Machine {
         next.announce(.didEnterBackground, with: .until(deadline, of: serial), &step)
     }
 
-    /// Takes and drops the hold of reason `policy` (§ 4), and drops what focus releases (§ 2).
+    /// Adds and removes the hold of reason `policy` (§ 4), and drops what focus releases (§ 2).
     private mutating func decidePolicy(_ next: inout Application) {
         if next.windowLevel > next.eligibleLevel || next.suspension == .never {
             next.holds.removeAll(where: \.reason.isDecision)

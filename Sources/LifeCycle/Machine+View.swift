@@ -100,3 +100,18 @@ extension Application {
         windowDigest = view.digest
     }
 }
+
+extension Machine {
+    /// nil: the entry means all windows of a process.
+    func shown(_ window: Window, as key: WindowKey) -> ShownWindow? {
+        if key.isWhole { return nil }
+        let session = sessions[window.session]
+        let isShown = !window.minimized && session?.inFront ?? true
+        let state: SceneState =
+            isShown && session?.focus == key
+            ? .foregroundActive : isShown && window.visible ? .foregroundInactive : .background
+        return ShownWindow(
+            number: key.number, title: window.title, state: state, isMinimized: window.minimized,
+            session: window.session)
+    }
+}

@@ -292,7 +292,7 @@ extension Machine {
         return touched
     }
 
-    /// Takes a window out of its application and of the index.
+    /// Removes a window from its application and from the index.
     private mutating func detach(_ key: WindowKey, _ window: Window) -> Set<ApplicationNumber> {
         if let process = window.process {
             windowsByProcess[process]?.remove(key)

@@ -35,7 +35,7 @@ public struct Machine: Equatable, Sendable {
     var relaunches = Relaunches()
     /// Applications whose records have changed since `popTouched`.
     var touched: Set<ApplicationNumber> = []
-    /// The step that is being taken; between two steps it is empty.
+    /// The present step; between two steps it is empty.
     var step = Step()
 
     /// The most windows that one reporter may report.

@@ -345,7 +345,7 @@ extension StopStatus.Phase {
         }
     }
 
-    /// Takes the next step of a stop that is under way.
+    /// Does the next step of a stop that is under way.
     private mutating func advance(_ event: StopStatus.Event) -> StopStatus.Order? {
         guard let (next, order) = progress?.next(event) else { return nil }
         switch own {

@@ -49,21 +49,6 @@ public struct ShownWindow: Hashable, Sendable {
     public let session: SessionKey
 }
 
-extension Machine {
-    /// nil: the entry means all windows of a process.
-    func shown(_ window: Window, as key: WindowKey) -> ShownWindow? {
-        if key.isWhole { return nil }
-        let session = sessions[window.session]
-        let isShown = !window.minimized && session?.inFront ?? true
-        let state: SceneState =
-            isShown && session?.focus == key
-            ? .foregroundActive : isShown && window.visible ? .foregroundInactive : .background
-        return ShownWindow(
-            number: key.number, title: window.title, state: state, isMinimized: window.minimized,
-            session: window.session)
-    }
-}
-
 /// One login session, or one user if there is no logind.
 struct Session: Equatable, Sendable {
     /// The only window that has the focus, unless it is minimized.
@@ -93,4 +78,23 @@ struct Reporter: Equatable, Sendable {
     var session: SessionKey?
     /// The sessions whose windows it has reported.
     var reported: Set<SessionKey> = []
+}
+
+/// One reporter's objection of one process that policy must not suspend.
+struct ReportedObjection: Equatable, Sendable {
+    /// The process, its parent, and so on, as they were when it was reported.
+    var lineage: [ProcessID]
+    /// The user of the reporter.
+    var reporterUser: UInt32
+    var reasons: Set<String>
+}
+
+extension ReportedObjection {
+    /// As read from a record: with one reason.
+    init?(_ fields: inout Fields) {
+        guard let user: UInt32 = fields.number(), let reason = fields.text(),
+            let lineage = fields.all({ ProcessID(&$0) }), !lineage.isEmpty
+        else { return nil }
+        self.init(lineage: lineage, reporterUser: user, reasons: [reason])
+    }
 }

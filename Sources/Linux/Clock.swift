@@ -91,7 +91,7 @@ public final class ClockTimer {
     }
 
     /// Consumes the report, so that the next one can arrive.
-    public func take() {
+    public func consume() {
         var count: UInt64 = 0
         // ECANCELED: the clock was set.
         _ = read(timer.rawValue, &count, 8)

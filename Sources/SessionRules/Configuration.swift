@@ -58,23 +58,23 @@ public struct Configuration {
     /// Reads one text.
     ///
     /// - Parameter name: the name of the text, for complaints.
-    public init(text: String, name: String) { take(ConfigurationFile(text, name: name)) }
+    public init(text: String, name: String) { apply(ConfigurationFile(text, name: name)) }
 
     /// Reads the files that exist. Never fails: rejected lines become complaints.
     public init(reading source: Source) {
         switch source {
-        case .file(let path): take(ConfigurationFile(reading: path, mayBeMissing: false))
+        case .file(let path): apply(ConfigurationFile(reading: path, mayBeMissing: false))
         case .layers(let paths):
-            for path in paths { take(ConfigurationFile(reading: path, mayBeMissing: true)) }
+            for path in paths { apply(ConfigurationFile(reading: path, mayBeMissing: true)) }
         }
     }
 
     /// Which file is being read.
     private var layer = 0
 
-    private mutating func take(_ file: ConfigurationFile) {
+    private mutating func apply(_ file: ConfigurationFile) {
         defer { layer += 1 }
-        takeBack(by: file)
+        revert(by: file)
         let layer = layer
         var defaults = Configuration()
         // systemd.syntax(7): an empty value clears a list.
@@ -95,7 +95,7 @@ public struct Configuration {
     }
 
     /// An empty value cancels the values of earlier files in a section of the same name.
-    private mutating func takeBack(by file: ConfigurationFile) {
+    private mutating func revert(by file: ConfigurationFile) {
         for assignment in file.assignments where assignment.value.isEmpty {
             for rule in rules where rule.section == assignment.section && rule.layer < layer {
                 let row = Rule.rows(rule.pattern, rule.layer).first { $0.key == assignment.key }

@@ -80,36 +80,6 @@ import Testing
         withExtendedLifetime(filter) {}
     }
 
-    @Test func aNameHasOneOwner() throws {
-        let peers = try Peers()
-        #expect(throws: BusFailure(operation: "request the name", subject: Peers.name, errno: EEXIST)) {
-            try peers.client.requestName(Peers.name)
-        }
-        try peers.service.releaseName(Peers.name)
-        try peers.client.requestName(Peers.name)
-    }
-
-    @Test func theStockPolicyDeniesWhatIsNotAllowed() throws {
-        let peers = try Peers()
-        do {
-            try peers.client.requestName("org.appstate1.Other")
-            Issue.record("a name that no policy allows was given")
-        } catch {
-            #expect(error.errno == EACCES)
-        }
-        let refused = try peers.client.newCall(
-            destination: peers.service.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
-        // Sent to a connection that owns an allowed name, so the policy for that name lets the call pass.
-        #expect(try peers.answer(to: refused).error?.name == "org.freedesktop.DBus.Error.UnknownObject")
-        let denied = try peers.service.newCall(
-            destination: peers.client.uniqueName, path: "/", interface: "org.example.Other", member: "Any")
-        let answer = Answer()
-        let slot = try peers.service.callAsync(denied) { answer.message = $0.retained() }
-        try peers.run { answer.message != nil }
-        #expect(answer.taken()?.error?.name == "org.freedesktop.DBus.Error.AccessDenied")
-        slot.cancel()
-    }
-
     @Test func aCancelledCallIsNotHeardOf() throws {
         let peers = try Peers()
         var called = 0
@@ -142,27 +112,6 @@ import Testing
         }
         try peers.run { heard == 1 }
         #expect(slot == nil)
-    }
-
-    @Test func aMatchHearsNamesComeAndGo() throws {
-        let peers = try Peers()
-        var changes: [[String]] = []
-        let match = try peers.client.match(
-            "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='\(Peers.name)'",
-            failed: unexpected
-        ) { message in
-            changes.append((0..<3).map { _ in (try? message.readString()) ?? "unread" })
-        }
-        try peers.settle()
-        let owner = peers.service.uniqueName
-        try peers.service.releaseName(Peers.name)
-        try peers.service.requestName(Peers.name)
-        try peers.run { changes.count == 2 }
-        #expect(changes == [[Peers.name, owner, ""], [Peers.name, "", owner]])
-        match.cancel()
-        try peers.service.releaseName(Peers.name)
-        try peers.settle()
-        #expect(changes.count == 2)
     }
 
     @Test func aLostBusIsReported() throws {

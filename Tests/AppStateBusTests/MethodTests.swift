@@ -8,19 +8,6 @@ import Testing
 
     private struct Odd: Error {}
 
-    @Test func errorsTravelByName() throws {
-        let peers = try Peers()
-        try peers.serve(
-            Method("Throw") { _ throws(MethodError) in
-                throw MethodError("org.appstate1.Error.NoSuchTask", "7")
-            },
-            Method("Fail") { call in call.fail(MethodError("org.appstate1.Error.TooLarge", "8")) },
-            Method("Odd") { _ in throw Odd() })
-        #expect(try peers.refusal("Throw") == MethodError("org.appstate1.Error.NoSuchTask", "7"))
-        #expect(try peers.refusal("Fail") == MethodError("org.appstate1.Error.TooLarge", "8"))
-        #expect(try peers.refusal("Odd")?.name == Self.failed)
-    }
-
     @Test func wrongArgumentsAreInvalidArgs() throws {
         let peers = try Peers()
         try peers.serve(

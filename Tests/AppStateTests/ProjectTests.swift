@@ -48,36 +48,6 @@ struct ProjectTests {
         """
     }
 
-    @Test("a package of one file and a manifest builds, and its delegate is launched")
-    func oneFile() throws {
-        let project = try Project()
-        try project.write(Self.manifest("One"), to: "Package.swift")
-        try project.write(
-            """
-            import AppState
-
-            @main
-            final class One: ApplicationDelegate {
-                var count = 0
-
-                func applicationWillEnterForeground(_ application: Application) {
-                    count += 1
-                    print("\\(application.id) is launched")
-                    application.terminate(status: 7)
-                }
-
-                func applicationWillTerminate(_ application: Application) async {
-                    print("the end")
-                }
-            }
-            """, to: "Sources/One/One.swift")
-        let program = try project.build("One")
-        let theatre = try Theatre()
-        let child = try Child(program, environment: theatre.bus.environment)
-        #expect(try child.waitForExit() == .exited(7), "\(child.errors)")
-        #expect(child.output == "One is launched\nthe end\n")
-    }
-
     /// The Swift code of the README.
     private static func readme() throws -> String {
         let text = try String(contentsOfFile: Programs.root + "/README.md", encoding: .utf8)

@@ -96,30 +96,4 @@ struct AdoptedTests {
     }
 
     // MARK: The next daemon
-
-    @Test("the next daemon remembers which applications are adopted; in records without the key, none is")
-    func restored() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        let (app, other) = (try App(daemon.bus), try App(daemon.bus))
-        let former = try client.register("org.example.Actor", app.pid, adopted)
-        let old = try client.register("org.example.Old", other.pid, adopted)
-        try daemon.end(SIGKILL)
-        var hasLine = false
-        try daemon.rewrite(old) { line in
-            if line == "adopted=" { hasLine = true }
-            return line == "adopted=" ? nil : line
-        }
-        #expect(hasLine)
-        try daemon.start()
-        let path = try app.register()
-        #expect(try client.application(ofPID: app.pid) == path && path != former)
-        #expect(client.error { _ = try other.register() } == ErrorName.alreadyRegistered.rawValue)
-        #expect(try client.application(ofPID: other.pid) == old)
-
-        try daemon.end(SIGKILL)
-        try daemon.start()
-        #expect(try client.application(ofPID: app.pid) == path)
-        #expect(client.error { _ = try app.register() } == ErrorName.alreadyRegistered.rawValue)
-    }
 }

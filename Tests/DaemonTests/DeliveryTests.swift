@@ -108,22 +108,6 @@ struct DeliveryTests {
         #expect(app.story(of: path).last == "not-running→inactive")
     }
 
-    @Test("the Manager's StateChanged carries the same edges, each right after the application's own")
-    func managerEdges() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let (path, child) = try live(client)
-        try client.settle()
-        let edges = client.received.filter { $0.member == "StateChanged" }
-        #expect(edges.count >= 10)
-        #expect(edges.count % 2 == 0)
-        for (own, manager) in zip(edges, edges.dropFirst()) where own.interface == BusNames.application {
-            #expect(manager.interface == BusNames.manager)
-            #expect(manager.path == BusNames.root)
-            #expect(manager.arguments == [path, "org.example.Editor", "\(child.pid)"] + own.arguments)
-        }
-    }
-
     @Test("an application's life begins with ApplicationAdded and ends with ApplicationRemoved")
     func beginningAndEnd() throws {
         let daemon = try TestDaemon()
@@ -136,22 +120,6 @@ struct DeliveryTests {
         #expect(about.suffix(2).map(\.member) == ["ApplicationRemoved", "InterfacesRemoved"])
         #expect(
             about.dropLast().last?.arguments == [path, "org.example.Editor", "\(child.pid)", "unregistered"])
-    }
-
-    @Test("Unsubscribe ends the subscription, and without a subscription it changes nothing")
-    func unsubscribe() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.client()
-        try client.manager("Unsubscribe")
-        try client.manager("Subscribe")
-        let first = try live(client)
-        try client.settle()
-        #expect(!client.signals(of: first.path).isEmpty)
-        client.forget()
-        try client.manager("Unsubscribe")
-        _ = try live(client)
-        try client.settle()
-        #expect(client.received == [])
     }
 
     @Test(

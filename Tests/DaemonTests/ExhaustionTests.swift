@@ -16,7 +16,7 @@ struct ExhaustionTests {
         .enabled(if: TestCgroup.isAvailable, Comment(rawValue: TestCgroup.whatIsMissing)))
     func restart() throws {
         var starts = 0
-        for descriptors in 8..<46 {
+        for descriptors in stride(from: 8, to: 46, by: 4) {
             let daemon = try TestDaemon()
             let children = try (0..<6).map { _ in try Child("sleep", ["1000"]) }
             let homes = try children.map { try TestCgroup("app-few-\($0.pid)") }
@@ -36,7 +36,7 @@ struct ExhaustionTests {
                 #expect(try home.cgroup.wantsFrozen() == isKept, "with \(descriptors)")
             }
         }
-        #expect((1..<38).contains(starts))
+        #expect((1..<10).contains(starts))
     }
 
     @Test(

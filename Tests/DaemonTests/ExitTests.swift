@@ -47,18 +47,6 @@ struct ExitTests {
     }
 
     @Test(
-        "how a process ended is known even if its parent was faster",
-        .enabled(if: PidFD.tellsExit, afterwards))
-    func reapedBefore() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Editor", child.pid)
-        try endUnseen(daemon, child, SIGSEGV)
-        #expect(try client.waitForRemoval(of: path) == "crashed")
-    }
-
-    @Test(
         "how a process ended is unknown if the kernel does not report it and the parent was faster",
         .enabled(if: !PidFD.tellsExit, "this kernel tells (PIDFD_INFO_EXIT)"))
     func reapedBeforeUnknown() throws {
@@ -68,18 +56,5 @@ struct ExitTests {
         let path = try client.register("org.example.Editor", child.pid)
         try endUnseen(daemon, child, SIGSEGV)
         #expect(try client.waitForRemoval(of: path) == "unknown")
-    }
-
-    @Test("a zombie counts as ended")
-    func zombie() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Editor", child.pid)
-        child.kill(SIGKILL)
-        // Nothing waits for it: it is a zombie until the end of the test.
-        #expect(try client.waitForRemoval(of: path) == "killed")
-        #expect(
-            client.error { _ = try client.application(ofPID: child.pid) } == ErrorName.noSuchProcess.rawValue)
     }
 }

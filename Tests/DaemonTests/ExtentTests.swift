@@ -58,45 +58,6 @@ struct ExtentTests {
 
     // MARK: No process stays stopped
 
-    @Test("when the main process dies, what is left of its extent runs again")
-    func orphans() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        let children = [try app.make("fork"), try app.make("fork")]
-        try client.application(path, "Suspend")
-        app.process.kill(SIGKILL)
-        #expect(try client.waitForRemoval(of: path) == "killed")
-        for child in children { #expect(try !isStopped(child)) }
-    }
-
-    @Test("a daemon that ends leaves alone what another process stopped, before or after its own stop")
-    func foreignStopAtTheEnd() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let children = try (0..<3).map { _ in try Child("sleep", ["1000"]) }
-        let paths = try children.map { try client.register("org.example.Editor", $0.pid) }
-        // The daemon does not stop the first, stops the second after the other stop, and the third before it.
-        children[0].kill(SIGSTOP)
-        children[1].kill(SIGSTOP)
-        try client.wait(for: paths[0], toBe: "suspended")
-        try client.wait(for: paths[1], toBe: "suspended")
-        try client.application(paths[1], "Suspend")
-        try client.application(paths[2], "Suspend")
-        children[2].kill(SIGSTOP)
-        if StopTrace.isAvailable {
-            // A stop of a stopped process shows only in the trace.
-            try client.wait("the second hold") { try client.holds(paths[2]).count == 2 }
-        }
-        daemon.process.kill(SIGINT)
-        #expect(try daemon.process.waitForExit() == .exited(0))
-        #expect(try isStopped(children[0].pid))
-        #expect(try isStopped(children[1].pid))
-        #expect(try isStopped(children[2].pid))
-    }
-
     /// A Python program of the user nobody that may become another user.
     private static func userChanger(_ script: String) throws -> Child {
         try Child(

@@ -23,7 +23,7 @@ struct FlowTests {
         }
         try burst.live.catchUp()
         let before = app.lines.count
-        try burst.happen(5_000)
+        try burst.happen(200)
         if means == "Suspend" {
             try burst.live.application(path, "Resume")
         } else {

@@ -95,37 +95,6 @@ struct FreezeTests {
         try scene.client.wait("the stop") { try isStopped(scene.app.pid) }
     }
 
-    @Test("a cgroup shared with a stranger is not frozen; only the application's own processes are stopped")
-    func stranger() throws {
-        let scene = try CgroupScene()
-        let stranger = try Child("sleep", ["1000"])
-        try scene.home.take(stranger.pid)
-        try scene.client.application(scene.path, "Suspend")
-        #expect(try !scene.cgroup.wantsFrozen() && !scene.isMarked)
-        #expect(try scene.pids.allSatisfy { try isStopped($0) })
-        #expect(try !isStopped(stranger.pid))
-        let facts = try scene.client.explain(scene.path)
-        #expect(facts["means"] == .string("signals"))
-        let why = "\(scene.cgroup): process \(stranger.pid) in it does not belong to the application"
-        #expect(facts["freezer-objection"] == .string(why))
-        try scene.client.application(scene.path, "Resume")
-        #expect(try scene.noneIsStopped)
-    }
-
-    @Test("a process that is registered while its application is frozen runs, and that one stays suspended")
-    func registeredWhileFrozen() throws {
-        let scene = try CgroupScene()
-        try scene.client.application(scene.path, "Suspend")
-        let inner = try scene.client.register("org.example.Viewer", scene.others[0])
-        try scene.client.wait("the others to be stopped by signal") {
-            try isStopped(scene.app.pid) && isStopped(scene.others[1]) && !scene.cgroup.wantsFrozen()
-        }
-        #expect(try !isStopped(scene.others[0]))
-        try scene.client.wait(for: inner, toBe: "background")
-        try scene.client.wait(for: scene.path, toBe: "suspended")
-        #expect(try scene.client.holds(scene.path) == ["request uid:\(getuid())"])
-    }
-
     @Test("a server that a frozen application started goes on, and a crash handler stays part of it")
     func server() throws {
         let unit = try UnitWithOrphan("os.setsid(); print('on', flush=True)\nwhile True: signal.pause()")

@@ -58,18 +58,6 @@ struct HistoryTests {
         #expect(try history(client, "org.example.Other") == [])
     }
 
-    @Test("an unregistered application has not ended, but is known to have run")
-    func unregistered() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        try client.application(client.register(Self.id, child.pid), "Unregister")
-        #expect(try history(client) == [])
-        let path = try client.register(Self.id, child.pid)
-        #expect(
-            try client.property(path, "LaunchOptions") == .dictionary(["first-launch": .bool(false)]))
-    }
-
     @Test("an end while no daemon runs is recorded as unknown")
     func unseen() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -143,24 +131,6 @@ struct HistoryTests {
                     "first-launch": .bool(false), "restorable": .bool(true),
                     "exit-reason": .string("rebooted"),
                 ]))
-    }
-
-    @Test("if the daemon ended in good order before a boot, the next launch gets the previous state")
-    func stateBeforeBoot() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let app = try App(daemon.bus)
-        let path = try app.register(Self.id, "delegate=b:false,launch-mode=s:background,suspension=s:manual")
-        let client = try daemon.subscriber()
-        try client.application(path, "Suspend")
-        try client.wait(for: path, toBe: "suspended")
-        try daemon.end(SIGTERM)
-        try reboot(daemon, app)
-        let later = try daemon.client()
-        #expect(try history(later) == ["rebooted suspended -1"])
-        let next = try App(daemon.bus)
-        let options = try later.property(try next.register(Self.id), "LaunchOptions")
-        guard case .dictionary(let values) = options else { throw TestFailure("\(options)") }
-        #expect(values["previous-state"] == .string("suspended"))
     }
 
     @Test(

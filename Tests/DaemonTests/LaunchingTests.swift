@@ -158,7 +158,7 @@ struct LaunchingTests {
     @Test("without a delegate the agent opens the URLs, and its refusal is passed on")
     func runningUnaware() throws {
         // Open waits for the end of the launch, and this one has no other.
-        let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=20s\n")
+        let scene = try Scene("[LifeCycle]\nLaunchTimeoutSec=1s\n")
         let path = try scene.agent.launch(Self.id)
         try scene.agent.open(path, ["note:1"])
         #expect(scene.agent.opened.map(\.options) == [["urls": .strings(["note:1"])]])

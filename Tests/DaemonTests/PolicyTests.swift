@@ -56,40 +56,6 @@ struct PolicyTests {
         #expect((1...600_000_000).contains(left))
     }
 
-    @Test(
-        "policy does not suspend with suspension manual or never, or with a granted background mode",
-        arguments: ["suspension=s:manual", "suspension=s:never", "background-modes=as:audio"])
-    func exempt(_ options: String) throws {
-        let daemon = try TestDaemon(
-            configuration: Self.impatient + "[Application org.example.Actor]\nBackgroundModes=audio\n")
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client, options)
-        try client.setMinimized(app.pid, true)
-        #expect(try app.last("DidEnterBackground", of: path).last == "\(UInt64.never)")
-        try client.waitForTheGrace(of: path)
-        #expect(try client.state(path) == "background")
-        #expect(try client.holds(path) == [])
-    }
-
-    @Test("policy suspends nothing in a session that has lost its window reporter")
-    func lostReporter() throws {
-        let daemon = try TestDaemon(configuration: Self.impatient)
-        let client = try daemon.subscriber()
-        let (app, path) = try launched(daemon, client)
-        let reporter = try App(daemon.bus)
-        try reporter.reporter("UpdateWindow t:1 u:\(reporter.pid) {visible=b:true}")
-        let name = try reporter.ask("name")
-        try client.waitForDeparture(of: name) { reporter.tell("exec sleep 1000") }
-        // A client that reports once, as busctl does, is not a reporter to rely on.
-        try client.setMinimized(app.pid, true)
-        try client.waitForTheGrace(of: path)
-        #expect(try client.state(path) == "background")
-        #expect(try client.holds(path) == [])
-        #expect(try client.listObjections(path) == ["the window reporter of its session is gone"])
-        try client.reporter("ReplaceWindows") { try $0.withContainer(.array, "(tua{sv})") {} }
-        try client.wait(for: path, toBe: "suspended")
-    }
-
     @Test("with Mode=observe policy only says what it would suspend, and a user's request is obeyed")
     func observe() throws {
         let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n" + Self.impatient)

@@ -90,43 +90,6 @@ struct ResourceTests {
         #expect(!daemon.process.errors.contains("left alone"))
     }
 
-    @Test("children get the values too, later ones at the next change, and Unregister restores all")
-    func children() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let first = try app.make("fork")
-        let own = try score(app.pid)
-        let path = try app.register()
-        try app.application(path, "FinishLaunching")
-        try client.setMinimized(app.pid, true)
-        try wait(for: path, toBe: "background", client)
-        try client.wait("the score") { try score(first) == own + 200 }
-        let second = try app.make("fork")
-        try client.application(path, "Suspend")
-        for pid in [app.pid, first, second] {
-            try client.wait("the score") { try score(pid) == own + 900 }
-        }
-        try client.application(path, "Resume")
-        try client.settle()
-        let third = try app.make("fork")
-        // It becomes an application of its own, which has the score of its parent's state until now.
-        let fourth = try app.make("fork")
-        #expect(try score(fourth) == own + 200)
-        let inner = try client.register("org.example.Viewer", fourth)
-        try client.setFocus(fourth)
-        try wait(for: inner, toBe: "active", client)
-        try client.wait("its own score") { try score(fourth) == own }
-        try client.application(path, "Unregister")
-        for pid in [app.pid, first, second, third] {
-            try client.wait("the score") { try score(pid) == own }
-        }
-        try client.setMinimized(fourth, true)
-        try client.wait("its score") { try score(fourth) == own + 200 }
-        try client.application(inner, "Unregister")
-        try client.wait("its own score") { try score(fourth) == own }
-    }
-
     @Test("an orderly end of the daemon restores all values", arguments: [SIGTERM, SIGINT])
     func endOfDaemon(_ signal: Int32) throws {
         let daemon = try TestDaemon()
@@ -186,22 +149,6 @@ struct ResourceTests {
         try expect(["oom_score_adj=\(own + 200), was \(own) (1 process)"], would: [], 200)
         try daemon.reconfigure("[Daemon]\nMode=observe\n")
         try expect([], would: ["OOMScoreAdjust=200"], 0)
-    }
-
-    @Test("an adopted application yields by its weights alone, until a rule names it")
-    func mirrored() throws {
-        let daemon = try TestDaemon(configuration: "[Daemon]\nMode=observe\n")
-        let client = try daemon.subscriber()
-        let child = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Editor", child.pid, [("adopted", .bool(true))])
-        try wait(for: path, toBe: "background", client)
-        #expect(try client.explain(path)["would-set"] == .strings([]))
-        try client.call(path, BusNames.application, "Configure") {
-            try $0.appendDictionary([("rule", .string("org.example.*"))])
-        }
-        try client.wait("the OOM score") {
-            try client.explain(path)["would-set"] == .strings(["OOMScoreAdjust=200"])
-        }
     }
 
     @Test(

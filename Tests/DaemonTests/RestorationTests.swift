@@ -127,32 +127,6 @@ struct RestorationTests {
         #expect(try client.holds(free).first?.hasPrefix("signal") == true)
     }
 
-    @Test("a daemon that ends in good order resumes what it suspended, and nothing else")
-    func orderly() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let ours = try Child("sleep", ["1000"])
-        let theirs = try Child("sleep", ["1000"])
-        let held = try client.register("org.example.Held", ours.pid)
-        let foreign = try client.register("org.example.Foreign", theirs.pid)
-        try client.application(held, "Suspend")
-        theirs.kill(SIGSTOP)
-        try client.wait(for: foreign, toBe: "suspended")
-        try client.application(foreign, "Suspend")
-        client.forget()
-        try daemon.end(SIGTERM)
-        #expect(try !isStopped(ours.pid))
-        #expect(try isStopped(theirs.pid))
-        // Its last signals were correct.
-        try client.wait(for: held, toBe: "background")
-        #expect(client.edges(of: foreign) == [])
-        try daemon.start()
-        #expect(try client.state(held) == "background")
-        #expect(try client.state(foreign) == "suspended")
-        #expect(try client.holds(held) == [])
-        #expect(try client.holds(foreign).allSatisfy { $0.hasPrefix("signal") })
-    }
-
     @Test("connections that left while no daemon ran are gone for the next daemon")
     func connectionsLeft() throws {
         let daemon = try TestDaemon()

@@ -127,21 +127,6 @@ struct SavedStateTests {
         #expect(try fourth.application(fourthPath, "LoadState") == "")
     }
 
-    @Test("an application that ends suspended finds its state and its exit reason at the next launch")
-    func suspended() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let client = try daemon.subscriber()
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:text")
-        try client.application(path, "Suspend")
-        app.process.kill(SIGKILL)
-        try client.waitForRemoval(of: path)
-        let (next, nextPath) = try launch(daemon)
-        #expect(try next.application(nextPath, "LoadState") == "text")
-        #expect(try options(client, nextPath)["exit-reason"] == .string("killed"))
-        #expect(try options(client, nextPath)["previous-state"] == .string("suspended"))
-    }
-
     @Test("whenever the daemon is killed, a state whose saving was answered is there and complete")
     func killed() throws {
         let daemon = try TestDaemon(keeps: true)
@@ -176,21 +161,6 @@ struct SavedStateTests {
     /// The text of a version: some thousand bytes that no other version has.
     private func text(_ version: Int) -> String {
         version == 0 ? "" : String(repeating: "\(version).", count: 500)
-    }
-
-    @Test("no user but the daemon's can access the files")
-    func modes() throws {
-        let daemon = try TestDaemon(keeps: true)
-        let (app, path) = try launch(daemon)
-        try app.application(path, "SaveState ay:secret")
-        let found =
-            FileManager.default.enumerator(atPath: daemon.stateDirectory)?.compactMap { $0 as? String } ?? []
-        #expect(found.contains("states/\(getuid())/\(Self.id)"))
-        for name in found {
-            var status = stat()
-            #expect(lstat("\(daemon.stateDirectory)/\(name)", &status) == 0)
-            #expect(status.st_mode & 0o077 == 0, "\(name)")
-        }
     }
 
     @Test("without STATE_DIRECTORY nothing is kept, and the calls fail with NotSupported")

@@ -106,30 +106,4 @@ struct SuspendTests {
         try client.application(never, "Suspend")
         #expect(try client.state(never) == "suspended")
     }
-
-    @Test("Unregister continues what the daemon suspended, and leaves what another process stopped")
-    func unregister() throws {
-        let daemon = try TestDaemon()
-        let client = try daemon.subscriber()
-        let ours = try Child("sleep", ["1000"])
-        let theirs = try Child("sleep", ["1000"])
-        let path = try client.register("org.example.Ours", ours.pid)
-        let other = try client.register("org.example.Theirs", theirs.pid)
-        try client.application(path, "Suspend")
-        theirs.kill(SIGSTOP)
-        try client.wait(for: other, toBe: "suspended")
-        try client.application(other, "Suspend")
-        client.forget()
-
-        try client.application(path, "Unregister")
-        #expect(try !isStopped(ours.pid))
-        try client.application(other, "Unregister")
-        #expect(try isStopped(theirs.pid))
-        try client.settle()
-        let removals = client.received.filter { $0.member == "ApplicationRemoved" }
-        #expect(removals.compactMap(\.arguments.last) == ["unregistered", "unregistered"])
-        // The processes live on, so no edge is announced.
-        #expect(client.edges(of: path) + client.edges(of: other) == [])
-        #expect(try client.list() == [])
-    }
 }

@@ -76,15 +76,6 @@ struct TerminationTests {
             ])
     }
 
-    @Test("without a delegate SIGTERM is sent at once, and WillTerminate goes to subscribers")
-    func withoutDelegate() throws {
-        let stage = try Stage(configuration: Self.patient)
-        try stage.client.terminate(stage.path)
-        #expect(try stage.client.waitForRemoval(of: stage.path) == "terminated")
-        #expect(try stage.process.waitForExit() == .signalled(SIGTERM))
-        #expect(stage.client.story(of: stage.path) == ["WillTerminate", "active→not-running"])
-    }
-
     @Test("an application that ignores SIGTERM is killed at the deadline, with its children")
     func deadline() throws {
         let daemon = try TestDaemon(configuration: "[LifeCycle]\nTerminateGraceSec=300ms\n")

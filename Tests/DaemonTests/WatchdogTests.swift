@@ -17,23 +17,6 @@ struct WatchdogTests {
         try client.property(path, "Unresponsive")
     }
 
-    @Test("a launch that takes too long is reported and counts as finished; a late answer still counts")
-    func launch() throws {
-        let daemon = try TestDaemon(configuration: "[LifeCycle]\nLaunchTimeoutSec=100ms\n")
-        let client = try daemon.subscriber()
-        let app = try App(daemon.bus)
-        let path = try app.register(Self.id)
-        try client.wait(for: path, toBe: "inactive")
-        try client.settle()
-        #expect(missed(client, path) == ["launch"])
-        #expect(try unresponsive(client, path) == .string("launch"))
-        // The application itself does not get the signal.
-        try app.settle()
-        #expect(!app.story(of: path).contains("DidBecomeUnresponsive"))
-        try app.application(path, "FinishLaunching")
-        #expect(try unresponsive(client, path) == .string(""))
-    }
-
     @Test("without an acknowledgement, UnresponsiveAction=terminate kills, and report suspends")
     func background() throws {
         let daemon = try TestDaemon(

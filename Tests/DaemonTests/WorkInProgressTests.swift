@@ -7,8 +7,6 @@ import Linux
 import TestSupport
 import Testing
 
-@testable import Daemon
-
 /// Policy does not suspend an application that works, as far as the daemon can see it and the user's rule counts it.
 @Suite(
     "Work in progress", .enabled(if: TestDaemon.isAvailable, Comment(rawValue: TestDaemon.whatIsMissing)),
@@ -106,34 +104,6 @@ struct WorkInProgressTests {
         try client.wait(for: path, toBe: "suspended")
     }
 
-    @Test("a shell that is no descendant of its terminal, as in a unit of its own, counts for it")
-    func distantShell() throws {
-        let terminal = try Child(
-            Scripts.python,
-            [
-                "-c",
-                """
-                import fcntl, os, pty, signal, termios
-                here, there = pty.openpty()
-                if os.fork() == 0:
-                    if os.fork() > 0: os._exit(0)
-                    os.setsid()
-                    fcntl.ioctl(there, termios.TIOCSCTTY, 0)
-                    for number in range(3): os.dup2(there, number)
-                    os.execvp("sh", ["sh", "-c", "echo on; sleep 1000; true"])
-                os.close(there)
-                os.read(here, 100)
-                print("on", flush=True)
-                signal.pause()
-                """,
-            ])
-        try terminal.waitForLine(containing: "on")
-        let path = try register(terminal)
-        try wait(for: .terminalJob, at: path)
-        try count([.device], at: path)
-        try client.wait(for: path, toBe: "suspended")
-    }
-
     @Test("a transfer above the configured rate prevents suspension until it ends")
     func network() throws {
         let transfer = try Child(
@@ -142,11 +112,6 @@ struct WorkInProgressTests {
         try transfer.waitForLine(containing: "on")
         let path = try register(transfer)
         try wait(for: .network, at: path)
-        transfer.kill(SIGUSR1)
-        try client.wait(for: path, toBe: "suspended")
-        try client.application(path, "Resume")
-        transfer.kill(SIGUSR1)
-        try client.wait(for: path, toBe: "background")
         try daemon.reconfigure("[LifeCycle]\nBackgroundGraceSec=0\nNetworkRate=100M\n")
         try client.wait(for: path, toBe: "suspended")
     }
@@ -182,11 +147,6 @@ struct WorkInProgressTests {
             ])
         try copy.waitForLine(containing: "on")
         let path = try register(copy)
-        try wait(for: .disk, at: path)
-        try count([.network, .terminalJob, .inhibitor], at: path)
-        try client.wait(for: path, toBe: "suspended")
-        try count([.disk], at: path)
-        try client.application(path, "Resume")
         try wait(for: .disk, at: path)
         copy.kill(SIGUSR1)
         try client.wait(for: path, toBe: "suspended")
@@ -262,30 +222,6 @@ struct WorkInProgressTests {
         let other = try Child(Scripts.python, ["-c", script, "1"])
         try other.waitForLine(containing: "on")
         try client.wait(for: try register(other), toBe: "suspended")
-    }
-
-    @Test("computing prevents suspension if the user's rule says so")
-    func cpu() throws {
-        let busy = try Child(
-            Scripts.python,
-            [
-                "-c",
-                """
-                import signal
-                def rest(*_): signal.pause()
-                signal.signal(signal.SIGUSR1, rest)
-                print("on", flush=True)
-                while True: pass
-                """,
-            ])
-        try busy.waitForLine(containing: "on")
-        let path = try register(busy)
-        try client.wait(for: path, toBe: "suspended")
-        try count([.network, .cpu], at: path)
-        try client.application(path, "Resume")
-        try wait(for: .cpu, at: path)
-        busy.kill(SIGUSR1)
-        try client.wait(for: path, toBe: "suspended")
     }
 
     @Test(

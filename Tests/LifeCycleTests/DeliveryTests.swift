@@ -144,7 +144,10 @@ struct DeliveryTests {
         _ = try machine.perform(.configure(number, rule), at: 1)
         machine.update(number, .policy) { $0.termination = .atOnce(.reclaimed) }
         let gone = machine.handle(.exited(ProcessID(pid: 1, startTime: 1), .killed), at: 2)
-        #expect(gone.contains(.notice(number, .notRelaunched(.othersWait(Relaunches.mostWaiting)))))
+        #expect(
+            gone.contains(
+                .notice(number, .notRelaunched("16 other applications of its user wait to be started again")))
+        )
         #expect(isRelaunched(gone) == [false])
     }
 }

@@ -58,7 +58,7 @@ struct GraceTests {
     }
 
     @Test(
-        "a changed length counts from now on; a delegate keeps what it was expectedFree, and its successor owes nothing"
+        "a changed length counts from now on; a delegate keeps what it was promised, and its successor owes nothing"
     )
     func changed() {
         #expect(after(running(180), .changed) == running(150))

@@ -302,7 +302,7 @@ struct Simulation {
             "\(process) has kept its application")
         if isTaken, let number = world.numbers[process] {
             try world.require(
-                world.machine.applications[number]?.hasRegisteredItself == registration.byItself,
+                (world.machine.applications[number]?.registrant == .itself) == registration.byItself,
                 "it is not known of \(number) who has registered it")
         }
         let isVisible =

@@ -57,35 +57,6 @@ struct CgroupNameTests {
 
 @Suite("Cgroups, real ones", .enabled(if: Machine.canMakeCgroups, "needs root and a writable cgroup2"))
 struct CgroupTests {
-    @Test("a process is found in the cgroup that it was moved to, together with processes below")
-    func members() throws {
-        let own = try TestCgroup()
-        let below = try TestCgroup("below", below: own.cgroup)
-        let child = try Child.idle()
-        let other = try Child.idle()
-        try own.take(child.pid)
-        try below.take(other.pid)
-        #expect(try Cgroup.of(other.pid, in: own.cgroup.hierarchy) == below.cgroup)
-        #expect(try own.cgroup.processes() == [child.pid, other.pid].sorted())
-        #expect(try below.cgroup.processes() == [other.pid])
-        #expect(try own.cgroup.descendants().cgroups == [below.cgroup])
-        #expect(try own.cgroup.owner() == geteuid())
-        #expect(try own.cgroup.identifier() != below.cgroup.identifier())
-    }
-
-    @Test("every operation on a removed cgroup reports that it is gone")
-    func gone() throws {
-        let own = try TestCgroup()
-        let cgroup = own.cgroup
-        #expect(rmdir(cgroup.directory) == 0)
-        #expect(failure { _ = try cgroup.processes() }?.isNoSuchCgroup == true)
-        #expect(failure { _ = try cgroup.owner() }?.isNoSuchCgroup == true)
-        #expect(failure { _ = try cgroup.events() }?.isNoSuchCgroup == true)
-        #expect(failure { try cgroup.freeze() }?.isNoSuchCgroup == true)
-        #expect(failure { try cgroup.thaw() }?.isNoSuchCgroup == true)
-        #expect(failure { _ = try CgroupEvents(cgroup) }?.isNoSuchCgroup == true)
-    }
-
     @Test("a cgroup is frozen by its own file, by an ancestor's, or by both")
     func freezer() throws {
         let own = try TestCgroup()
@@ -111,21 +82,5 @@ struct CgroupTests {
         try own.cgroup.thaw()
         #expect(try !below.isFrozenByAncestor)
         #expect(try awaited(events) { !$0.isFrozen })
-    }
-
-    @Test("SIGKILL works on frozen processes, and cgroup.kill reaches the subtree")
-    func kill() throws {
-        let own = try TestCgroup()
-        let below = try TestCgroup("below", below: own.cgroup)
-        let children = try (0..<3).map { _ in try Child.idle() }
-        try own.take(children[0].pid)
-        try own.take(children[1].pid)
-        try below.take(children[2].pid)
-        let events = try CgroupEvents(own.cgroup)
-        try own.cgroup.freeze()
-        #expect(try awaited(events) { $0.isFrozen })
-        try own.kill()
-        for child in children { #expect(try child.reap() == SIGKILL) }
-        #expect(try awaited(events) { !$0.isPopulated })
     }
 }

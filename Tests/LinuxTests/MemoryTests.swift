@@ -194,51 +194,6 @@ struct MemoryTests {
         #expect(failure { _ = try place("d", tree).releasableMemory() }?.isNoSuchFile == true)
     }
 
-    @Test(
-        "a process's memory grows by what it allocates; a zombie has none",
-        .enabled(if: Machine.hasPython, "needs python3"))
-    func process() throws {
-        let child = try Child(
-            python: """
-                say("ready")
-                sys.stdin.readline()
-                held = bytearray(b"x" * (40 << 20))
-                say("held")
-                sys.stdin.readline()
-                """)
-        _ = try child.line()
-        let before = try Proc().memory(of: child.pid)
-        child.tell("go")
-        _ = try child.line()
-        let after = try Proc().memory(of: child.pid)
-        #expect(after.releasable >= before.releasable + 39 << 20)
-        child.tell("end")
-        try child.waitUntilZombie()
-        #expect(try Proc().memory(of: child.pid) == Proc.Memory())
-        try child.reap()
-        #expect(failure { _ = try Proc().memory(of: child.pid) }?.isNoSuchProcess == true)
-    }
-
-    @Test(
-        "a kill for lack of memory is counted",
-        .enabled(if: Machine.canLimitMemory, "needs root and a memory controller"),
-        .enabled(if: Machine.hasPython, "needs python3"))
-    func killed() throws {
-        let limit = try MemoryLimit(bytes: 32 << 20)
-        let kills = try KernelKills()
-        let before = try kills.read()
-        let child = try Child(
-            python: """
-                sys.stdin.readline()
-                held = bytearray(b"x" * (512 << 20))
-                """)
-        try limit.take(child.pid)
-        // With swap it would become slow instead of being killed; a test machine has less than 480 MiB of it.
-        child.tell("go")
-        #expect(try child.reap() & 0x7F == SIGKILL)
-        #expect(try kills.read() > before)
-    }
-
     @Test("own memory is locked and unlocked", .enabled(if: capability(14), "needs CAP_IPC_LOCK"))
     func lock() throws {
         try MemoryLock.lock()

@@ -121,7 +121,7 @@ struct FuzzTests {
                 for prefix in ["Uid:", "NSpid:", "Tgid:", "PPid:", "TracerPid:"] {
                     Array(prefix.utf8 + input).withUnsafeBytes { bytes in
                         var line = Bytes(bytes)
-                        _ = lines.take(&line)
+                        _ = lines.parse(&line)
                     }
                 }
                 if let status = lines.status {

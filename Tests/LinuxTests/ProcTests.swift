@@ -23,17 +23,6 @@ struct ProcTests {
         #expect(!stat.isKernelThread)
     }
 
-    @Test("an identity is stable, and another process has another identity")
-    func identity() throws {
-        let one = try Child.idle()
-        let other = try Child.idle()
-        let identity = try proc.identity(of: one.pid)
-        #expect(try identity == proc.identity(of: one.pid))
-        #expect(try identity != proc.identity(of: other.pid))
-        #expect(identity.description == "\(one.pid)@\(identity.startTime)")
-        #expect(try identity.startTime >= proc.identity(of: getpid()).startTime)
-    }
-
     @Test("a stopped process has state T until SIGCONT")
     func stopped() throws {
         let child = try Child.idle()
@@ -69,20 +58,6 @@ struct ProcTests {
         #expect(try proc.status(traced).tracer == tracer.pid)
     }
 
-    @Test("owners, parent and thread group are read")
-    func status() throws {
-        let child = try Child.idle()
-        let status = try proc.status(child.pid)
-        #expect(
-            status.owner
-                == Proc.Owner(
-                    real: getuid(), effective: geteuid(), saved: geteuid(), filesystem: geteuid()))
-        #expect(status.threadGroup == child.pid)
-        #expect(status.parent == getpid())
-        #expect(status.tracer == 0)
-        #expect(status.namespaceDepth == 1)
-    }
-
     @Test(
         "a set-user-ID process does not wholly belong to its user",
         .enabled(if: Machine.isRoot && Machine.hasPython, "needs root and python3"))
@@ -104,15 +79,6 @@ struct ProcTests {
         #expect(proc.lineage(of: 2) == [])
         let pidfd = try PidFD(pid: 2)
         #expect(try pidfd.pid() == 2)
-    }
-
-    @Test("all processes are listed, including this one and a child, but no threads")
-    func processes() throws {
-        let child = try Child.idle()
-        let all = try proc.processes()
-        #expect(all.contains(child.pid))
-        #expect(all.contains(getpid()))
-        #expect(Set(all).count == all.count)
     }
 }
 

@@ -10,17 +10,6 @@ struct ResourceTests {
     let proc = Proc()
     static let python = Machine.hasPython
 
-    @Test("oom_score_adj is read, raised and restored")
-    func oom() throws {
-        let child = try Child.idle()
-        let process = try proc.identity(of: child.pid)
-        let before = try OOMScoreAdjustment.read(child.pid, proc: proc)
-        try OOMScoreAdjustment.write(before + 7, to: process, owner: getuid(), proc: proc)
-        #expect(try OOMScoreAdjustment.read(child.pid, proc: proc) == before + 7)
-        try OOMScoreAdjustment.write(before, to: process, owner: getuid(), proc: proc)
-        #expect(try OOMScoreAdjustment.read(child.pid, proc: proc) == before)
-    }
-
     @Test(
         "lowering oom_score_adj without CAP_SYS_RESOURCE gives EACCES",
         .enabled(if: !hasCapability(24), "this machine has CAP_SYS_RESOURCE"))
@@ -59,24 +48,6 @@ struct ResourceTests {
     }
 
     // MARK: Cgroups
-
-    @Test("values of a cgroup are as the kernel prints them; a disk's own weight is not the default")
-    func values() throws {
-        let tree = try MadeUpTree([
-            "app/cpu.weight": "100\n", "app/io.weight": "default 100\n8:16 250\n",
-            "app/cpu.max": "max 100000\n", "app/memory.low": "0\n",
-        ])
-        let cgroup = try #require(Cgroup(path: "/app", in: UnifiedHierarchy(mountPoint: tree.root)))
-        let values: [CgroupKnob: (String, String)] = [
-            .cpuWeight: ("100", "20"), .ioWeight: ("default 100", "default 20"),
-            .cpuMax: ("max 100000", "20000 100000"), .memoryLow: ("0", "max"),
-        ]
-        for (knob, (before, after)) in values {
-            #expect(try cgroup.value(of: knob) == before)
-            try cgroup.set(knob, to: after)
-            #expect(try cgroup.value(of: knob) == after)
-        }
-    }
 
     @Test(
         "the kernel's own cgroup files are read and written",

@@ -207,54 +207,6 @@ struct WorkTests {
         reader.kill(SIGUSR2)
         #expect(eventually { !isUnread() })
     }
-
-    @Test(
-        "bytes written to files are counted once, those of ended children too, but not what goes into a pipe",
-        .enabled(if: Storage.isAvailable, Comment(rawValue: Storage.whatIsMissing)))
-    func written() throws {
-        let file = try Storage.newFile()
-        defer { unlink(file) }
-        let writer = try Child(
-            python: """
-                def write():
-                    with open("\(file)", "wb") as file: file.write(bytes(400000))
-                child = 0
-                for line in sys.stdin:
-                    if line == "pipe\\n": os.write(os.pipe()[1], bytes(60000))
-                    if line == "write\\n": write()
-                    if line == "fork\\n":
-                        there, here = os.pipe()
-                        child = os.fork()
-                        if child == 0:
-                            write()
-                            os.write(here, b"x")
-                            while True: signal.pause()
-                        os.read(there, 1)
-                    if line == "wait\\n":
-                        os.kill(child, signal.SIGKILL)
-                        os.waitpid(child, 0)
-                    say(child)
-                """)
-        func look(_ word: String, _ others: [Int32] = []) throws -> (WrittenBytes, child: Int32) {
-            writer.tell(word)
-            let child = try writer.numbers()[0]
-            return (WrittenBytes(of: [writer.pid] + others), child)
-        }
-        let begin = try look("nothing").0
-        let piped = try look("pipe").0
-        #expect(piped.sum == begin.sum && piped.rate(since: begin) == 0)
-        let once = try look("write").0
-        #expect(once.sum >= begin.sum + 400_000 && once.rate(since: piped) > 0)
-        #expect(once.rate(since: once) == 0 && begin.rate(since: once) == 0)
-        let child = try look("fork").child
-        let both = WrittenBytes(of: [writer.pid, child])
-        #expect(both.sum >= once.sum + 400_000)
-        #expect(both.rate(since: once) > 0, "a new process")
-        let ended = try look("wait", [child]).0
-        #expect(ended.sum >= both.sum, "what the child had written is its parent's now")
-        #expect(ended.rate(since: both) == 0)
-        #expect(WrittenBytes(of: [child]).sum == 0)
-    }
 }
 
 private let python = "/usr/bin/python3"

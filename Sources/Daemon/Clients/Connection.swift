@@ -77,8 +77,8 @@ final class Connection {
 
     /// pidfd_open(2): a pidfd is readable once its process has ended.
     private static func hasEnded(_ pidDescriptor: Int32) -> Bool {
-        var look = pollfd(fd: pidDescriptor, events: Int16(POLLIN), revents: 0)
-        return poll(&look, 1, 0) == 1
+        var entry = pollfd(fd: pidDescriptor, events: Int16(POLLIN), revents: 0)
+        return poll(&entry, 1, 0) == 1
     }
 
     /// A connection can outlive the process that opened it, in the hands of another process. If the process with that

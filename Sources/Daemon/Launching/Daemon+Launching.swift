@@ -206,7 +206,7 @@ extension Daemon {
             // An application that has run before was not started by this launch.
             let given = known.registeredAt >= begun ? request.launchOptions : []
             try checkRoom(LaunchOptions.bytes(of: given), of: user)
-            take(launch, given, of: known.number)
+            record(launch, given, of: known.number)
             if known.delegate != nil || request.scheduledLaunch != nil, !rest.deliveries.isEmpty {
                 try perform(.deliver(known.number, rest.deliveries, request.words))
             }
@@ -224,7 +224,7 @@ extension Daemon {
     }
 
     /// An application that has registered itself learns that it was launched, and what for.
-    private func take(
+    private func record(
         _ launch: Registered.Launch, _ options: [(String, Variant)], of number: ApplicationNumber
     ) {
         guard let application = table[number] else { return }

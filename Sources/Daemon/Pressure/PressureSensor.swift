@@ -161,7 +161,7 @@ final class PressureSensor {
     }
 
     private func rang() {
-        guard let alarm, alarm.take(), let armed else { return }
+        guard let alarm, alarm.consume(), let armed else { return }
         // At least this much was allocated with that many faults, and the same is expected of the next ones.
         let taken = armed.available - min(armed.available, memory.available ?? 0)
         let seen = min(

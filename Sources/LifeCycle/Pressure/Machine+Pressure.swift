@@ -273,3 +273,8 @@ extension Machine {
         for source in pressure.gauges.keys { pressure.gauges[source]?.forgetChurn() }
     }
 }
+
+extension PressureSource {
+    /// Whether an application is warned by it.
+    func covers(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
+}

@@ -146,3 +146,28 @@ extension Machine {
         return true
     }
 }
+
+extension Machine {
+    /// An application was ended because memory was short.
+    ///
+    /// - Returns: whether it will be started again.
+    mutating func noteReclaimed(_ application: Application) -> Bool {
+        guard application.rule?.relaunchReclaimed == true else { return false }
+        let relaunch = Relaunch(id: application.id, user: application.user, session: application.session)
+        guard let why = relaunches.add(relaunch, at: step.now) else { return true }
+        step.effects.append(.notice(application.number, .notRelaunched(why)))
+        return false
+    }
+
+    /// Starts one when memory is no longer short at all, because the started application must not be ended
+    /// next.
+    mutating func relaunchReclaimed() {
+        guard isMemoryAmple, let relaunch = relaunches.popDue(at: step.now) else { return }
+        step.effects.append(.relaunch(relaunch))
+    }
+
+    /// When the next one is started; nil: none waits, or memory is short.
+    var nextRelaunch: Microseconds? { isMemoryAmple ? relaunches.nextDue : nil }
+
+    private var isMemoryAmple: Bool { pressure.level == .normal && !pressure.isEventOpen }
+}

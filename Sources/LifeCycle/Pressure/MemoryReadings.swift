@@ -25,9 +25,6 @@ public struct PressureSource: Hashable, Comparable, Sendable, CustomStringConver
     public static func < (left: Self, right: Self) -> Bool {
         left.isMachine == right.isMachine ? left.path < right.path : left.isMachine
     }
-
-    /// Whether an application is warned by it.
-    func covers(_ application: Application) -> Bool { user.map { $0 == application.user } ?? true }
 }
 
 /// Everything that is read of memory at once.
@@ -113,13 +110,6 @@ public struct MemorySample: Equatable, Sendable {
     /// What is available besides the pages of files, in bytes. It may be negative: MemAvailable does not count what the
     /// kernel reserves. It falls and rises as free memory does.
     var room: Int? { files.map { Int(clamping: available) - Int(clamping: $0.cached) } }
-
-    /// Whether the kernel has evicted a noticeable number of file pages meanwhile, for lack of memory.
-    func hasEvicted(since before: MemorySample) -> Bool {
-        guard let old = before.files, let new = files else { return false }
-        let least = UInt64(ThrashingPolicy.leastChurn)
-        return new.evicted >= old.evicted &+ least && new.reclaimed >= old.reclaimed &+ least
-    }
 
     /// systemd-oomd's SwapUsedLimit= (oomd.conf(5)): nine tenths.
     var isSwapUsedUp: Bool { swapTotal > 0 && swapFree < swapTotal / 10 }

@@ -318,7 +318,7 @@ struct PressureGauge: Equatable, Sendable {
             return isRunningOut ? Self.pauseInNeed : Self.longestPause / 2
         }
         guard isFalling else { return Self.longestPause }
-        // Half of the distance to the line, or to the next eviction of pages in use.
+        // Half of the distance to the critical amount, or to the next eviction of pages in use.
         let toLine = Double(sample.available - critical)
         let distance = episode.marginUntilThrashing.map { min(toLine, max(Double($0), 0)) } ?? toLine
         let time = distance / episode.fall / 2 * 1_000_000

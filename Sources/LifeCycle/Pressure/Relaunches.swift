@@ -9,21 +9,6 @@ public struct Relaunch: Equatable, Sendable {
     func isSame(as other: Relaunch) -> Bool { id == other.id && user == other.user }
 }
 
-/// Why an application that was ended because memory was short is not started again.
-public enum NoRelaunch: Hashable, Sendable, CustomStringConvertible {
-    /// It was started again so often within an hour that it does not fit on this machine.
-    case often(Int)
-    /// So many others of its user wait to be started again.
-    case othersWait(Int)
-
-    public var description: String {
-        switch self {
-        case .often(let times): "it was started again \(times) times within an hour"
-        case .othersWait(let count): "\(count) other applications of its user wait to be started again"
-        }
-    }
-}
-
 /// Applications that were ended because memory was short and will be started again, one after the other. If all of them
 /// were started at once, they would be ended again.
 struct Relaunches: Equatable, Sendable {
@@ -46,15 +31,15 @@ struct Relaunches: Equatable, Sendable {
     private static let hour: Microseconds = 3_600_000_000
 
     /// - Returns: why it will not be started again; nil: it will.
-    mutating func add(_ relaunch: Relaunch, at now: Microseconds) -> NoRelaunch? {
+    mutating func add(_ relaunch: Relaunch, at now: Microseconds) -> String? {
         begun.removeAll { now - min(now, $0.at) >= Self.hour }
         guard begun.count(where: { $0.relaunch.isSame(as: relaunch) }) < Self.mostInAnHour else {
-            return .often(Self.mostInAnHour)
+            return "it was started again \(Self.mostInAnHour) times within an hour"
         }
         // It may have been started by hand meanwhile, and ended again.
         waiting.removeAll { $0.isSame(as: relaunch) }
         guard waiting.count(where: { $0.user == relaunch.user }) < Self.mostWaiting else {
-            return .othersWait(Self.mostWaiting)
+            return "\(Self.mostWaiting) other applications of its user wait to be started again"
         }
         waiting.append(relaunch)
         return nil
@@ -70,29 +55,4 @@ struct Relaunches: Equatable, Sendable {
         begun.append(Begun(relaunch: waiting.removeFirst(), at: now))
         return begun.last?.relaunch
     }
-}
-
-extension Machine {
-    /// An application was ended because memory was short.
-    ///
-    /// - Returns: whether it will be started again.
-    mutating func noteReclaimed(_ application: Application) -> Bool {
-        guard application.rule?.relaunchReclaimed == true else { return false }
-        let relaunch = Relaunch(id: application.id, user: application.user, session: application.session)
-        guard let why = relaunches.add(relaunch, at: step.now) else { return true }
-        step.effects.append(.notice(application.number, .notRelaunched(why)))
-        return false
-    }
-
-    /// Starts one when memory is no longer short at all, because the started application must not be ended
-    /// next.
-    mutating func relaunchReclaimed() {
-        guard isMemoryAmple, let relaunch = relaunches.popDue(at: step.now) else { return }
-        step.effects.append(.relaunch(relaunch))
-    }
-
-    /// When the next one is started; nil: none waits, or memory is short.
-    var nextRelaunch: Microseconds? { isMemoryAmple ? relaunches.nextDue : nil }
-
-    private var isMemoryAmple: Bool { pressure.level == .normal && !pressure.isEventOpen }
 }

@@ -114,3 +114,12 @@ struct FileChurn: Equatable, Sendable {
         front = own
     }
 }
+
+extension MemorySample {
+    /// Whether the kernel has evicted a noticeable number of file pages meanwhile, for lack of memory.
+    func hasEvicted(since before: MemorySample) -> Bool {
+        guard let old = before.files, let new = files else { return false }
+        let least = UInt64(ThrashingPolicy.leastChurn)
+        return new.evicted >= old.evicted &+ least && new.reclaimed >= old.reclaimed &+ least
+    }
+}

@@ -92,9 +92,9 @@ extension Cgroup.Events {
         var populated: UInt64?
         var frozen: UInt64?
         text.forEachLine { line in
-            if line.take("populated ") {
+            if line.skip("populated ") {
                 populated = line.unsigned()
-            } else if line.take("frozen ") {
+            } else if line.skip("frozen ") {
                 frozen = line.unsigned()
             }
             return true

@@ -120,7 +120,7 @@ extension Cgroup {
     /// Does nothing if there is no limit, or no cpu controller.
     public func liftCPULimit() throws(KernelFailure) {
         do throws(KernelFailure) {
-            let isLimited = try readOnce("cpu.max") { !$0.take("max") }
+            let isLimited = try readOnce("cpu.max") { !$0.skip("max") }
             guard isLimited else { return }
         } catch {
             if error.errno == ENOENT { return }

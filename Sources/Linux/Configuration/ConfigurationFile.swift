@@ -74,12 +74,12 @@ public struct ConfigurationFile: Sendable {
                 continue
             }
             continued = nil
-            take(whole.trimmed, line: line, section: &section)
+            parse(whole.trimmed, line: line, section: &section)
         }
-        if let continued { take(continued.text.trimmed, line: continued.line, section: &section) }
+        if let continued { parse(continued.text.trimmed, line: continued.line, section: &section) }
     }
 
-    private mutating func take(_ text: String, line: Int, section: inout String?) {
+    private mutating func parse(_ text: String, line: Int, section: inout String?) {
         if text.isEmpty { return }
         if text.first == "[" {
             guard text.last == "]", text.count > 2 else {
@@ -127,7 +127,7 @@ public struct ConfigurationFile: Sendable {
         for assignment in assignments {
             guard let rows = known[assignment.section] else { continue }
             let problems =
-                rows.first { $0.key == assignment.key }?.take(&target, defaults, assignment.value)
+                rows.first { $0.key == assignment.key }?.apply(&target, defaults, assignment.value)
                 ?? ["no such key in [\(assignment.section.excerpt)]"]
             for problem in problems { file.complain(assignment.line, assignment.key, problem) }
         }

@@ -3,14 +3,14 @@ public struct ConfigurationRow<Target> {
     /// The name of the key.
     public let key: String
     /// Sets a value; the second argument has the defaults. Returns the error in the value, if there is one.
-    let take: (inout Target, Target, String) -> [String]
+    let apply: (inout Target, Target, String) -> [String]
 
     private init<Value>(
         _ key: String, _ path: WritableKeyPath<Target, Value>,
         _ read: @escaping (String, inout Value) -> [String]
     ) {
         self.key = key
-        take = { target, defaults, text in
+        apply = { target, defaults, text in
             if !text.isEmpty { return read(text, &target[keyPath: path]) }
             target[keyPath: path] = defaults[keyPath: path]
             return []
@@ -18,20 +18,20 @@ public struct ConfigurationRow<Target> {
     }
 
     /// Resets the value, as an empty value does.
-    public func restore(in target: inout Target, from defaults: Target) { _ = take(&target, defaults, "") }
+    public func restore(in target: inout Target, from defaults: Target) { _ = apply(&target, defaults, "") }
 
     /// A key with one value. An empty value restores the default.
     public init<Value>(
         _ key: String, _ kind: ConfigurationValue<Value>, _ path: WritableKeyPath<Target, Value>
     ) {
-        self.init(key, path) { text, value in kind.take(text) { value = $0 } }
+        self.init(key, path) { text, value in kind.apply(text) { value = $0 } }
     }
 
     /// A key with one value, which may be absent.
     public init<Value>(
         _ key: String, _ kind: ConfigurationValue<Value>, _ path: WritableKeyPath<Target, Value?>
     ) {
-        self.init(key, path) { text, value in kind.take(text) { value = $0 } }
+        self.init(key, path) { text, value in kind.apply(text) { value = $0 } }
     }
 
     /// A key with a list. systemd.syntax(7): it may be given in several lines; an empty value clears the
@@ -61,7 +61,7 @@ public struct ConfigurationValue<Value> {
         self.read = read
     }
 
-    fileprivate func take(_ text: String, _ put: (Value) -> Void) -> [String] {
+    fileprivate func apply(_ text: String, _ put: (Value) -> Void) -> [String] {
         guard let value = read(text) else { return ["\"\(text.excerpt)\" \(wanted)"] }
         put(value)
         return []

@@ -29,7 +29,7 @@ public enum TimeSpan {
         guard !rest.isEmpty else { return nil }
         var total: UInt64 = 0
         while !rest.isEmpty {
-            guard let part = takePart(&rest) else { return nil }
+            guard let part = popPart(&rest) else { return nil }
             let (sum, overflow) = total.addingReportingOverflow(part)
             if overflow { return nil }
             total = sum
@@ -49,7 +49,7 @@ public enum TimeSpan {
     }
 
     /// Removes one number with its unit from the front.
-    private static func takePart(_ rest: inout Substring) -> UInt64? {
+    private static func popPart(_ rest: inout Substring) -> UInt64? {
         let whole = rest.prefix { $0.isDecimalDigit }
         rest = rest.dropFirst(whole.count)
         var fraction: Substring = ""

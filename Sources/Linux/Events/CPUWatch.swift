@@ -36,7 +36,7 @@ public final class CPUWatch {
     public var descriptor: Int32 { socket.rawValue }
 
     /// Whether a CPU has, or may have, come online since the last call.
-    public func take() -> Bool {
+    public func consume() -> Bool {
         var hasCome = false
         var byte: UInt8 = 0
         while recv(socket.rawValue, &byte, 1, Int32(MSG_DONTWAIT)) >= 0 || errno == ENOBUFS { hasCome = true }

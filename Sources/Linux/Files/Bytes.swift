@@ -80,7 +80,7 @@ struct Bytes {
     }
 
     /// Skips `prefix`, if the rest begins with it.
-    mutating func take(_ prefix: StaticString) -> Bool {
+    mutating func skip(_ prefix: StaticString) -> Bool {
         let length = prefix.utf8CodeUnitCount
         guard bytes.count - next >= length, let base = bytes.baseAddress else { return false }
         let begins = memcmp(base + next, prefix.utf8Start, length) == 0

@@ -96,7 +96,7 @@ extension Proc {
             for number in (try? Files.numbers(in: path(pid, "fdinfo"))) ?? [] where mayBeLocked(pid, number) {
                 // A process that closes the file while it is read has no lock on it.
                 try? forEachLine(pid, "fdinfo/\(number)") { line in
-                    if line.take("lock:"), let lock = FileLocks.parse(line.text).lock {
+                    if line.skip("lock:"), let lock = FileLocks.parse(line.text).lock {
                         held[lock] = held[lock] ?? pid
                     }
                     return true

@@ -80,7 +80,7 @@ public final class CgroupMemory {
     /// nil: no limit.
     private func value(of file: KeptFile) throws(KernelFailure) -> UInt64? {
         var text = Bytes(try file.read())
-        if text.take("max") { return nil }
+        if text.skip("max") { return nil }
         guard let number = text.unsigned() else { throw file.failure("parse", EBADMSG) }
         // In version 1, the greatest possible number of whole pages means no limit.
         return number < UInt64(Int64.max) - 65_535 ? number : nil
@@ -90,11 +90,11 @@ public final class CgroupMemory {
         var sum: UInt64 = 0
         var missing = isVersionOne ? 2 : 3
         text.forEachLine { line in
-            if isVersionOne, !line.take("total_") { return true }
+            if isVersionOne, !line.skip("total_") { return true }
             // Spelled out: walking a list of names would allocate.
             guard
-                line.take("inactive_file ") || line.take("active_file ")
-                    || (!isVersionOne && line.take("slab_reclaimable "))
+                line.skip("inactive_file ") || line.skip("active_file ")
+                    || (!isVersionOne && line.skip("slab_reclaimable "))
             else { return true }
             guard let bytes = line.unsigned() else { return false }
             let (total, overflow) = sum.addingReportingOverflow(bytes)
@@ -123,7 +123,7 @@ extension Cgroup {
         let anonymous: UInt64 = try readOnce("memory.stat") { text in
             var found: UInt64?
             text.rest.forEachLine { line in
-                guard line.take("anon ") else { return true }
+                guard line.skip("anon ") else { return true }
                 found = line.unsigned()
                 return false
             }
@@ -205,9 +205,9 @@ public final class CgroupWorkingSet {
         var refaulted: UInt64 = 0
         var missing = 3
         try statistics.readWhole().forEachLine { line in
-            if line.take("active_file ") || line.take("inactive_file ") {
+            if line.skip("active_file ") || line.skip("inactive_file ") {
                 cached &+= line.unsigned() ?? 0
-            } else if line.take("workingset_refault_file ") || line.take("workingset_refault ") {
+            } else if line.skip("workingset_refault_file ") || line.skip("workingset_refault ") {
                 refaulted = line.unsigned() ?? 0
             } else {
                 return true
@@ -253,9 +253,9 @@ extension Cgroup {
     private func cachedFiles() throws(KernelFailure) -> (cached: UInt64, mapped: UInt64) {
         var (cached, mapped): (UInt64, UInt64) = (0, 0)
         try Files.forEachLine(of: "\(directory)/memory.stat") { line in
-            if line.take("active_file ") || line.take("inactive_file ") {
+            if line.skip("active_file ") || line.skip("inactive_file ") {
                 cached &+= line.unsigned() ?? 0
-            } else if line.take("file_mapped ") {
+            } else if line.skip("file_mapped ") {
                 mapped = line.unsigned() ?? 0
             }
             return true

@@ -35,7 +35,7 @@ public final class FaultAlarm {
     }
 
     /// Whether it has fired, on any CPU, since it was armed or since the last call.
-    public func take() -> Bool {
+    public func consume() -> Bool {
         rings.reduce(false) { $1.discard() || $0 }
     }
 }

@@ -37,13 +37,13 @@ extension MemoryInfo.Figures {
         var swapTotal: UInt64?
         var swapFree: UInt64?
         text.forEachLine { line in
-            if line.take("MemTotal:") {
+            if line.skip("MemTotal:") {
                 total = line.kibibytes()
-            } else if line.take("MemAvailable:") {
+            } else if line.skip("MemAvailable:") {
                 available = line.kibibytes()
-            } else if line.take("SwapTotal:") {
+            } else if line.skip("SwapTotal:") {
                 swapTotal = line.kibibytes()
-            } else if line.take("SwapFree:") {
+            } else if line.skip("SwapFree:") {
                 swapFree = line.kibibytes()
                 return false
             }
@@ -94,20 +94,20 @@ public final class FileCacheCounters {
         var missing = 7
         try file.readWhole().forEachLine { line in
             // Spelled out: walking a list of names would allocate.
-            if line.take("nr_active_file ") || line.take("nr_inactive_file ") {
+            if line.skip("nr_active_file ") || line.skip("nr_inactive_file ") {
                 cached &+= line.unsigned() ?? 0
-            } else if line.take("workingset_refault_file ") || line.take("workingset_refault ") {
+            } else if line.skip("workingset_refault_file ") || line.skip("workingset_refault ") {
                 refaulted = line.unsigned()
-            } else if line.take("pgsteal_file ") {
+            } else if line.skip("pgsteal_file ") {
                 evicted = line.unsigned()
-            } else if line.take("pgsteal_kswapd ") || line.take("pgsteal_direct ") {
+            } else if line.skip("pgsteal_kswapd ") || line.skip("pgsteal_direct ") {
                 reclaimed &+= line.unsigned() ?? 0
-            } else if line.take("pgscan_direct ") {
+            } else if line.skip("pgscan_direct ") {
                 searches &+= line.unsigned() ?? 0
             } else {
-                if line.take("pgsteal_khugepaged ") {
+                if line.skip("pgsteal_khugepaged ") {
                     reclaimed &+= line.unsigned() ?? 0
-                } else if line.take("allocstall_"), line.skip(fields: 1) {
+                } else if line.skip("allocstall_"), line.skip(fields: 1) {
                     searches &+= line.unsigned() ?? 0
                 }
                 return true
@@ -149,7 +149,7 @@ public final class CPUPageLists {
         var pages: UInt64 = 0
         try file.readWhole().forEachLine { line in
             line.skipBlanks()
-            if line.take("count:"), let count = line.unsigned() { pages &+= count }
+            if line.skip("count:"), let count = line.unsigned() { pages &+= count }
             return true
         }
         return pages &* UInt64(getpagesize())
@@ -172,7 +172,7 @@ public final class KernelKills {
     public func read() throws(KernelFailure) -> UInt64 {
         var kills: UInt64?
         try file.readWhole().forEachLine { line in
-            guard line.take("oom_kill ") else { return true }
+            guard line.skip("oom_kill ") else { return true }
             kills = line.unsigned()
             return false
         }

@@ -23,8 +23,8 @@ public enum MemoryLock {
         try Files.forEachLine(of: "/proc/self/maps") { line in
             // proc_pid_maps(5): addresses, permissions, offset, device, inode, file. Pages of code are never changed, so
             // nothing is lost.
-            if let start = line.hexadecimal(), line.take("-"), let end = line.hexadecimal(),
-                line.take(" r-xp "), line.skip(fields: 3), line.byte() == UInt8(ascii: "/")
+            if let start = line.hexadecimal(), line.skip("-"), let end = line.hexadecimal(),
+                line.skip(" r-xp "), line.skip(fields: 3), line.byte() == UInt8(ascii: "/")
             {
                 madvise(UnsafeMutableRawPointer(bitPattern: start), Int(end - start), MADV_DONTNEED)
             }

@@ -90,14 +90,14 @@ public enum PageOut {
         /// For example `55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0    [heap]`.
         init?(parsing line: UnsafeRawBufferPointer) {
             var bytes = Bytes(line)
-            guard let start = bytes.hexadecimal(), bytes.take("-"), let end = bytes.hexadecimal(),
+            guard let start = bytes.hexadecimal(), bytes.skip("-"), let end = bytes.hexadecimal(),
                 start < end, let read = bytes.byte(), let write = bytes.byte(), let execute = bytes.byte(),
                 let sharing = bytes.byte(), bytes.skip(fields: 2), let inode = bytes.unsigned()
             else { return nil }
             self.start = start
             self.end = end
             // The kernel's own mappings, such as the clock's page, are not memory of the process.
-            let isKernels = bytes.byte() == UInt8(ascii: "[") && bytes.take("v")
+            let isKernels = bytes.byte() == UInt8(ascii: "[") && bytes.skip("v")
             isPrivateAnonymous = sharing == UInt8(ascii: "p") && inode == 0 && !isKernels
             isOfFile = inode != 0
             let none = UInt8(ascii: "-")
@@ -195,11 +195,11 @@ extension Proc {
     public func memory(of pid: Int32) throws(KernelFailure) -> Memory {
         var memory = Memory()
         try forEachLine(pid, "status") { line in
-            if line.take("RssAnon:") {
+            if line.skip("RssAnon:") {
                 memory.anonymous = line.kibibytes() ?? 0
-            } else if line.take("RssFile:") {
+            } else if line.skip("RssFile:") {
                 memory.files = line.kibibytes() ?? 0
-            } else if line.take("VmSwap:") {
+            } else if line.skip("VmSwap:") {
                 memory.swap = line.kibibytes() ?? 0
                 return false
             }

@@ -138,9 +138,9 @@ extension PressureFile.Figures {
         var some: UInt64?
         var full: UInt64?
         text.forEachLine { line in
-            if line.take("some ") {
+            if line.skip("some ") {
                 some = Self.total(&line)
-            } else if line.take("full ") {
+            } else if line.skip("full ") {
                 full = Self.total(&line)
             }
             return true
@@ -151,6 +151,6 @@ extension PressureFile.Figures {
 
     /// Takes `avg10=0.22 avg60=0.17 avg300=1.11 total=58761459`.
     private static func total(_ line: inout Bytes) -> UInt64? {
-        line.skip(fields: 3) && line.take(" total=") ? line.unsigned() : nil
+        line.skip(fields: 3) && line.skip(" total=") ? line.unsigned() : nil
     }
 }

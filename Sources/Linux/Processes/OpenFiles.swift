@@ -158,7 +158,7 @@ extension Proc {
             guard count >= 0 else { return .failure(ErrorNumber(value: errno)) }
             let link = UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: buffer[..<count]))
             var bytes = Bytes(link)
-            if bytes.take("socket:[") {
+            if bytes.skip("socket:[") {
                 return .success(bytes.unsigned32().map(OpenFile.socket) ?? .other)
             }
             guard link.starts(with: "/dev/".utf8) else { return .success(.other) }
@@ -174,7 +174,7 @@ extension Proc {
     fileprivate func terminal(ofMaster number: Int32, in pid: Int32) -> Int32? {
         var terminal: Int32?
         try? forEachLine(pid, "fdinfo/\(number)") { line in
-            guard line.take("tty-index:") else { return true }
+            guard line.skip("tty-index:") else { return true }
             terminal = line.signed32()
             return false
         }

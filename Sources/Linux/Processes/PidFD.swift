@@ -135,7 +135,7 @@ public struct PidFD: ~Copyable {
             guard count > 0 else { return false }
             var link = Bytes(UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: buffer[..<count])))
             // The second since Linux 6.9, where pidfds have inodes.
-            return link.take("anon_inode:[pidfd]") || link.take("pidfd:[")
+            return link.skip("anon_inode:[pidfd]") || link.skip("pidfd:[")
         }
     }
 
@@ -145,11 +145,11 @@ public struct PidFD: ~Copyable {
         var flags: UInt64 = 0
         let path = "/proc/self/fdinfo/\(number)"
         try Files.forEachLine(of: path) { line in
-            if line.take("Pid:") {
+            if line.skip("Pid:") {
                 pid = line.signed32()
                 return false
             }
-            if line.take("flags:") {
+            if line.skip("flags:") {
                 flags = UInt64(line.text.filter { $0.isASCII && $0.isNumber }, radix: 8) ?? 0
             }
             return true

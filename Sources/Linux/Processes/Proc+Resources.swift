@@ -15,7 +15,7 @@ extension Proc {
         var path: String?
         var isText = true
         try forEachLine(pid, "cgroup") { line in
-            guard line.take("0::") else { return true }
+            guard line.skip("0::") else { return true }
             path = line.exactText
             isText = path != nil
             return false

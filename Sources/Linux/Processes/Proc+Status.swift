@@ -38,7 +38,7 @@ extension Proc {
     /// Throws `ESRCH` if there is no such process, `EBADMSG` for a file that is cut off.
     public func status(_ pid: Int32) throws(KernelFailure) -> Status {
         var lines = StatusLines()
-        try forEachLine(pid, "status") { lines.take(&$0) }
+        try forEachLine(pid, "status") { lines.parse(&$0) }
         guard let status = lines.status else {
             throw KernelFailure(operation: "parse", subject: path(pid, "status"), errno: EBADMSG)
         }
@@ -54,7 +54,7 @@ extension Proc {
     public func pendingSignal(of signals: [Int32], _ pid: Int32) throws(KernelFailure) -> Int32? {
         var pending: UInt64 = 0
         try forEachLine(pid, "status") { line in
-            guard line.take("SigPnd:") || line.take("ShdPnd:") else { return true }
+            guard line.skip("SigPnd:") || line.skip("ShdPnd:") else { return true }
             pending |= UInt64(line.text.filter(\.isHexDigit), radix: 16) ?? 0
             return true
         }
@@ -125,26 +125,26 @@ struct StatusLines {
     private var tracer: Int32?
 
     /// Takes one line; false once no more lines are needed.
-    mutating func take(_ bytes: inout Bytes) -> Bool {
-        if bytes.take("Tgid:") {
+    mutating func parse(_ bytes: inout Bytes) -> Bool {
+        if bytes.skip("Tgid:") {
             threadGroup = bytes.signed32()
-        } else if bytes.take("PPid:") {
+        } else if bytes.skip("PPid:") {
             parent = bytes.signed32()
-        } else if bytes.take("TracerPid:") {
+        } else if bytes.skip("TracerPid:") {
             tracer = bytes.signed32()
-        } else if bytes.take("Uid:") {
+        } else if bytes.skip("Uid:") {
             if let real = bytes.unsigned32(), let effective = bytes.unsigned32(),
                 let saved = bytes.unsigned32(), let filesystem = bytes.unsigned32()
             {
                 owner = Proc.Owner(
                     real: real, effective: effective, saved: saved, filesystem: filesystem)
             }
-        } else if bytes.take("NSpid:") {
+        } else if bytes.skip("NSpid:") {
             var depth = 0
             while bytes.unsigned() != nil { depth += 1 }
             namespaceDepth = depth
             return false
-        } else if bytes.take("VmPeak:") || bytes.take("Threads:") {
+        } else if bytes.skip("VmPeak:") || bytes.skip("Threads:") {
             // Past the place of NSpid on kernels that have it.
             return false
         }

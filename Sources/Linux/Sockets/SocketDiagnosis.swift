@@ -212,11 +212,11 @@ struct SocketReports {
         return .failed(number < 0 && number > -4096 ? -number : EBADMSG)
     }
 
-    /// Calls `take` with the type and the value of each attribute after the first `size` bytes of a message. False if
+    /// Calls `add` with the type and the value of each attribute after the first `size` bytes of a message. False if
     /// the attributes are cut off.
     static func attributes(
         of message: UnsafeRawBufferPointer, after size: Int,
-        _ take: (_ type: Int, _ value: UnsafeRawBufferPointer) -> Void
+        _ add: (_ type: Int, _ value: UnsafeRawBufferPointer) -> Void
     ) -> Bool {
         var rest = message[size...]
         while !rest.isEmpty {
@@ -226,7 +226,7 @@ struct SocketReports {
             let length = Int(bytes.loadUnaligned(as: UInt16.self))
             let type = Int(bytes.loadUnaligned(fromByteOffset: 2, as: UInt16.self))
             guard length >= 4, length <= bytes.count else { return false }
-            take(type, UnsafeRawBufferPointer(rebasing: bytes[4..<length]))
+            add(type, UnsafeRawBufferPointer(rebasing: bytes[4..<length]))
             rest = rest.dropFirst(aligned(length))
         }
         return true
@@ -246,13 +246,13 @@ extension SocketDiagnosis.Report {
             inode: head.udiag_ino)
         var report = self
         let isWhole = SocketReports.attributes(of: message, after: MemoryLayout<unix_diag_msg>.size) {
-            report.take($0, $1)
+            report.add($0, $1)
         }
         guard isWhole else { return nil }
         self = report
     }
 
-    private mutating func take(_ type: Int, _ value: UnsafeRawBufferPointer) {
+    private mutating func add(_ type: Int, _ value: UnsafeRawBufferPointer) {
         switch type {
         case Int(UNIX_DIAG_NAME): name = Self.name(value)
         case Int(UNIX_DIAG_PEER) where value.count >= 4:

@@ -55,7 +55,7 @@ public final class Worker {
 
     /// Completes the jobs that are finished, in their order.
     public func complete() {
-        for _ in 0..<thread.takeFinished() where !completions.isEmpty {
+        for _ in 0..<thread.popFinished() where !completions.isEmpty {
             let completion = completions.removeFirst()
             firstSince = Clock.monotonicMicroseconds
             completion()

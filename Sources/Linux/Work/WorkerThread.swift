@@ -80,7 +80,7 @@ final class WorkerThread: @unchecked Sendable {
     }
 
     /// How many jobs have finished since the last call; the descriptor is no longer readable until there are more.
-    func takeFinished() -> Int {
+    func popFinished() -> Int {
         // First: a job that ends in between is announced again, or its announcement finds nothing.
         var count: UInt64 = 0
         _ = read(finished.rawValue, &count, MemoryLayout<UInt64>.size)
