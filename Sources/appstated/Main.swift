@@ -87,7 +87,9 @@ enum Main {
         }
         // It may be called by hand, too.
         setenv("RUNTIME_DIRECTORY", "/run/appstated", 0)
-        return Release.run(runtimeDirectory: runtimeDirectory ?? "", journal: journal)
+        let status = Release.run(runtimeDirectory: runtimeDirectory ?? "", journal: journal)
+        Release.refuseCalls()
+        return status
     }
 
     /// The daemon is needed most when memory is short, and must not have to wait for its own pages then (§ 6).

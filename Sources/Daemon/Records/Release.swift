@@ -1,3 +1,5 @@
+import AppStateBus
+import AppStateContract
 import Glibc
 import LifeCycle
 import Linux
@@ -20,6 +22,45 @@ public enum Release {
         let isReleased = areReleased(state, journal)
         return areMarkedThawed(journal) && isReleased ? 0 : 1
     }
+
+    /// Answers the calls that wait on the bus for a daemon whose unit has failed.
+    ///
+    /// systemd refuses to start such a unit, but does not tell dbus-daemon, where each call would wait for 25 s. The
+    /// bus delivers the calls to whoever gets the name.
+    public static func refuseCalls() {
+        do throws(BusFailure) {
+            let bus = try Bus.system()
+            guard try hasFailed(bus) else { return }
+            let filter = try bus.addFilter { call in
+                guard call.isMethodCall else { return false }
+                bus.refuse(call, failed)
+                return true
+            }
+            try bus.requestName(BusNames.service)
+            while try bus.process() {}
+            try bus.flush(until: EventLoop.clock + patienceWithBus)
+            withExtendedLifetime(filter) {}
+        } catch {
+            // There is no bus, and so no call, or a daemon that was started by hand has the name.
+        }
+    }
+
+    private static func hasFailed(_ bus: Bus) throws(BusFailure) -> Bool {
+        let call = try bus.newCall(
+            destination: "org.freedesktop.systemd1",
+            path: "/org/freedesktop/systemd1/unit/appstated_2eservice",
+            interface: "org.freedesktop.DBus.Properties", member: "Get")
+        try call.append("org.freedesktop.systemd1.Unit")
+        try call.append("ActiveState")
+        let reply = try bus.call(call, timeout: patienceWithBus)
+        return try reply.withEntered(.variant, "s") { () throws(BusFailure) in
+            try reply.readString() == "failed"
+        }
+    }
+
+    private static let patienceWithBus: UInt64 = 1_000_000
+    private static let failed = MethodError(
+        "org.freedesktop.systemd1.UnitFailed", "appstated has failed; see systemctl status appstated")
 
     /// Ends the holds of all applications, and restores their resources. Returns whether all of that is done.
     private static func areReleased(_ state: RuntimeState, _ journal: Journal) -> Bool {
