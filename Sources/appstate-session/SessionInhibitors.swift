@@ -7,7 +7,7 @@ import Systemd
 /// These services identify applications only by text, if at all. Therefore a monitor watches the calls to
 /// them, with rules that let nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is
 /// queried for the caller's process. Calls from the time before the monitor are not known.
-final class SessionInhibitors {
+final class SessionInhibitors: Watcher {
     private let address: String
     private let loop: EventLoop
     private let journal: Journal

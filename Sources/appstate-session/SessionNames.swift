@@ -14,7 +14,7 @@ import Windows
 ///
 /// After a bus was lost, the agent looks for it again. Until the bus has answered or is given up, the former owners
 /// count.
-final class SessionNames {
+final class SessionNames: Watcher {
     private let address: String
     private let loop: EventLoop
     private let journal: Journal

@@ -14,7 +14,7 @@ import Systemd
 ///
 /// dbus-broker accepts rules with a destination, but still sends a monitor all calls. They are tolerated as
 /// long as they are few.
-final class CallWatch {
+final class CallWatch: Watcher {
     private let address: String
     private let loop: EventLoop
     private let journal: Journal
@@ -132,6 +132,12 @@ final class CallWatch {
         retry = try loop.timer { [unowned self] in goOn() }
         // This watches nobody, and only checks whether monitoring is permitted.
         become([:])
+    }
+
+    func follow(_ situation: Situation) {
+        let applications = situation.applications
+        watch(
+            applications.resting, suspended: Set(applications.suspended), among: applications.registered)
     }
 
     /// Watches calls to applications, each known by its main process.

@@ -3,7 +3,7 @@ import Systemd
 
 /// Reports that Xfce's session manager is about to ask its clients to save their state or to exit. It does so
 /// by XSMP, which no other process can observe.
-final class SessionEndWatch {
+final class SessionEndWatch: Watcher {
     private let manager: BusPeer
 
     private static let name = "org.xfce.SessionManager"

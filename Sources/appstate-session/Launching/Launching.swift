@@ -30,7 +30,7 @@ final class Launching {
     }
 
     /// Takes the current windows.
-    func look(at windows: [Report.Window]) { presenting.look(at: windows) }
+    func look(at windows: [ReportedWindow]) { presenting.look(at: windows) }
 
     /// Moves processes into a scope of their own.
     ///
