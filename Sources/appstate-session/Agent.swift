@@ -18,6 +18,7 @@ final class Agent {
     private let adoption: Adoption
     private let commands: SuspendCommands
     private let launching: Launching
+    private let session: SessionBus
     private let proc = Proc()
     private var configuration: Configuration
     private var rules = Rules()
@@ -40,13 +41,15 @@ final class Agent {
             registrations: options.launchesOnly
                 ? [.registerLauncher] : [.registerLauncher, .registerPresenter],
             journal: journal, log: log)
-        let display = try Display(loop: loop, journal: journal)
+        let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
+        let display = try Display(loop: loop, journal: journal, session: session)
         let objections = Objections(daemon: daemon)
         configuration = Configuration(reading: options.configuration)
         adoption = Adoption(configuration: configuration, journal: journal, log: log)
         commands = try SuspendCommands(loop: loop, journal: journal) { objections.set(.command, $0) }
+        self.session = session
         launching = try Launching(
-            loop: loop, journal: journal,
+            loop: loop, journal: journal, session: session,
             raise: { window, token throws(ObserverFailure) in try display.raise(window, token) },
             minimize: { pid in
                 let windows = display.windows(of: pid, among: daemon.applications.registered)
@@ -68,8 +71,11 @@ final class Agent {
         if !options.launchesOnly { try display.start() }
         try daemon.connect()
         if !options.launchesOnly { startWatchers() }
-        Service.notify(
-            "READY=1\nSTATUS=\(options.launchesOnly ? "Launching only" : "Watching \(display.subject)")")
+        let missing = watchers.missing + displayWatchers.missing
+        let watched =
+            "Watching \(display.subject)"
+            + (missing.isEmpty ? "" : "; not watched: \(missing.joined(separator: ", "))")
+        Service.notify("READY=1\nSTATUS=\(options.launchesOnly ? "Launching only" : watched)")
     }
 
     // MARK: What is watched
@@ -78,7 +84,7 @@ final class Agent {
     private func startWatchers() {
         let (daemon, objections) = (daemon, objections)
         if let path = PlaybackObserver.defaultPath {
-            watchers.start("PulseAudio is", in: situation) {
+            watchers.start("audio of PulseAudio", in: situation) {
                 try Playback(path: path, loop: loop, journal: journal) { path throws(ObserverFailure) in
                     try PlaybackObserver(path: path)
                 } tell: {
@@ -87,7 +93,7 @@ final class Agent {
             }
         }
         if let path = PipeWireObserver.defaultPath {
-            watchers.start("PipeWire is", in: situation) {
+            watchers.start("audio of PipeWire", in: situation) {
                 try Playback(path: path, loop: loop, journal: journal) { path throws(ObserverFailure) in
                     try PipeWireObserver(path: path)
                 } tell: {
@@ -95,11 +101,11 @@ final class Agent {
                 }
             }
         }
-        watchers.start("starts of suspended applications are", in: situation) {
+        watchers.start("starts of suspended applications", in: situation) {
             try StartWatch(loop: loop, journal: journal) { daemon.need($0, .start, by: $1) }
         }
         let bus = DisplayServer.sessionBus
-        watchers.start("connections to suspended applications are", in: situation) {
+        watchers.start("connections to suspended applications", in: situation) {
             try ConnectionWatch(
                 loop: loop, journal: journal, sessionBus: bus.flatMap(DisplayServer.socket(ofBus:))
             ) {
@@ -108,31 +114,36 @@ final class Agent {
                 hide($0)
             }
         }
-        if let bus { startWatchers(onBus: bus) }
+        if bus != nil { startBusWatchers() }
     }
 
-    private func startWatchers(onBus address: String) {
-        let (daemon, objections) = (daemon, objections)
+    /// These share the connection to the session bus, and one monitor of it.
+    private func startBusWatchers() {
+        let (daemon, objections, session) = (daemon, objections, session)
+        guard let monitor = try? SessionMonitor(session: session, loop: loop, journal: journal) else {
+            return
+        }
         // A call to a suspended application makes it run. While calls are not seen, owners of services on the bus are not
         // suspended.
-        watchers.start("names on the session bus are", in: situation) {
-            try SessionNames(address: address, loop: loop, journal: journal) { objections.set(.busName, $0) }
+        watchers.start("names on the session bus", in: situation) {
+            try SessionNames(session: session, journal: journal) { objections.set(.busName, $0) }
         }
-        watchers.start("calls on the session bus are", in: situation) {
-            try CallWatch(address: address, loop: loop, journal: journal) { [unowned self] isSeen in
+        watchers.start("calls on the session bus", in: situation) {
+            try CallWatch(session: session, monitor: monitor, loop: loop, journal: journal) {
+                [unowned self] isSeen in
                 situation.seesCalls = isSeen
                 watchers.follow(situation)
             } needed: {
                 daemon.need($0, $1, by: $2)
             }
         }
-        watchers.start("inhibitors on the session bus are", in: situation) {
-            try SessionInhibitors(address: address, loop: loop, journal: journal) {
+        watchers.start("inhibitors on the session bus", in: situation) {
+            try SessionInhibitors(session: session, monitor: monitor, loop: loop, journal: journal) {
                 objections.set(.inhibitor, $0)
             }
         }
-        watchers.start("the end of the session is", in: situation) {
-            try SessionEndWatch(address: address, loop: loop, journal: journal) {
+        watchers.start("the end of the session", in: situation) {
+            try SessionEndWatch(session: session, journal: journal) {
                 for pid in daemon.applications.resting { daemon.need(pid, .sessionEnd, by: 0) }
             }
         }
@@ -222,7 +233,7 @@ final class Agent {
 extension Agent: DisplayDelegate {
     func displayFound(_ system: WindowSystem) {
         let objections = objections
-        displayWatchers.start("copied data is", in: situation) {
+        displayWatchers.start("copied data", in: situation) {
             try Selections(loop: loop, journal: journal) { [display] isAgain throws(ObserverFailure) in
                 try DisplayServer.selections(of: system, isAgain: isAgain) { display.frontProcesses }
             } stall: { [unowned self] in
@@ -232,7 +243,7 @@ extension Agent: DisplayDelegate {
             }
         }
         guard [.x11, .i3].contains(system) else { return }
-        displayWatchers.start("requests to the window manager are", in: situation) {
+        displayWatchers.start("requests to the window manager", in: situation) {
             let requests = try RequestWatch(loop: loop) { [daemon] in daemon.need($0, $1, by: 0) }
             requests.onStall { [unowned self] in displayStalled($0) }
             return requests
@@ -245,13 +256,12 @@ extension Agent: DisplayDelegate {
     }
 
     func windowsChanged() {
-        if let windows = display.windows {
-            noteUnwatched()
-            launching.look(at: windows)
-            adoption.look(at: windows, on: display.desktopProcesses)
-        }
+        if display.windows != nil { noteUnwatched() }
         daemon.windows = display.windows
         daemon.reconcile()
+        guard let windows = display.windows else { return }
+        launching.look(at: windows)
+        adoption.look(at: windows, on: display.desktopProcesses)
         applyRules()
     }
 

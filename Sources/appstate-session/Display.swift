@@ -21,6 +21,7 @@ final class Display {
     weak var delegate: (any DisplayDelegate)?
     private let loop: EventLoop
     private let journal: Journal
+    private let session: SessionBus
     private var observer: (any WindowObserver)?
     private var source: Source?
     /// The windows; nil: they are not known.
@@ -38,7 +39,9 @@ final class Display {
     /// How long an observer may be interrupted, microseconds. Until then, its last windows remain valid.
     private static let longestInterruption: UInt64 = 1_000_000
 
-    init(loop: EventLoop, journal: Journal) throws(BusFailure) {
+    /// - Parameter session: the session bus, on which the windows of some desktops are reported.
+    init(loop: EventLoop, journal: Journal, session: SessionBus) throws(BusFailure) {
+        self.session = session
         self.loop = loop
         self.journal = journal
         interruption = try loop.timer { [unowned self] in update() }
@@ -46,7 +49,7 @@ final class Display {
 
     /// Finds the display server, and watches it.
     func start() throws {
-        let found = try DisplayServer.observer()
+        let found = try DisplayServer.observer(session: session)
         observer = found
         found.learn(names: names)
         found.onStall { [unowned self] in delegate?.displayStalled($0) }

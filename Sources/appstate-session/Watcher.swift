@@ -22,19 +22,22 @@ struct Situation: Equatable {
 final class Watchers {
     private let journal: Journal
     private var running: [any Watcher] = []
+    /// What is not watched, because it could not be.
+    private(set) var missing: [String] = []
 
     init(journal: Journal) { self.journal = journal }
 
     /// Starts a watcher. One that cannot start is logged once, and the others go on without it.
     ///
-    /// - Parameter subject: what is not seen without it.
+    /// - Parameter subject: what it watches, for the user.
     func start(_ subject: String, in situation: Situation, _ make: () throws -> any Watcher) {
         do {
             let watcher = try make()
             watcher.follow(situation)
             running.append(watcher)
         } catch {
-            journal.log(.notice, "\(subject) not watched: \(error)")
+            missing.append(subject)
+            journal.log(.notice, "not watched: \(subject): \(error)")
         }
     }
 
@@ -42,5 +45,5 @@ final class Watchers {
         for watcher in running { watcher.follow(situation) }
     }
 
-    func stop() { running = [] }
+    func stop() { (running, missing) = ([], []) }
 }
