@@ -66,18 +66,31 @@ extension Machine {
         try checkLimits(named, replaced, reporter)
 
         var touched = addReporter(reporter, in: inSessions)
+        // A process of which another window is reported may have given its windows new numbers.
+        let present = Set(reports.map(\.process.process))
+        let closed = replaced.filter { key in
+            key.reporter == reporter.connection && windows[key]?.process.map(present.contains) == false
+        }
+        let closers = Set(closed.compactMap { windows[$0]?.owner })
         for key in replaced.sorted() { touched.formUnion(remove(key)) }
         let focus = inSessions.map { sessions[$0]?.focus }
         for report in reports { touched.formUnion(apply(report, reporter)) }
         refresh(touched, focus == inSessions.map { sessions[$0]?.focus } ? .windows : .focus)
+        windowsClosed(of: closers)
     }
 
     mutating func removeWindow(_ number: UInt64, _ reporter: ReporterIdentity) {
         let owners = remove(WindowKey(reporter: reporter.connection, number: number))
         refresh(owners, .windows)
-        // A stopped application has not closed its window itself. Another process has, and the application
-        // has not been notified yet.
-        for owner in owners where applications[owner]?.isStopped == true { needed(owner, "window closed") }
+        windowsClosed(of: owners)
+    }
+
+    /// A stopped application has not closed its window itself. Another process has, and the application has not been
+    /// notified yet.
+    private mutating func windowsClosed(of owners: Set<ApplicationNumber>) {
+        for owner in owners.sorted() where applications[owner]?.isStopped == true {
+            needed(owner, "window closed")
+        }
     }
 
     /// The reporter's windows move there, without the focus. The sessions that it leaves have not lost a reporter.

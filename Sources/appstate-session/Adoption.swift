@@ -23,7 +23,7 @@ final class Adoption {
     private var entries = DesktopEntries()
     private var configuration: Configuration
     /// All registered applications, by PID. Nil: the daemon has not reported them yet.
-    private var registered: [Int32: Registry.Entry]?
+    private var registered: [Int32: Applications.Entry]?
     private var adopted: [ProcessIdentity: Adopted] = [:]
     /// Processes that must not be adopted: the daemon has refused them, or another process has unregistered
     /// them.
@@ -39,14 +39,8 @@ final class Adoption {
     private var calls: [ProcessIdentity: Slot] = [:]
     private var farewells: [Slot] = []
 
-    /// A process, and the application id of one of its windows.
-    private struct SeenWindow: Hashable {
-        let pid: Int32
-        let appID: String
-    }
-
     private struct Adopted {
-        let entry: Registry.Entry
+        let entry: Applications.Entry
         /// The processes from the window's process to the application's main process.
         let lineage: [Int32]
         let traits: Traits
@@ -88,13 +82,10 @@ final class Adoption {
     /// process.
     ///
     /// - Parameter desktop: the desktop's own processes; evaluated only if an application may be adopted.
-    func look(at windows: [Report.Window], on desktop: @autoclosure () -> Set<Int32>) {
+    func look(at windows: [ReportedWindow], on desktop: @autoclosure () -> Set<Int32>) {
         guard isWanted else { return }
         let desktop = desktop()
-        let seenWindows = Set(
-            windows.filter { !$0.observed.isShared }.compactMap { window in
-                Int32(exactly: window.pid).map { SeenWindow(pid: $0, appID: window.observed.appID) }
-            })
+        let seenWindows = SeenWindow.all(of: windows)
         guard seenWindows != self.windows || desktop != self.desktop else { return }
         if desktop != self.desktop { seen = [] }
         (self.windows, self.desktop) = (seenWindows, desktop)
@@ -103,7 +94,7 @@ final class Adoption {
     }
 
     /// Takes all registered applications; nil: they are not known.
-    func learn(_ entries: [Int32: Registry.Entry]?) {
+    func learn(_ entries: [Int32: Applications.Entry]?) {
         let before = registered
         registered = entries
         guard let entries else {
@@ -170,7 +161,7 @@ final class Adoption {
     }
 
     private func attend(
-        to candidate: Candidate, _ registered: [Int32: Registry.Entry], over bus: Bus
+        to candidate: Candidate, _ registered: [Int32: Applications.Entry], over bus: Bus
     ) {
         let isAsked = calls[candidate.process] != nil
         let isSettled =
@@ -191,7 +182,7 @@ final class Adoption {
             // start time.
             let descriptor = try PidFD(pid: process.pid)
             guard try proc.identity(of: process.pid) == process else { return }
-            // `RuleKeeper` sends the settings of rules, because they must not outlast the rules.
+            // `DaemonConnection` sends the settings of rules, because they must not outlast the rules.
             let message = try bus.newCall(ManagerMethod.registerProcess)
             try message.append(candidate.id.rawValue)
             try message.append(descriptor: descriptor.rawValue)
@@ -215,7 +206,7 @@ final class Adoption {
     private func taken(_ candidate: Candidate, _ reply: borrowing Message) {
         guard let path = try? reply.readObjectPath() else { return }
         let main = candidate.lineage.prefix { $0 != candidate.process } + [candidate.process]
-        let entry = Registry.Entry(name: candidate.id.rawValue, path: path)
+        let entry = Applications.Entry(name: candidate.id.rawValue, path: path)
         adopted[candidate.process] = Adopted(
             entry: entry, lineage: main.map(\.pid), traits: candidate.traits)
         log?("RegisterProcess \(candidate.id) pid \(candidate.process.pid)")
@@ -279,7 +270,7 @@ final class Adoption {
         }
     }
 
-    private func unregister(_ process: ProcessIdentity, _ application: Registry.Entry) {
+    private func unregister(_ process: ProcessIdentity, _ application: Applications.Entry) {
         adopted[process] = nil
         guard let bus else { return }
         do {

@@ -7,13 +7,14 @@ import Windows
 enum DisplayServer {
     /// The first observer that answers.
     ///
+    /// - Parameter session: the session bus.
     /// - Throws: if none answers, with all that was tried; `unsupported` if another attempt would have the same result.
-    static func observer() throws(ObserverFailure) -> any WindowObserver {
+    static func observer(session: SessionBus) throws(ObserverFailure) -> any WindowObserver {
         var tried: [String] = []
         var isUnsupported = false
         for candidate in Candidate.allCases {
             do throws(ObserverFailure) {
-                if let observer = try observer(candidate) { return observer }
+                if let observer = try observer(candidate, session) { return observer }
             } catch {
                 if case .unsupported = error { isUnsupported = true }
                 if tried.last != "\(error)" { tried.append("\(error)") }
@@ -46,10 +47,12 @@ enum DisplayServer {
         case x11
     }
 
-    private static func observer(_ candidate: Candidate) throws(ObserverFailure) -> (any WindowObserver)? {
+    private static func observer(
+        _ candidate: Candidate, _ session: SessionBus
+    ) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
-        case .wayland: try wayland()
+        case .wayland: try wayland(session)
         case .i3: try i3()
         case .x11: try x11()
         }
@@ -60,7 +63,7 @@ enum DisplayServer {
         return try SwayObserver(sway: path)
     }
 
-    private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
+    private static func wayland(_ session: SessionBus) throws(ObserverFailure) -> (any WindowObserver)? {
         guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
         // The next protocol is tried only if the compositor answers: waiting twice for a compositor that does
         // not answer would be useless.
@@ -80,17 +83,17 @@ enum DisplayServer {
         }
         // The compositor has neither protocol, and no other that reports windows. KWin offers one only to other
         // clients.
-        guard let address = sessionBus else {
+        guard session.address != nil else {
             lacks.append("there is no session bus to ask KWin or GNOME Shell on")
             throw .unsupported(lacks.joined(separator: "; "))
         }
         do throws(ObserverFailure) {
-            return try KWinScriptObserver(address: address, display: name)
+            return try KWinScriptObserver(session: session, display: name)
         } catch .unsupported(let why) {
             lacks.append(why)
         }
         do throws(ObserverFailure) {
-            return try GnomeObserver(address: address)
+            return try GnomeObserver(session: session)
         } catch .unsupported(let why) {
             lacks.append(why)
         }

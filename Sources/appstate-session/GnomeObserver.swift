@@ -34,17 +34,17 @@ final class GnomeObserver: WindowObserver {
 
     /// Connects, and asks for the windows. Nothing is known before the answer.
     ///
-    /// - Parameter address: the address of the session bus.
+    /// - Parameter session: the session bus.
     /// - Throws: `unreachable` if there is no bus, `unsupported` if GNOME Shell is not on it.
-    init(address: String) throws(ObserverFailure) {
-        shell = try SessionPeer(subject, name: "org.gnome.Shell", address: address)
+    init(session: SessionBus) throws(ObserverFailure) {
+        shell = try SessionPeer(subject, name: "org.gnome.Shell", session: session)
         do throws(BusFailure) {
             try watch()
         } catch {
             throw .unreachable("\(error)")
         }
         do throws(ObserverFailure) {
-            try dispatch()
+            try shell.begin()
         } catch {
             throw .unreachable("\(error)")
         }
@@ -99,6 +99,7 @@ final class GnomeObserver: WindowObserver {
     }
 
     private func settle(_ owner: String?) {
+        defer { shell.ring() }
         question = nil
         isTold = owner == shell.connection
         if isTold {
@@ -144,6 +145,7 @@ final class GnomeObserver: WindowObserver {
     }
 
     private func take(_ reply: borrowing Message) {
+        defer { shell.ring() }
         if let error = reply.error { return lose("\(error)") }
         do throws(BusFailure) {
             windows = try Self.windows(in: reply)

@@ -16,8 +16,9 @@ final class KWinScriptObserver: WindowObserver {
     private(set) var isBlind = true
     let subject = "KWin by a script"
     private let kwin: SessionPeer
-    /// The name of the script in KWin. Each agent has its own, since two agents would take the script from each other.
+    /// The name of the script in KWin. Each observer has its own, since two would take the script from each other.
     private let script: String
+    nonisolated(unsafe) private static var made = 0
     private var desk = ScriptedDesk()
     private var slots: [Slot] = []
     private var notices: [String] = []
@@ -42,22 +43,23 @@ final class KWinScriptObserver: WindowObserver {
     /// Connects, and makes KWin load the script.
     ///
     /// - Parameters:
-    ///   - address: the address of the session bus.
+    ///   - session: the session bus.
     ///   - display: the value of WAYLAND_DISPLAY; the KWin must be the one of this display.
     ///   - directories: the data directories in which to look for the script.
     ///   - runtime: the value of XDG_RUNTIME_DIR, where KWin finds the script with the values that it needs.
     /// - Throws: `unreachable` if there is no bus, KWin does not answer, or KWin is not on the bus of a KDE desktop;
     ///   `unsupported` if it is not on the bus of another desktop, belongs to another display, or does not take the script.
     init(
-        address: String, display: String, directories: [String] = KWinScriptObserver.directories,
+        session: SessionBus, display: String, directories: [String] = KWinScriptObserver.directories,
         runtime: String? = Environment["XDG_RUNTIME_DIR"]
     ) throws(ObserverFailure) {
         do throws(ObserverFailure) {
-            kwin = try SessionPeer("KWin", name: Self.name, address: address)
+            kwin = try SessionPeer("KWin", name: Self.name, session: session)
         } catch .unsupported(let why) {
             throw DisplayServer.isKDE ? .unreachable(why) : .unsupported(why)
         }
-        script = "appstate-session\(kwin.bus.uniqueName)"
+        Self.made += 1
+        script = "appstate-session\(kwin.bus.uniqueName)-\(Self.made)"
         self.runtime = runtime ?? ""
         try checkDisplay(display)
         let text = try Self.text(in: directories)
@@ -80,7 +82,7 @@ final class KWinScriptObserver: WindowObserver {
             throw .unsupported("KWin does not run our script: \(error)")
         }
         do throws(ObserverFailure) {
-            try dispatch()
+            try kwin.begin()
         } catch {
             throw .unreachable("\(error)")
         }
@@ -128,7 +130,9 @@ final class KWinScriptObserver: WindowObserver {
                 text, name: "\(script)-\(number)", directory: runtime, kwin: kwin,
                 done: { [unowned self] failure in
                     orders[number] = nil
-                    if let failure { notices.append("KWin does not \(action) a window: \(failure)") }
+                    guard let failure else { return }
+                    notices.append("KWin does not \(action) a window: \(failure)")
+                    kwin.ring()
                 })
             orders[number] = order
             order.begin()
@@ -138,6 +142,7 @@ final class KWinScriptObserver: WindowObserver {
     }
 
     private func lose(_ why: String) {
+        defer { kwin.ring() }
         isBlind = true
         notices.append("KWin does not report its windows: \(why)")
     }
@@ -192,6 +197,7 @@ final class KWinScriptObserver: WindowObserver {
             ) { [unowned self] message in
                 if message.sender == kwin.connection, let isShown = try? message.readBool() {
                     desk.isShown = isShown
+                    kwin.ring()
                 }
             },
         ]
@@ -238,6 +244,7 @@ final class KWinScriptObserver: WindowObserver {
         do {
             try desk.take(try call.read { try $0.readString() }.utf8)
             isBlind = false
+            kwin.ring()
         } catch let error as ScriptedDesk.Unreadable {
             lose("the report of its script is not understood: \(error)")
             throw MethodError(ErrorName.invalidArgs.rawValue, "\(error)")

@@ -34,7 +34,7 @@ enum Main {
         Heap.returnLargeBlocks()
         do {
             let loop = try EventLoop()
-            let agent = Agent(loop: loop, options: options, journal: journal)
+            let agent = try Agent(loop: loop, options: options, journal: journal)
             try agent.start()
             return try withExtendedLifetime(agent) { try loop.run() }
         } catch ObserverFailure.unsupported(let why) {

@@ -5,7 +5,7 @@ import Systemd
 import Windows
 
 /// Finds the processes that play or record sound, on whichever server listens on a socket at the time.
-final class Playback {
+final class Playback: Watcher {
     private let path: String
     private let loop: EventLoop
     private let journal: Journal

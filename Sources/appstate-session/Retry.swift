@@ -28,14 +28,11 @@ final class Retry {
     /// What the attempts need may be there now.
     func reset() { pause = shortest }
 
-    /// - Returns: false once the pauses are as long as they get.
-    @discardableResult
-    func schedule() -> Bool {
+    func schedule() {
         if let success, loop.now - success > Self.longest { reset() }
         success = nil
         timer?.arm(at: loop.now + pause)
         pause = min(2 * pause, Self.longest)
-        return pause < Self.longest
     }
 
     func cancel() { timer?.disarm() }

@@ -5,7 +5,7 @@ import Systemd
 import Windows
 
 /// Reports which processes own data that others may paste: a program that pastes asks the owner, and waits for it.
-final class Selections {
+final class Selections: Watcher {
     private let loop: EventLoop
     private let journal: Journal
     private let make: (_ isAgain: Bool) throws(ObserverFailure) -> any SelectionObserver

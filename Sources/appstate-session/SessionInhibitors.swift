@@ -7,20 +7,15 @@ import Systemd
 /// These services identify applications only by text, if at all. Therefore a monitor watches the calls to
 /// them, with rules that let nothing else through (D-Bus specification, "BecomeMonitor"), and the bus is
 /// queried for the caller's process. Calls from the time before the monitor are not known.
-final class SessionInhibitors {
-    private let address: String
+final class SessionInhibitors: Watcher, SessionListener {
     private let loop: EventLoop
     private let journal: Journal
+    private let monitor: SessionMonitor
     private let tell: (Set<Int32>) -> Void
-    /// The connection for questions.
+    /// For questions. Nil: there is no session bus.
     private var bus: Bus?
     private var services: [BusPeer] = []
-    private var monitor: Bus?
-    private var slots: [Slot] = []
     private var callers: [String: Caller] = [:]
-    private var retry: Retry?
-    private var isLost = false
-    private var isRefused = false
 
     private struct Caller {
         /// Inhibitors that end one by one, by service.
@@ -70,95 +65,82 @@ final class SessionInhibitors {
     private static let startTime: UInt64 = 120_000_000
 
     /// - Parameters:
-    ///   - address: the address of the session bus.
+    ///   - session: the session bus.
     ///   - tell: gets the processes that inhibit something, whenever they may have changed.
     init(
-        address: String, loop: EventLoop, journal: Journal, tell: @escaping (Set<Int32>) -> Void
-    ) throws {
-        self.address = address
+        session: SessionBus, monitor: SessionMonitor, loop: EventLoop, journal: Journal,
+        tell: @escaping (Set<Int32>) -> Void
+    ) throws(BusFailure) {
         self.loop = loop
         self.journal = journal
+        self.monitor = monitor
         self.tell = tell
-        retry = try Retry(loop) { [unowned self] in if isRefused { leave() } else { connect() } }
-        connect()
+        monitor.add(self)
+        try session.follow { [weak self] in self?.use($0) }
     }
 
     // MARK: The bus
 
-    private func connect() {
-        leave()
-        retry?.hasSucceeded()
-        isLost = false
+    private func use(_ bus: Bus?) {
+        (self.bus, services) = (bus, [])
+        forget()
+        guard let bus else { return }
         do throws(BusFailure) {
-            let bus = try Bus.open(address: address)
-            try bus.attach(to: loop)
-            try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
-            let deaf: (MethodError) -> Void = { [unowned self] in
-                lose("the bus does not report changes: \($0)")
-            }
-            services = Self.names.map { BusPeer($0, bus: bus, failed: deaf) }
+            services = Self.names.map { BusPeer($0, bus: bus, failed: { [unowned self] in deaf($0) }) }
             for service in services {
                 service.onOwnerChange { [unowned self, unowned service] in
                     owned(service.name, isOwned: service.owner != nil)
                 }
                 try service.start()
             }
-            self.bus = bus
-            try watch()
         } catch {
-            lose("\(error)")
+            // The connection is lost, which is handled elsewhere.
+            journal.log(.debug, "\(error)")
         }
     }
 
-    private func watch() throws(BusFailure) {
-        let monitor = try Bus.open(address: address, isMonitor: true)
-        try monitor.attach(to: loop)
-        try monitor.onDisconnect { [unowned self] in lose("the bus has closed the connection") }
-        slots.append(
-            try monitor.addFilter { [unowned self] message in
-                if message.isMethodCall { heard(message) }
-                return false
-            })
-        slots.append(
-            try monitor.callAsync(monitor.newMonitorCall(Self.rules)) { [unowned self] reply in
-                guard let error = reply.error else { return }
-                if error.isNoReply { return lose("\(error)") }
-                // This refusal is final: the bus shows calls to no client.
-                journal.log(.info, "inhibitors on the session bus cannot be watched: \(error)")
-                isRefused = true
-                retry?.schedule()
-            })
-        self.monitor = monitor
+    private func forget() {
+        callers = [:]
+        tell([])
     }
 
-    private static var rules: [String] {
-        interfaces.sorted { $0.key < $1.key }.flatMap { interface, methods in
-            [methods.begin, methods.end].map { rule(interface, $0) }
-        } + [rule(portal, "Inhibit"), rule(request, "Close")]
+    private func deaf(_ error: MethodError) {
+        journal.log(
+            .info, "inhibitors on the session bus are not watched: the bus does not report changes: \(error)")
+        (self.bus, services) = (nil, [])
+        forget()
+    }
+
+    func rules() -> [String] {
+        Self.interfaces.sorted { $0.key < $1.key }.flatMap { interface, methods in
+            [methods.begin, methods.end].map { Self.rule(interface, $0) }
+        } + [Self.rule(Self.portal, "Inhibit"), Self.rule(Self.request, "Close")]
     }
 
     private static func rule(_ interface: String, _ member: String) -> String {
         "type='method_call',interface='\(interface)',member='\(member)'"
     }
 
-    private func leave() {
-        (callers, services, slots) = ([:], [], [])
-        (monitor, bus) = (nil, nil)
-        tell([])
+    /// Whether a message matches one of these rules.
+    static func concerns(_ message: borrowing Message) -> Bool {
+        guard message.isMethodCall, let interface = message.interface, let member = message.member else {
+            return false
+        }
+        if let methods = interfaces[interface] { return member == methods.begin || member == methods.end }
+        return (interface, member) == (portal, "Inhibit") || (interface, member) == (request, "Close")
     }
 
-    /// The connection is not closed here, because this may run in one of its handlers. The next attempt closes it.
-    private func lose(_ why: String) {
-        guard !isLost else { return }
-        isLost = true
-        journal.log(.info, "inhibitors on the session bus are not watched: \(why)")
-        retry?.schedule()
+    func monitored(_ failure: MethodError?) {
+        guard let failure, !monitor.isThere else { return }
+        journal.log(.info, "inhibitors on the session bus are not watched: \(failure)")
+        forget()
     }
 
     // MARK: Inhibitors
 
-    private func heard(_ message: borrowing Message) {
-        guard let sender = message.sender, let interface = message.interface, let member = message.member,
+    func heard(_ message: borrowing Message) {
+        guard Self.concerns(message), let sender = message.sender, let interface = message.interface,
+            let member = message.member,
             let destination = message.destination
         else { return }
         if interface == Self.request {
@@ -220,7 +202,7 @@ final class SessionInhibitors {
         do throws(BusFailure) {
             let end = try bus.watchOwner(
                 of: sender, onlyLost: true,
-                failed: { [unowned self] in lose("the bus does not report changes: \($0)") },
+                failed: { [unowned self] in deaf($0) },
                 handler: { [unowned self] _, _ in
                     callers[sender] = nil
                     publish()

@@ -12,16 +12,14 @@ import Windows
 /// others to call. Names through which an application is only started and remote-controlled do not count
 /// (`SessionName.isService`).
 ///
-/// After a bus was lost, the agent looks for it again. Until the bus has answered or is given up, the former owners
-/// count.
-final class SessionNames {
-    private let address: String
-    private let loop: EventLoop
+/// This is done only while calls are not seen.
+final class SessionNames: Watcher {
+    private let session: SessionBus
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
     private var classifier: SessionName
+    private var isNeeded = false
     private var bus: Bus?
-    private var isLost = true
     /// All names that existed at first are known.
     private var isComplete = false
     private var isListed = false
@@ -30,93 +28,51 @@ final class SessionNames {
     private var questions: [String: Slot] = [:]
     private var listing: Slot?
     private var changes: Slot?
-    private var reconnection: Retry?
-    /// Reports that the bus's socket may have appeared, while there is no bus.
-    private var arrival: (watch: PathWatch, source: Source)?
 
     /// A session has a few dozen names.
     private static let mostNames = 512
 
     /// - Parameters:
-    ///   - address: the address of the session bus.
+    ///   - session: the session bus.
     ///   - tell: gets the owners' processes, whenever they may have changed.
     init(
-        address: String, loop: EventLoop, journal: Journal, classifier: SessionName = SessionName(),
+        session: SessionBus, journal: Journal, classifier: SessionName = SessionName(),
         tell: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
-        self.address = address
-        self.loop = loop
+        self.session = session
         self.journal = journal
         self.classifier = classifier
         self.tell = tell
-        reconnection = try Retry(loop, after: 100_000) { [unowned self] in connect() }
-        connect()
+        try session.follow { [weak self] in self?.use($0) }
+    }
+
+    func follow(_ situation: Situation) {
+        guard isNeeded == situation.seesCalls else { return }
+        isNeeded = !situation.seesCalls
+        use(try? session.connection())
+        if !isNeeded { tell([]) }
     }
 
     // MARK: The bus
 
-    private func connect() {
-        guard isLost else { return }
-        leave()
+    private func use(_ bus: Bus?) {
+        (isComplete, isListed, owners, questions) = (false, false, [:], [:])
+        (listing, changes) = (nil, nil)
+        self.bus = isNeeded ? bus : nil
+        guard let bus = self.bus else { return }
         do throws(BusFailure) {
-            let bus = try Bus.open(address: address)
-            self.bus = bus
-            try bus.attach(to: loop)
-            try bus.onDisconnect { [unowned self] in lose("the connection is lost") }
             // The watch comes before the list: a change in between is seen twice rather than never.
             changes = try bus.watchOwner(
-                failed: { [unowned self] in lose("the bus does not report changes: \($0)") },
-                handler: { [unowned self] name, owner in take(name, isOwned: owner != nil) })
-            listing = try bus.callAsync(try bus.newDriverCall("ListNames")) {
-                [unowned self] reply in
-                guard let names = try? reply.readStrings() else {
-                    return lose("the bus does not list its names")
-                }
-                for name in names { take(name, isOwned: true) }
+                failed: { [unowned self] in
+                    journal.log(.notice, "names on the session bus are not watched: \($0)")
+                }, handler: { [unowned self] name, owner in take(name, isOwned: owner != nil) })
+            listing = try bus.callAsync(try bus.newDriverCall("ListNames")) { [unowned self] reply in
+                for name in (try? reply.readStrings()) ?? [] { take(name, isOwned: true) }
                 isListed = true
                 publish()
             }
-            isLost = false
-            reconnection?.hasSucceeded()
         } catch {
-            journal.log(.debug, "\(error)")
-            tryAgain()
-        }
-    }
-
-    private func leave() {
-        (isComplete, isListed, owners, questions) = (false, false, [:], [:])
-        (listing, changes) = (nil, nil)
-        bus = nil
-    }
-
-    /// The connection is not closed here, because this may run in one of its handlers. The next attempt closes it.
-    private func lose(_ why: String) {
-        guard !isLost else { return }
-        isLost = true
-        journal.log(.notice, "names on the session bus are not watched: \(why)")
-        tryAgain()
-    }
-
-    private func tryAgain() {
-        awaitArrival()
-        if reconnection?.schedule() != true { tell([]) }
-    }
-
-    private func awaitArrival() {
-        guard arrival == nil, let path = DisplayServer.socket(ofBus: address), path.hasPrefix("/") else {
-            return
-        }
-        do {
-            let watch = try PathWatch(path: path)
-            let source = try loop.watch(watch.descriptor) { [unowned self] _ in
-                watch.dispatch()
-                guard isLost, access(path, F_OK) == 0 else { return }
-                reconnection?.reset()
-                connect()
-            }
-            arrival = (watch, source)
-        } catch {
+            // The connection is lost, which is handled elsewhere.
             journal.log(.debug, "\(error)")
         }
     }
@@ -148,7 +104,6 @@ final class SessionNames {
         if !isComplete {
             guard isListed, questions.isEmpty else { return }
             isComplete = true
-            arrival = nil
         }
         tell(Set(owners.values))
     }

@@ -1,5 +1,6 @@
 import AppStateBus
 import Glibc
+import Linux
 import Windows
 
 /// The program of the display on the session bus, to which an observer listens. Messages from other connections are
@@ -9,28 +10,30 @@ final class SessionPeer {
     /// The connection of the program.
     let connection: String
     let process: Int32
-    /// A duplicate of the bus's descriptor, which stays open when the connection is lost.
-    let descriptor: Int32
+    /// An eventfd(2), which is readable after `ring()`.
+    var descriptor: Int32 { bell.rawValue }
+    private let bell: Descriptor
+    private let session: SessionBus
     private let subject: String
     /// Why nothing more is received from the program.
     private var end: String?
     private var watch: Slot?
 
-    private static let mostAtOnce = 256
+    private static let mostAtFirst = 256
 
     /// Connects, and finds the program.
     ///
     /// - Parameters:
     ///   - subject: the name of the program in messages.
     ///   - name: the well-known name of the program.
-    ///   - address: the address of the session bus.
+    ///   - session: the session bus.
     /// - Throws: `unreachable` if there is no bus, `unsupported` if the program is not on it.
-    init(_ subject: String, name: String, address: String) throws(ObserverFailure) {
+    init(_ subject: String, name: String, session: SessionBus) throws(ObserverFailure) {
         self.subject = subject
+        self.session = session
         let owner: String?
         do throws(BusFailure) {
-            bus = try Bus.open(address: address)
-            // The connection is established when this call returns.
+            bus = try session.connection()
             owner = try bus.owner(of: name)
         } catch {
             throw .unreachable("\(error)")
@@ -42,16 +45,20 @@ final class SessionPeer {
         } catch {
             throw .unreachable("\(error)")
         }
-        descriptor = fcntl(bus.descriptor, F_DUPFD_CLOEXEC, 3)
-        guard descriptor >= 0 else {
-            throw .unreachable("no descriptor: \(String(cString: strerror(errno)))")
+        do throws(KernelFailure) {
+            bell = try Descriptor.eventfd(of: subject)
+        } catch {
+            throw .unreachable("\(error)")
         }
         do throws(BusFailure) {
             watch = try bus.watchOwner(
                 of: name, failed: { [unowned self] in refused($0) },
                 handler: { [unowned self] _, owner in
-                    if owner != connection { end = "\(subject) has ended" }
+                    if owner != connection { finish("\(subject) has ended") }
                 })
+            try session.follow { [weak self] bus in
+                if let self, bus !== self.bus { finish("the session bus has ended") }
+            }
             // The answer to this question comes after the bus has set up the watch.
             if try bus.owner(of: name) != connection { end = "\(subject) has ended" }
         } catch {
@@ -59,27 +66,37 @@ final class SessionPeer {
         }
     }
 
-    deinit { close(descriptor) }
-
     /// Handles a refused match rule: the observer would get no signals of the program.
     func refused(_ error: MethodError) {
-        end = "the session bus does not report on \(subject): \(error)"
+        finish("the session bus does not report on \(subject): \(error)")
     }
 
-    /// Handles the messages that have arrived: all, unless another program floods the connection.
-    ///
-    /// - Throws: `ended` if the bus or the program has ended, or the bus has refused a match rule for the program.
-    func dispatch() throws(ObserverFailure) {
+    private func finish(_ why: String) {
+        end = why
+        ring()
+    }
+
+    /// Has the observer dispatched: the program has told something.
+    func ring() {
+        var one: UInt64 = 1
+        write(descriptor, &one, 8)
+    }
+
+    /// Handles what the program has told before the loop runs.
+    func begin() throws(ObserverFailure) {
         do throws(BusFailure) {
             var handled = 0
-            while try bus.process() {
-                handled += 1
-                // What is still in the socket makes the descriptor readable again. What was already read does not.
-                if handled >= Self.mostAtOnce, !bus.hasQueued { break }
-            }
+            while handled < Self.mostAtFirst, try bus.process() { handled += 1 }
         } catch {
             throw .ended("the session bus has ended: \(error)")
         }
+        try dispatch()
+    }
+
+    /// - Throws: `ended` if the bus or the program has ended, or the bus has refused a match rule for the program.
+    func dispatch() throws(ObserverFailure) {
+        var count: UInt64 = 0
+        read(descriptor, &count, 8)
         if let end { throw .ended(end) }
     }
 }

@@ -189,8 +189,10 @@ struct DemandTests {
         #expect(stage.state == .suspended)
     }
 
-    @Test("an application whose window is closed by another process runs and can handle it")
-    func closed() throws {
+    @Test(
+        "an application whose window is closed by another process runs and can handle it",
+        arguments: [false, true])
+    func closed(isWholeSet: Bool) throws {
         var stage = try Stage.launched(suspension: .automatic)
         var report = WindowReport(number: 7, process: stage.reported)
         report.visible = false
@@ -198,7 +200,14 @@ struct DemandTests {
         stage.pass(5 * Self.second)
         stage.settle()
         try #require(stage.state == .suspended)
-        try stage.perform(.removeWindow(7, stage.reporter))
+        // A window that only has another number is not closed.
+        report = WindowReport(number: 8, process: stage.reported)
+        report.visible = false
+        try stage.perform(.replaceWindows([report], stage.reporter))
+        stage.settle()
+        try #require(stage.state == .suspended)
+        try stage.perform(
+            isWholeSet ? .replaceWindows([], stage.reporter) : .removeWindow(8, stage.reporter))
         stage.settle()
         #expect(stage.state == .background)
         #expect(stage.application.demand == "window closed")

@@ -33,9 +33,13 @@ struct DemandTests {
         ) throws {
             self.bus = bus
             loop = try EventLoop()
-            watch = try CallWatch(
+            let session = appstate_session.SessionBus(
                 address: path.map { "unix:path=\($0)" } ?? bus.address, loop: loop,
-                journal: DemandTests.journal, tolerance: tolerance
+                journal: DemandTests.journal)
+            watch = try CallWatch(
+                session: session,
+                monitor: SessionMonitor(session: session, loop: loop, journal: DemandTests.journal),
+                loop: loop, journal: DemandTests.journal, tolerance: tolerance
             ) { [unowned self] in
                 answers.append($0)
             } needed: { [unowned self] in

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Glibc
+import Systemd
 import TestSupport
 import Testing
 import Windows
@@ -128,12 +129,16 @@ struct GnomeTests {
     @Test("without GNOME Shell on the bus, or without a bus, the observer fails")
     func absent() throws {
         let bus = try PrivateBus()
+        let loop = try EventLoop()
+        func session(_ address: String) -> appstate_session.SessionBus {
+            appstate_session.SessionBus(address: address, loop: loop, journal: Journal(identifier: "test"))
+        }
         #expect(throws: ObserverFailure.unsupported("GNOME Shell is not on the session bus")) {
-            _ = try GnomeObserver(address: bus.address)
+            _ = try GnomeObserver(session: session(bus.address))
         }
         var failure: ObserverFailure?
         do throws(ObserverFailure) {
-            _ = try GnomeObserver(address: "unix:path=\(bus.directory)/nobody")
+            _ = try GnomeObserver(session: session("unix:path=\(bus.directory)/nobody"))
         } catch {
             failure = error
         }

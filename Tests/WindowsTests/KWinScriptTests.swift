@@ -33,7 +33,7 @@ extension PlasmaTests {
             var ready = [stranger.descriptor, watch.observer.descriptor].map {
                 pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
             }
-            poll(&ready, 2, 1_000)
+            poll(&ready, 2, 100)
             try watch.dispatch()
             while try stranger.process() {}
         }

@@ -20,6 +20,7 @@ struct SessionInhibitorsTests {
         let loop: EventLoop
         let bus: PrivateBus
         private(set) var told: Set<Int32> = []
+        let monitor: SessionMonitor
         private var watch: SessionInhibitors?
         private var slots: [Slot] = []
 
@@ -29,9 +30,12 @@ struct SessionInhibitorsTests {
                 policy:
                     "<policy user=\"\(getuid())\"><allow own=\"*\"/><allow send_type=\"method_call\"/></policy>"
             )
-            watch = try SessionInhibitors(
-                address: bus.address, loop: loop, journal: Journal(identifier: "test")
-            ) { [unowned self] in told = $0 }
+            let journal = Journal(identifier: "test")
+            let session = appstate_session.SessionBus(address: bus.address, loop: loop, journal: journal)
+            monitor = try SessionMonitor(session: session, loop: loop, journal: journal)
+            watch = try SessionInhibitors(session: session, monitor: monitor, loop: loop, journal: journal) {
+                [unowned self] in told = $0
+            }
         }
 
         /// A connection with a name that answers nothing.
@@ -107,6 +111,29 @@ struct SessionInhibitorsTests {
         try scene.wait(for: [getpid()])
         player.close()
         try scene.wait(for: [])
+    }
+
+    @Test("calls count once while one monitor takes the place of another")
+    func renewal() throws {
+        let scene = try Scene()
+        let service = try scene.serve(Self.screenSaver)
+        try scene.begin()
+        let player = try scene.connect()
+        for _ in 0..<20 {
+            scene.monitor.renew()
+            try scene.inhibit(player)
+            try scene.loop.runOnce(timeout: 1_000)
+        }
+        for _ in 0..<19 {
+            scene.monitor.renew()
+            try scene.uninhibit(player)
+            try scene.loop.runOnce(timeout: 1_000)
+        }
+        for _ in 0..<20 { try scene.loop.runOnce(timeout: 10_000) }
+        #expect(scene.told == [getpid()])
+        try scene.uninhibit(player)
+        try scene.wait(for: [])
+        withExtendedLifetime(service) {}
     }
 
     @Test("closing its request, and no other request, ends an inhibitor of the portal")

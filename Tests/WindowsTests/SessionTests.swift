@@ -140,7 +140,7 @@ struct SessionTests {
         try station.startAgent(environment: display.environment)
         let app = try display.app()
         _ = try app.open("Alpha")
-        try station.agent?.waitForLine(containing: "UpdateWindow")
+        try station.agent?.waitForLine(containing: "ReplaceWindows 1")
         try display.end()
         #expect(try station.agent?.waitForExit() == .exited(0))
         let said = station.agent?.errors ?? ""

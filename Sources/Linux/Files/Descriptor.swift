@@ -53,6 +53,11 @@ extension Descriptor {
     }
 
     /// Turns the result of one of our own calls into an owned descriptor, or throws its failure.
+    /// An eventfd(2) that does not block.
+    public static func eventfd(of subject: String) throws(KernelFailure) -> Descriptor {
+        try taking(clinux_eventfd(O_CLOEXEC | O_NONBLOCK), "eventfd", subject)
+    }
+
     static func taking(
         _ result: Int32, _ operation: String, _ subject: String
     ) throws(KernelFailure) -> Descriptor {

@@ -21,8 +21,7 @@ final class WorkerThread: @unchecked Sendable {
     private static let stackSize = 256 << 10
 
     init(name: String) throws(KernelFailure) {
-        let number = clinux_eventfd(O_CLOEXEC | O_NONBLOCK)
-        finished = try Descriptor.taking(number, "eventfd", name)
+        finished = try Descriptor.eventfd(of: name)
         self.name = name
         mutex.initialize(to: pthread_mutex_t())
         condition.initialize(to: pthread_cond_t())

@@ -14,8 +14,8 @@ import Systemd
 ///
 /// dbus-broker accepts rules with a destination, but still sends a monitor all calls. They are tolerated as
 /// long as they are few.
-final class CallWatch {
-    private let address: String
+final class CallWatch: Watcher, SessionListener {
+    private let monitor: SessionMonitor
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
@@ -33,7 +33,7 @@ final class CallWatch {
     private var owners: [String: Int32] = [:]
     /// A name's owner has changed.
     private var changes: Slot?
-    /// For queries; it exists while there is something to query.
+    /// For queries. Nil: there is no session bus.
     private var bus: Bus?
     /// The processes of connections. Unique names are never reused.
     private var processes: [String: Int32] = [:]
@@ -45,8 +45,11 @@ final class CallWatch {
     private var resting: Set<Int32> = []
     private var registered: Set<Int32> = []
     private var suspended: Set<Int32> = []
-    private var monitor: Monitor?
-    private var next: Monitor?
+    /// The application's process, by its connections: those that a monitor watches, those that the next one is to
+    /// watch, and those that are wanted.
+    private var targets: [String: Int32] = [:]
+    private var next: [String: Int32]?
+    private var wanted: [String: Int32] = [:]
     /// The set of applications to watch changed while a monitor was being created.
     private var isStale = false
     /// A monitor has received a call that matches none of its rules.
@@ -77,8 +80,6 @@ final class CallWatch {
     /// their answers.
     private static let mostNames = 64
     private static let mostWaiting = 1_024
-    /// The most messages of a former monitor that are handled when another one replaces it.
-    private static let mostLeft = 256
     /// The delay until a monitor that was lost, or could not be created, is created again; microseconds,
     /// doubled each time.
     private static let shortestDelay: UInt64 = 1_000_000
@@ -101,29 +102,17 @@ final class CallWatch {
         case none, begins, lasts
     }
 
-    private final class Monitor {
-        let bus: Bus
-        /// The application's process, by its connections.
-        let targets: [String: Int32]
-        var slots: [Slot] = []
-
-        init(_ bus: Bus, _ targets: [String: Int32]) {
-            self.bus = bus
-            self.targets = targets
-        }
-    }
-
     /// - Parameters:
-    ///   - address: of the session bus.
+    ///   - session: the session bus.
     ///   - isSeen: gets whether calls are detected, first and whenever that changes.
     ///   - needed: gets the process that was called, the reason, and the caller's process, or 0 if it is not
     ///     known.
     init(
-        address: String, loop: EventLoop, journal: Journal, tolerance: Tolerance = Tolerance(),
-        isSeen: @escaping (Bool) -> Void,
+        session: SessionBus, monitor: SessionMonitor, loop: EventLoop, journal: Journal,
+        tolerance: Tolerance = Tolerance(), isSeen: @escaping (Bool) -> Void,
         needed: @escaping (_ pid: Int32, _ reason: DemandReason, _ caller: Int32) -> Void
     ) throws {
-        self.address = address
+        self.monitor = monitor
         self.loop = loop
         self.journal = journal
         self.tolerance = tolerance
@@ -131,7 +120,14 @@ final class CallWatch {
         self.needed = needed
         retry = try loop.timer { [unowned self] in goOn() }
         // This watches nobody, and only checks whether monitoring is permitted.
-        become([:])
+        monitor.add(self)
+        try session.follow { [weak self] in self?.use($0) }
+    }
+
+    func follow(_ situation: Situation) {
+        let applications = situation.applications
+        watch(
+            applications.resting, suspended: Set(applications.suspended), among: applications.registered)
     }
 
     /// Watches calls to applications, each known by its main process.
@@ -155,7 +151,7 @@ final class CallWatch {
         switch flood {
         case .none: proceed()
         case .begins:
-            monitor = nil
+            stopWatching()
             flood = .lasts
             retry?.arm(at: loop.now + tolerance.pause)
             isBlind = true
@@ -183,11 +179,11 @@ final class CallWatch {
         }
         isStale = false
         guard !resting.isEmpty else {
-            monitor = nil
+            stopWatching()
             return seeAgain()
         }
+        guard let bus else { return }
         do throws(BusFailure) {
-            let bus = try connection()
             listing = try bus.callAsync(try bus.newDriverCall("ListNames")) { [unowned self] reply in
                 listing = nil
                 guard let names = try? reply.readStrings() else { return tryAgain() }
@@ -208,20 +204,17 @@ final class CallWatch {
         delay = min(2 * delay, Self.longestDelay)
     }
 
-    private func connection() throws(BusFailure) -> Bus {
-        if let bus, bus.isOpen { return bus }
-        let bus = try Bus.open(address: address)
-        try bus.attach(to: loop)
+    private func use(_ bus: Bus?) {
         // The session ends, or its bus is restarted: the data about it is no longer valid.
-        try bus.onDisconnect { [unowned self] in
-            (processes, questions, listing) = ([:], [:], nil)
-            (names, waiting, owners, changes) = ([:], [:], [:], nil)
-            (monitor, next) = (nil, nil)
-            tryAgain()
-        }
+        (processes, questions, listing) = ([:], [:], nil)
+        (names, waiting, owners, changes) = ([:], [:], [:], nil)
         self.bus = bus
+        guard let bus else {
+            (targets, next, wanted) = ([:], nil, [:])
+            return
+        }
         if showsAll { watchOwners(by: bus) }
-        return bus
+        proceed()
     }
 
     /// The number of calls to names is unlimited in this case, and a query about each would double the load.
@@ -256,9 +249,9 @@ final class CallWatch {
             targets[name] = known
         }
         if targets.isEmpty {
-            monitor = nil
+            stopWatching()
             seeAgain()
-        } else if targets != monitor?.targets {
+        } else if targets != self.targets {
             become(targets)
         }
     }
@@ -266,53 +259,47 @@ final class CallWatch {
     // MARK: The monitor
 
     private func become(_ targets: [String: Int32]) {
-        do throws(BusFailure) {
-            let bus = try Bus.open(address: address, isMonitor: true)
-            let monitor = Monitor(bus, targets)
-            next = monitor
-            try bus.attach(to: loop)
-            // By the bus, for example because the monitor reads too slowly.
-            try bus.onDisconnect { [unowned self, unowned monitor] in lose(monitor) }
-            monitor.slots.append(
-                try bus.addFilter { [unowned self, unowned monitor] message in
-                    if message.isMethodCall || message.isSignal { heard(message, by: monitor) }
-                    return false
-                })
-            // Without a rule it would receive all messages.
-            let names = targets.isEmpty ? [":0.0"] : targets.keys.sorted()
-            let rules = names.flatMap { name in
-                [
-                    "type='method_call',destination='\(name)'",
-                    "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
-                ]
-            }
-            let actions =
-                targets.isEmpty ? [] : Self.actions.map { "type='signal',interface='\($0)',member='\($1)'" }
-            monitor.slots.append(
-                try bus.callAsync(bus.newMonitorCall(rules + actions)) {
-                    [unowned self, unowned monitor] reply in
-                    haveBecome(monitor, reply.error.map { "\($0)" })
-                })
-        } catch {
-            next.map { haveBecome($0, "\(error)") }
-            if next == nil { tryAgain() }
-        }
+        wanted = targets
+        monitor.renew()
     }
 
-    /// - Parameter why: the error; nil: there is none.
-    private func haveBecome(_ made: Monitor, _ why: String? = nil) {
-        guard next === made else { return }
+    private func stopWatching() {
+        if targets.isEmpty, wanted.isEmpty { return }
+        targets = [:]
+        become([:])
+    }
+
+    func rules() -> [String] {
+        next = wanted
+        // Without a connection to watch, this only checks whether monitoring is permitted.
+        let names = wanted.isEmpty ? [":0.0"] : wanted.keys.sorted()
+        let rules = names.flatMap { name in
+            [
+                "type='method_call',destination='\(name)'",
+                "type='signal',interface='\(Self.sessionClient)',destination='\(name)'",
+            ]
+        }
+        let actions = wanted.isEmpty ? [] : Self.actions
+        return rules + actions.map { "type='signal',interface='\($0)',member='\($1)'" }
+    }
+
+    func monitored(_ failure: MethodError?) {
+        guard let made = next else {
+            if failure == nil { return }
+            targets = [:]
+            return tryAgain()
+        }
         next = nil
-        if let why { journal.log(.notice, "calls on the session bus are not watched: \(why)") }
+        if let failure { journal.log(.notice, "calls on the session bus are not watched: \(failure)") }
         if !isSettled {
             isSettled = true
-            isRefused = why != nil
+            isRefused = failure != nil
             // If the bus came later than the agent, the first monitor already watches applications.
-            if why == nil, !made.targets.isEmpty { use(made) }
-            isSeen(why == nil)
+            if failure == nil { use(made) }
+            isSeen(failure == nil)
         } else if flood != .none {
             return
-        } else if why == nil {
+        } else if failure == nil {
             use(made)
             seeAgain()
         } else {
@@ -321,46 +308,41 @@ final class CallWatch {
         if isStale { proceed() }
     }
 
-    /// Calls that the former monitor has received are handled: the next one gets only later ones.
-    private func use(_ made: Monitor) {
-        var left = Self.mostLeft
-        while left > 0, (try? monitor?.bus.process()) == true { left -= 1 }
-        monitor = made
+    private func use(_ made: [String: Int32]) {
+        targets = made
         delay = Self.shortestDelay
     }
 
-    private func lose(_ lost: Monitor) {
-        if monitor === lost { monitor = nil }
-        if next === lost { haveBecome(lost, "the connection is lost") } else { tryAgain() }
-    }
-
-    private func heard(_ message: borrowing Message, by monitor: Monitor) {
+    func heard(_ message: borrowing Message) {
+        if targets.isEmpty { return }
         let (sender, target) = (message.sender, message.destination)
         let (isSignal, interface, member) = (message.isSignal, message.interface, message.member)
         if isSignal, Self.actions.contains(where: { $0.0 == interface && $0.1 == member }) {
             // Most such signals go to all clients, and only the addressed application knows that it is meant.
-            let applications = target.map { monitor.targets[$0].map { [$0] } ?? [] }
-            for pid in applications ?? Array(Set(monitor.targets.values)) { need(pid, .action, sender) }
+            let applications = target.map { targets[$0].map { [$0] } ?? [] }
+            for pid in applications ?? Array(Set(targets.values)) { need(pid, .action, sender) }
             return
         }
         guard let destination = target else { return }
         if isSignal {
-            guard let pid = monitor.targets[destination], interface == Self.sessionClient else {
+            guard let pid = targets[destination], interface == Self.sessionClient else {
                 return
             }
             return need(pid, .sessionEnd, sender)
         }
-        if let pid = monitor.targets[destination] { return need(pid, .call, sender) }
+        if let pid = targets[destination] { return need(pid, .call, sender) }
+        let isForInhibitors = SessionInhibitors.concerns(message)
         // The destination is not watched: it is the bus itself, for example.
         if destination.hasPrefix(":") || destination == Bus.driver {
+            if isForInhibitors { return }
             noteOther()
             return tolerate()
         }
         identify(destination) { [unowned self] owner in
             // If the owner of the name cannot be queried, any of the applications may be needed.
             let needed = owner.map { Set([application(of: $0)].compactMap(\.self)) }
-            if needed?.isEmpty == true { tolerate() }
-            for pid in needed ?? Set(monitor.targets.values) { need(pid, .call, sender) }
+            if needed?.isEmpty == true, !isForInhibitors { tolerate() }
+            for pid in needed ?? Set(targets.values) { need(pid, .call, sender) }
         }
     }
 

@@ -13,7 +13,7 @@ import Windows
 /// The kernel notifies only processes that poll a socket, so the watch holds a copy of each while the
 /// application is suspended. It searches for sockets, and closes copies, on a separate thread, because an
 /// application can make either take any time.
-final class ConnectionWatch {
+final class ConnectionWatch: Watcher {
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
@@ -114,6 +114,14 @@ final class ConnectionWatch {
 
     deinit {
         for case let watch? in watched.values { drop(watch) }
+    }
+
+    func follow(_ situation: Situation) {
+        inspectsSessionBus = !situation.seesCalls
+        let applications = situation.applications
+        // Without a daemon, nothing tells that an application runs again or has ended. Our copies must not keep its
+        // connections open.
+        watch(applications.isKnown ? Set(applications.suspended) : [], among: applications.registered)
     }
 
     /// Watches applications that are suspended, each known by its main process.

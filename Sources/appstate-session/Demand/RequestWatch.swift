@@ -4,11 +4,12 @@ import Windows
 
 /// Reports requests to the window manager of an X11 session to close or raise a suspended application's
 /// window.
-final class RequestWatch {
+final class RequestWatch: Watcher {
     private let observer: RequestObserver
     private let needed: (_ pid: Int32, _ reason: DemandReason) -> Void
     private var source: Source?
     private var isListening = false
+    private var suspended: Set<Int32> = []
 
     /// - Parameter needed: gets the process of the window, which may or may not be suspended.
     init(
@@ -22,14 +23,16 @@ final class RequestWatch {
     func onStall(_ handler: @escaping (_ times: Int) -> Void) { observer.onStall(handler) }
 
     /// Listens while an application is suspended, or about to be.
-    func watch(_ resting: Set<Int32>) {
+    func follow(_ situation: Situation) {
+        let suspended = Set(situation.applications.suspended)
+        // One that was suspended may have grabbed the X server at that moment.
+        if !suspended.isSubset(of: self.suspended) { observer.ping() }
+        self.suspended = suspended
+        let resting = situation.applications.resting
         guard isListening == resting.isEmpty else { return }
         isListening = !resting.isEmpty
         observer.listen(isListening)
     }
-
-    /// An application was suspended: it may have grabbed the X server at that moment.
-    func noteSuspension() { observer.ping() }
 
     private func dispatch() {
         do throws(ObserverFailure) {

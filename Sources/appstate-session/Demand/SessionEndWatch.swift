@@ -3,8 +3,10 @@ import Systemd
 
 /// Reports that Xfce's session manager is about to ask its clients to save their state or to exit. It does so
 /// by XSMP, which no other process can observe.
-final class SessionEndWatch {
-    private let manager: BusPeer
+final class SessionEndWatch: Watcher {
+    private let journal: Journal
+    private let begins: () -> Void
+    private var manager: BusPeer?
 
     private static let name = "org.xfce.SessionManager"
     private static let interface = "org.xfce.Session.Manager"
@@ -12,22 +14,33 @@ final class SessionEndWatch {
     private static let quietStates: ClosedRange<UInt32> = 0...1
 
     /// - Parameters:
-    ///   - address: of the session bus.
+    ///   - session: the session bus.
     ///   - begins: called each time.
-    init(
-        address: String, loop: EventLoop, journal: Journal, begins: @escaping () -> Void
-    ) throws(BusFailure) {
-        let bus = try Bus.open(address: address)
-        manager = BusPeer(Self.name, bus: bus) { error in
-            journal.log(.notice, "the session bus does not report on Xfce's session manager: \(error)")
+    init(session: SessionBus, journal: Journal, begins: @escaping () -> Void) throws(BusFailure) {
+        self.journal = journal
+        self.begins = begins
+        try session.follow { [weak self] in self?.use($0) }
+    }
+
+    private func use(_ bus: Bus?) {
+        manager = bus.map { bus in
+            BusPeer(Self.name, bus: bus) { [journal] error in
+                journal.log(
+                    .notice, "the session bus does not report on Xfce's session manager: \(error)")
+            }
         }
-        try manager.onSignal("interface='\(Self.interface)',member='StateChanged'") { message in
-            guard (try? message.readUInt32()) != nil, let state = try? message.readUInt32(),
-                !Self.quietStates.contains(state)
-            else { return }
-            begins()
+        do throws(BusFailure) {
+            try manager?.onSignal("interface='\(Self.interface)',member='StateChanged'") {
+                [unowned self] message in
+                guard (try? message.readUInt32()) != nil, let state = try? message.readUInt32(),
+                    !Self.quietStates.contains(state)
+                else { return }
+                begins()
+            }
+            try manager?.start()
+        } catch {
+            // The connection is lost, which is handled elsewhere.
+            journal.log(.debug, "\(error)")
         }
-        try manager.start()
-        try bus.attach(to: loop)
     }
 }

@@ -11,7 +11,7 @@ import Systemd
 /// The watch then checks whether another process of our user runs the program. For a script the file is the
 /// script's, not its interpreter's. For an AppImage it is the image, which its program mounts elsewhere at each start.
 /// If another file takes the place of the file, as in an upgrade, a second start runs that one: both are watched.
-final class StartWatch {
+final class StartWatch: Watcher {
     private let loop: EventLoop
     private let journal: Journal
     private let needed: (_ pid: Int32, _ other: Int32) -> Void
@@ -66,6 +66,8 @@ final class StartWatch {
         source = try loop.watch(number) { [unowned self] _ in dispatch() }
         timer = try loop.timer { [unowned self] in look() }
     }
+
+    func follow(_ situation: Situation) { watch(situation.applications.resting) }
 
     /// Watches the programs of applications that are suspended, or about to be, each known by its main process.
     func watch(_ resting: Set<Int32>) {

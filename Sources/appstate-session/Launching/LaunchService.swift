@@ -4,63 +4,27 @@ import Linux
 import Systemd
 
 /// org.appstate1.Launcher and org.appstate1.Presenter, through which the daemon starts and shows applications and gives
-/// them scopes. This class registers with each daemon that appears, and obeys no other caller.
-final class LaunchService: DaemonSpeaker {
-    private let line: DaemonLine
-    private let session: String
+/// them scopes. No other caller is obeyed.
+final class LaunchService {
+    private let daemon: DaemonConnection
     private let launching: Launching
-    private let journal: Journal
     private var objects: [Slot] = []
-    private let registrations: [ManagerMethod]
-    private var isRegistered = false
     private var launcher: Launcher { launching.launcher }
     private var presenting: Presenting { launching.presenting }
 
     /// - Parameters:
     ///   - bus: the system bus.
-    ///   - deaf: called if the bus refuses a match rule for the daemon.
-    ///   - session: the logind session that we serve; nil: the daemon determines it.
-    ///   - presents: whether there is a display on which to show applications.
-    init(
-        bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, session: String?, journal: Journal,
-        launching: Launching, presents: Bool
-    ) throws(BusFailure) {
-        registrations = presents ? [.registerLauncher, .registerPresenter] : [.registerLauncher]
-        self.session = session ?? ""
+    ///   - daemon: the caller that is obeyed; it has registered this agent.
+    init(bus: Bus, daemon: DaemonConnection, launching: Launching) throws(BusFailure) {
+        self.daemon = daemon
         self.launching = launching
-        self.journal = journal
-        line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         objects = [
             try bus.add(Interface(BusNames.launcher, methods: launcherMethods), at: BusNames.agentPath),
             try bus.add(Interface(BusNames.presenter, methods: presenterMethods), at: BusNames.agentPath),
         ]
-        line.speaker = self
-        line.proceed()
     }
 
     deinit { launcher.cancelAll() }
-
-    func speak() throws {
-        guard !isRegistered else { return }
-        isRegistered = true
-        for registration in registrations {
-            try line.call(
-                registration, { try $0.append(session) },
-                refused: { [unowned self] error in
-                    if line.tryAgain("does not accept a session agent", error) {
-                        isRegistered = false
-                    } else {
-                        line.refused(error, "does not launch through this agent")
-                    }
-                })
-        }
-    }
-
-    /// Cancels the launches that wait, because the daemon that has asked for them is gone.
-    func forget() {
-        isRegistered = false
-        launcher.cancelAll()
-    }
 
     // MARK: Methods
 
@@ -108,7 +72,7 @@ final class LaunchService: DaemonSpeaker {
     ) -> Method {
         Method(name.rawValue, in: arguments, out: results) { [unowned self] call in
             // Root, and any other caller that the bus permits, may send us a call.
-            guard call.sender == line.daemon else {
+            guard call.sender == daemon.daemon else {
                 throw MethodError(
                     ErrorName.accessDenied.rawValue, "only the owner of \(BusNames.service) may call this")
             }

@@ -11,13 +11,13 @@ final class Launching {
     private let user: SessionBus
 
     /// - Parameters:
+    ///   - session: the session bus.
     ///   - raise: brings a window to the front.
     ///   - minimize: minimizes the windows of an application.
     init(
-        loop: EventLoop, journal: Journal, raise: @escaping Presenting.Raise,
+        loop: EventLoop, journal: Journal, session: SessionBus, raise: @escaping Presenting.Raise,
         minimize: @escaping Presenting.Minimize
     ) throws(BusFailure) {
-        let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
         // If each login has a bus of its own, the service manager is still on the user's bus.
         let user =
             DisplayServer.userBus == DisplayServer.sessionBus
@@ -30,7 +30,7 @@ final class Launching {
     }
 
     /// Takes the current windows.
-    func look(at windows: [Report.Window]) { presenting.look(at: windows) }
+    func look(at windows: [ReportedWindow]) { presenting.look(at: windows) }
 
     /// Moves processes into a scope of their own.
     ///

@@ -5,12 +5,12 @@ import Windows
 /// Finds the window of an application that is to be brought to the front.
 struct Presenter {
     private let proc = Proc()
-    private var windows: [Report.Window] = []
+    private var windows: [ReportedWindow] = []
     /// Windows that have had the focus, the last at the end.
     private var focused: [UInt64] = []
 
     /// Takes the current windows.
-    mutating func look(at windows: [Report.Window]) {
+    mutating func look(at windows: [ReportedWindow]) {
         self.windows = windows
         let numbers = Set(windows.map(\.number))
         focused.removeAll { !numbers.contains($0) }

@@ -38,7 +38,7 @@ final class Presenting {
     }
 
     /// Takes the current windows.
-    func look(at windows: [Report.Window]) {
+    func look(at windows: [ReportedWindow]) {
         presenter.look(at: windows)
         launcher.look(at: presenter)
     }

@@ -2,6 +2,7 @@ import AppStateBus
 import AppStateContract
 import Foundation
 import Glibc
+import Systemd
 import TestSupport
 import Testing
 
@@ -161,7 +162,12 @@ final class GnomeShell {
     }
 
     /// An observer of its windows.
-    func watch() throws -> Watch { Watch(try GnomeObserver(address: bus.address)) }
+    func watch() throws -> Watch {
+        let loop = try EventLoop()
+        let session = appstate_session.SessionBus(
+            address: bus.address, loop: loop, journal: Journal(identifier: "test"))
+        return Watch(try GnomeObserver(session: session), loop: loop)
+    }
 
     // MARK: What is done to it
 

@@ -1,6 +1,7 @@
 import AppStateBus
 import Foundation
 import Glibc
+import Systemd
 import TestSupport
 import Testing
 import Windows
@@ -151,9 +152,12 @@ final class KWin {
 
     /// An observer of its windows that uses the script.
     func scriptWatch(directories: [String]? = nil) throws -> Watch {
-        try Watch.patiently {
+        let loop = try EventLoop()
+        let session = appstate_session.SessionBus(
+            address: bus?.address ?? "", loop: loop, journal: Journal(identifier: "test"))
+        return try Watch.patiently(loop: loop) {
             try KWinScriptObserver(
-                address: bus?.address ?? "", display: display,
+                session: session, display: display,
                 directories: directories ?? [directory + "/data"], runtime: directory)
         }
     }

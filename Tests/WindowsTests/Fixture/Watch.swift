@@ -1,3 +1,4 @@
+import AppStateBus
 import Glibc
 import TestSupport
 import Testing
@@ -9,15 +10,23 @@ final class Watch {
     /// What it saw after each dispatch since the history was last cleared.
     private(set) var history: [[ObservedWindow]] = []
 
-    init(_ observer: any WindowObserver) { self.observer = observer }
+    private let loop: EventLoop?
+
+    /// - Parameter loop: handles what the observer needs; nil: its own descriptor is enough.
+    init(_ observer: any WindowObserver, loop: EventLoop? = nil) {
+        self.observer = observer
+        self.loop = loop
+    }
 
     /// Makes an observer, and tries for five minutes: on a busy machine a compositor may stall for longer than
     /// an observer waits.
-    static func patiently(_ make: () throws -> any WindowObserver) throws -> Watch {
+    static func patiently(
+        loop: EventLoop? = nil, _ make: () throws -> any WindowObserver
+    ) throws -> Watch {
         let deadline = ContinuousClock.now + .seconds(300)
         while true {
             do {
-                return Watch(try make())
+                return Watch(try make(), loop: loop)
             } catch ObserverFailure.unreachable where ContinuousClock.now < deadline {
                 poll(nil, 0, 100)
             }
@@ -34,7 +43,8 @@ final class Watch {
                     "\(what) was not seen; the last:\n\(seen)\nnow: \(observer.windows.map(\.picture))")
             }
             var ready = pollfd(fd: observer.descriptor, events: Int16(POLLIN), revents: 0)
-            if poll(&ready, 1, 1_000) == 1 { try dispatch() }
+            try loop?.runOnce(timeout: 100_000)
+            if poll(&ready, 1, loop == nil ? 1_000 : 0) == 1 { try dispatch() }
         }
     }
 
@@ -63,6 +73,7 @@ final class Watch {
     }
 
     func dispatch() throws {
+        try loop?.runOnce(timeout: 0)
         try observer.dispatch()
         history.append(observer.windows)
     }

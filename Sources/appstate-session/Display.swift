@@ -1,0 +1,192 @@
+import AppStateBus
+import Glibc
+import Linux
+import Systemd
+import Windows
+
+/// What the agent does when the display server brings news.
+protocol DisplayDelegate: AnyObject {
+    /// A display server is watched.
+    func displayFound(_ system: WindowSystem)
+    /// It is not watched any more.
+    func displayLost()
+    func windowsChanged()
+    /// An X server has not answered for 100 ms, or for another 100 ms.
+    func displayStalled(_ times: Int)
+    func end(_ why: String, code: Int32)
+}
+
+/// The windows of this session's display server. When that has ended, or has disconnected us, another one is looked for.
+final class Display {
+    weak var delegate: (any DisplayDelegate)?
+    private let loop: EventLoop
+    private let journal: Journal
+    private let session: SessionBus
+    private var observer: (any WindowObserver)?
+    private var source: Source?
+    /// The windows; nil: they are not known.
+    private(set) var windows: [ReportedWindow]?
+    private var front = Front()
+    private var names: [Int32: String] = [:]
+    private var hasTooMany = false
+    private var interruption: Timer?
+    private var interrupted: UInt64?
+    private var lastSearch: UInt64?
+    private let proc = Proc()
+
+    /// If a display server answers and ends again and again within this time, the agent gives up; microseconds.
+    private static let searchesApart: UInt64 = 10_000_000
+    /// How long an observer may be interrupted, microseconds. Until then, its last windows remain valid.
+    private static let longestInterruption: UInt64 = 1_000_000
+
+    /// - Parameter session: the session bus, on which the windows of some desktops are reported.
+    init(loop: EventLoop, journal: Journal, session: SessionBus) throws(BusFailure) {
+        self.session = session
+        self.loop = loop
+        self.journal = journal
+        interruption = try loop.timer { [unowned self] in update() }
+    }
+
+    /// Finds the display server, and watches it.
+    func start() throws {
+        let found = try DisplayServer.observer(session: session)
+        observer = found
+        found.learn(names: names)
+        found.onStall { [unowned self] in delegate?.displayStalled($0) }
+        source = try loop.watch(found.descriptor) { [unowned self] _ in dispatch() }
+        delegate?.displayFound(found.system)
+        journal.log(.info, "watching \(subject)")
+        update()
+    }
+
+    var subject: String { observer?.subject ?? "nothing" }
+    var desktopProcesses: Set<Int32> { observer?.desktopProcesses ?? [] }
+    /// The processes of windows that belong to one process only.
+    var owners: Set<Int32> {
+        Set((observer?.windows ?? []).filter { !$0.isShared }.compactMap(\.process))
+    }
+    /// The processes in which the user may have acted a moment ago.
+    var frontProcesses: Set<Int32> { front.processes(at: loop.now) }
+
+    /// Sets the names under which all processes are registered.
+    func learn(names: [Int32: String]) {
+        guard names != self.names else { return }
+        self.names = names
+        observer?.learn(names: names)
+        update()
+    }
+
+    // MARK: Windows
+
+    private func dispatch() {
+        let before = (observer?.windows, observer?.desktopProcesses)
+        do throws(ObserverFailure) {
+            try observer?.dispatch()
+            // On X11, much that wakes us changes nothing: a window moves, a menu opens.
+            if observer?.system == .x11, before == (observer?.windows, observer?.desktopProcesses) { return }
+            update()
+        } catch {
+            journal.log(.notice, error.description)
+            lose()
+        }
+    }
+
+    private func update() {
+        guard let observer else { return }
+        // A window that comes and goes must not make the agent a reporter again each time.
+        let most = ObservedWindow.mostWindows
+        hasTooMany = observer.windows.count >= (hasTooMany ? most - most / 8 : most)
+        // One of those that are not reported may have the focus.
+        let isBlind = observer.isBlind || hasTooMany
+        if isBlind, windows != nil, observer.isInterrupted {
+            let since = interrupted ?? loop.now
+            interrupted = since
+            guard loop.now >= since + Self.longestInterruption else {
+                interruption?.arm(at: since + Self.longestInterruption)
+                return
+            }
+        }
+        interrupted = nil
+        for notice in observer.takeNotices() { journal.log(.notice, notice) }
+        front.note(Set(observer.windows.filter(\.focused).compactMap(\.process)), at: loop.now)
+        let present = observer.windows.compactMap { ReportedWindow($0, of: observer.system) }
+        windows = isBlind ? nil : ReportedWindow.withOneFocus(present)
+        delegate?.windowsChanged()
+    }
+
+    /// The server may have disconnected us, or have been restarted.
+    private func lose() {
+        source?.cancel()
+        (source, observer) = (nil, nil)
+        delegate?.displayLost()
+        do {
+            guard lastSearch.map({ loop.now - $0 > Self.searchesApart }) ?? true else {
+                // The server runs, and has disconnected us. Its windows still exist, and the next agent starts again.
+                delegate?.end("the display server has ended the connection twice", code: 1)
+                return
+            }
+            lastSearch = loop.now
+            try start()
+        } catch ObserverFailure.unsupported(let why) {
+            // A display server answers, so its windows still exist. It may have been restarted, and not be on the
+            // session bus yet: the next agent tries again.
+            delegate?.end("the windows can no longer be watched: \(why)", code: 1)
+        } catch  where DisplayServer.mayReturn {
+            delegate?.end("the windows can no longer be watched: \(error)", code: 1)
+        } catch {
+            windows = []
+            delegate?.windowsChanged()
+            delegate?.end("nothing left to watch: \(error)", code: 0)
+        }
+    }
+
+    // MARK: Acting
+
+    /// The windows of an application. Applications that were started from it have windows of their own.
+    func windows(of pid: Int32, among registered: Set<Int32>) -> [ObservedWindow] {
+        (observer?.windows ?? []).filter { window in
+            !window.isShared
+                && window.process.flatMap { proc.application(of: $0, among: registered) } == pid
+        }
+    }
+
+    func minimize(_ windows: [ObservedWindow]) {
+        do throws(ObserverFailure) {
+            try observer?.minimize(windows.map(\.number))
+        } catch {
+            journal.log(.notice, "\(error)")
+        }
+    }
+
+    /// Brings a window to the front, by its number among all observers.
+    func raise(_ window: UInt64, _ token: String?) throws(ObserverFailure) {
+        guard let observer, let own = observer.system.window(numbered: window) else {
+            throw .unreachable("there is no display server")
+        }
+        try observer.activate([own], token: token)
+    }
+}
+
+/// Which processes the user may have acted in a moment ago.
+private struct Front {
+    private var present: Set<Int32> = []
+    /// When other processes lost the focus, as long as this counts.
+    private var losses: [Int32: UInt64] = [:]
+
+    /// The display server reports the focus on one connection and a copy on another, so either may come
+    /// first; microseconds.
+    private static let overlap: UInt64 = 500_000
+
+    /// Sets the processes that have the focus now, at most one for each window system.
+    mutating func note(_ processes: Set<Int32>, at now: UInt64) {
+        guard processes != present else { return }
+        losses = losses.filter { now < $1 + Self.overlap && !processes.contains($0) }
+        for process in present.subtracting(processes) { losses[process] = now }
+        present = processes
+    }
+
+    /// Those that have the focus, or lost it within the last half second.
+    func processes(at now: UInt64) -> Set<Int32> {
+        present.union(losses.filter { now < $1 + Self.overlap }.keys)
+    }
+}

@@ -1,0 +1,129 @@
+import AppStateBus
+import AppStateContract
+import Glibc
+import Linux
+import SessionRules
+import Windows
+
+/// The rules of session.conf for each registered application, however it was registered (`[Application PATTERN]`).
+struct Rules {
+    /// The rule for each application, by its object; nil: there is none.
+    private(set) var wanted: [String: NamedRule?] = [:]
+    /// The commands to run, by the main processes of applications.
+    private(set) var commands: [Int32: SuspendCommands.Commands] = [:]
+    private let proc = Proc()
+    /// The properties of registered applications, by their objects. All but the program do not change.
+    private var known: [String: (pid: Int32, traits: Traits)] = [:]
+    private var subject: Subject?
+
+    /// Everything that determines the rules of applications.
+    private struct Subject: Equatable {
+        let rules: [Rule]
+        let entries: [Int32: Applications.Entry]
+        let seenWindows: Set<SeenWindow>
+        let onBattery: Bool
+    }
+
+    /// Finds the rules of all applications.
+    ///
+    /// - Parameters:
+    ///   - entries: the registered applications, by their main processes.
+    ///   - windows: all windows.
+    ///   - onBattery: whether the machine runs on battery.
+    mutating func apply(
+        _ configuration: Configuration, to entries: [Int32: Applications.Entry],
+        with windows: [ReportedWindow],
+        onBattery: Bool
+    ) {
+        let seenWindows = SeenWindow.all(of: windows)
+        let subject = Subject(
+            rules: configuration.rules, entries: entries, seenWindows: seenWindows, onBattery: onBattery)
+        guard subject != self.subject else { return }
+        self.subject = subject
+        let paths = Set(entries.values.map(\.path))
+        known = known.filter { paths.contains($0.key) }
+        for (pid, entry) in entries where known[entry.path] == nil {
+            // The applications of another user are subject to that user's rules.
+            guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { continue }
+            known[entry.path] = (pid, Traits(of: pid, id: entry.name, proc: proc))
+        }
+        let classes = configuration.rules.isEmpty ? [:] : classes(of: seenWindows, among: Set(entries.keys))
+        (wanted, commands) = ([:], [:])
+        for (path, (pid, traits)) in known {
+            var traits = traits
+            // A launched application is registered before it executes its program, and a script may execute another one.
+            if let program = try? proc.program(of: pid) { traits[.program] = [program] }
+            traits[.windowClass] = classes[pid] ?? []
+            let rule = NamedRule(
+                configuration.rules(for: traits).map(\.rule).filter { $0.counts(onBattery: onBattery) })
+            wanted[path] = .some(rule)
+            if let id = entries[pid]?.name, let rule = rule?.rule,
+                rule.execSuspend != nil || rule.execResume != nil
+            {
+                commands[pid] = SuspendCommands.Commands(
+                    id: id, suspend: rule.execSuspend, resume: rule.execResume,
+                    isInactiveEnough: rule.suspendWhen == .inactive)
+            }
+        }
+    }
+
+    private func classes(of windows: Set<SeenWindow>, among registered: Set<Int32>) -> [Int32: Set<String>] {
+        var classes: [Int32: Set<String>] = [:]
+        for window in windows {
+            guard let main = proc.application(of: window.pid, among: registered) else { continue }
+            classes[main, default: []].insert(window.appID)
+        }
+        return classes
+    }
+}
+
+/// A process, and the application id of one of its windows. Titles are left out, because they change all the time.
+struct SeenWindow: Hashable {
+    let pid: Int32
+    let appID: String
+
+    /// Those of which it is known to which process they belong.
+    static func all(of windows: [ReportedWindow]) -> Set<SeenWindow> {
+        Set(
+            windows.filter { !$0.observed.isShared }.compactMap { window in
+                Int32(exactly: window.pid).map { SeenWindow(pid: $0, appID: window.observed.appID) }
+            })
+    }
+}
+
+/// All rules for an application, combined into one.
+struct NamedRule: Equatable {
+    let name: String
+    let rule: Rule
+
+    /// Nil: there is no rule.
+    init?(_ rules: [Rule]) {
+        guard let rule = Rule.combined(rules) else { return nil }
+        // Both files may have a rule for a pattern. The daemon takes names of up to 255 bytes.
+        var patterns: [String] = []
+        for rule in rules where !patterns.contains(rule.pattern) { patterns.append(rule.pattern) }
+        name = ObservedWindow.text(patterns.joined(separator: Rule.separator).utf8)
+        self.rule = rule
+    }
+
+    /// The entries for `Configure`.
+    var entries: [(String, Variant)] {
+        var entries: [(RuleKey, Variant)] = [(.rule, .string(name))]
+        func add<Value>(_ key: RuleKey, _ value: Value?, _ variant: (Value) -> Variant) {
+            if let value { entries.append((key, variant(value))) }
+        }
+        add(.suspension, rule.suspension) { .string($0.rawValue) }
+        add(.reclaimable, rule.reclaimable, Variant.bool)
+        add(.backgroundGrace, rule.backgroundGrace, Variant.uint64)
+        add(.drainEvery, rule.drainEvery) { .uint64($0 == 0 ? .never : $0) }
+        add(.drainFor, rule.drainFor, Variant.uint64)
+        add(.suspendWhen, rule.suspendWhen) { .string($0.rawValue) }
+        add(.backgroundCPUQuota, rule.backgroundCPUQuota, Variant.uint32)
+        add(.unsavedMark, rule.unsavedMark, Variant.bool)
+        add(.relaunchReclaimed, rule.relaunchReclaimed, Variant.bool)
+        // Otherwise the daemon would not wait for the command.
+        let command = rule.execSuspend == nil ? [] : [ObjectionReason.command.rawValue]
+        add(.keepWhile, rule.keepWhile) { .strings($0 + command) }
+        return entries.map { ($0.0.rawValue, $0.1) }
+    }
+}
