@@ -4,6 +4,7 @@ import Glibc
 import Linux
 import SessionRules
 import Systemd
+import Usage
 import Windows
 
 /// Watches the session's windows and has them reported, for as long as the display server runs.
@@ -53,6 +54,9 @@ final class Agent {
     private var requests: RequestWatch?
     private var registry: Registry?
     private var rules: RuleKeeper?
+    /// nil: the configuration does not ask for it.
+    private var usage: UsageRecorder?
+    private var states: [Int32: LifeCycleState] = [:]
     /// nil: no rule needs it.
     private var power: PowerSource?
     /// The registered applications, as far as they are known.
@@ -95,6 +99,7 @@ final class Agent {
             settleConnection()
             report()
         }
+        watchUsage()
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
         launching = try Launching(
             loop: loop, journal: journal,
@@ -397,6 +402,7 @@ final class Agent {
 
     private func learn(_ entries: [Int32: Registry.Entry]) {
         self.entries = entries
+        usage?.learn(entries, states)
         registered = Set(entries.keys)
         observer?.learn(names: entries.mapValues(\.name))
         let isKnown = registry?.isKnown == true
@@ -465,7 +471,12 @@ final class Agent {
                 commands?.release(pid)
             },
             resting: { [unowned self] in follow($0, $1) },
-            states: { [unowned self] in commands?.learn($0) },
+            states: { [unowned self] in
+                states = $0
+                commands?.learn($0)
+                usage?.learn(entries, states)
+            },
+            reclaimed: { [unowned self] in usage?.note(reclaimed: $1, of: $0) },
             restsInSight: { [unowned self] in rules?.restingInSight.contains($0) == true })
         rules = try RuleKeeper(
             bus: bus, loop: loop, deaf: deaf, journal: journal, log: log,
@@ -539,6 +550,7 @@ final class Agent {
         power = nil
         follow([], [])
         adoption.use(nil)
+        usage?.learn([:], [:])
         launches = nil
         bus = nil
     }
@@ -579,7 +591,22 @@ final class Agent {
         complain()
         adoption.configure(configuration)
         watchPower()
+        watchUsage()
         report()
+    }
+
+    private func watchUsage() {
+        guard configuration.usage, !options.launchesOnly, let path = UsageLog.path else {
+            usage = nil
+            return
+        }
+        if usage != nil { return }
+        do {
+            usage = try UsageRecorder(path: path, loop: loop, journal: journal)
+            usage?.learn(entries, states)
+        } catch {
+            journal.log(.warning, "usage is not recorded: \(error)")
+        }
     }
 
     private func complain() {

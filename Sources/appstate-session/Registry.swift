@@ -20,6 +20,7 @@ final class Registry: DaemonSpeaker {
     private let unregistered: (Int32) -> Void
     private let tellResting: (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void
     private let tellStates: ([Int32: LifeCycleState]) -> Void
+    private let reclaimed: (_ path: String, _ bytes: UInt64) -> Void
     private let restsInSight: (Int32) -> Bool
     private var states: [Int32: LifeCycleState] = [:]
     private var entries: [Int32: Entry] = [:]
@@ -41,6 +42,7 @@ final class Registry: DaemonSpeaker {
     ///   - resting: gets the suspended applications, no matter what suspended them, and those that will be suspended
     ///     when their time in the background is over; called whenever one of them is registered, suspended or let run.
     ///   - states: gets the states of all applications, whenever one of them changes.
+    ///   - reclaimed: gets an application that was ended because memory was short, and how much that has freed.
     ///   - restsInSight: whether an application is suspended even while it is visible.
     init(
         bus: Bus, loop: EventLoop, deaf: @escaping (MethodError) -> Void, journal: Journal,
@@ -48,6 +50,7 @@ final class Registry: DaemonSpeaker {
         unregistered: @escaping (Int32) -> Void,
         resting: @escaping (_ suspended: Set<Int32>, _ waiting: Set<Int32>) -> Void,
         states: @escaping ([Int32: LifeCycleState]) -> Void,
+        reclaimed: @escaping (_ path: String, _ bytes: UInt64) -> Void,
         restsInSight: @escaping (Int32) -> Bool
     ) throws(BusFailure) {
         self.bus = bus
@@ -57,6 +60,7 @@ final class Registry: DaemonSpeaker {
         self.unregistered = unregistered
         tellResting = resting
         tellStates = states
+        self.reclaimed = reclaimed
         self.restsInSight = restsInSight
         line = try DaemonLine(bus: bus, loop: loop, deaf: deaf, journal: journal)
         line.speaker = self
@@ -100,6 +104,11 @@ final class Registry: DaemonSpeaker {
                 guard deadline != 0 else { return askSuspension(of: pid) }
                 waiting.insert(pid)
                 tellResting(suspended, waiting)
+            },
+            try match(.applicationReclaimed) { [unowned self] message in
+                let path = try message.readObjectPath()
+                try message.skip("su")
+                reclaimed(path, try message.readUInt64())
             },
             try match(.resync) { [unowned self] _ in
                 journal.log(

@@ -42,7 +42,7 @@ struct History: ParsableCommand {
                 Line(end.statusText),
             ])
         }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        table.emit()
     }
 
     private func list() throws {

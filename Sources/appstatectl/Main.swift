@@ -38,7 +38,7 @@ struct AppStateCtl: ParsableCommand {
         subcommands: [
             List.self, Show.self, Explain.self, Windows.self, History.self, Forget.self, Monitor.self,
             Wait.self,
-            Status.self, Doctor.self, Tasks.self, Schedule.self,
+            Status.self, Top.self, UsageCommand.self, Timeline.self, Doctor.self, Tasks.self, Schedule.self,
             Launch.self,
             Open.self,
             Activate.self,

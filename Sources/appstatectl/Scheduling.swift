@@ -43,7 +43,7 @@ struct Schedule: ParsableCommand {
                 Line(row.moment),
             ])
         }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        table.emit()
     }
 
     private func cancel(_ rows: [Client.ScheduledLaunch], _ client: Client) throws {
@@ -107,7 +107,7 @@ struct Tasks: ParsableCommand {
                 Line(row.deadline == .never ? "–" : "in \(duration(until: row.deadline))"),
             ])
         }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        table.emit()
     }
 }
 

@@ -30,7 +30,7 @@ struct List: ParsableCommand {
                 Line(state: row.state),
             ])
         }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        table.emit()
     }
 }
 

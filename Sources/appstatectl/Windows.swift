@@ -43,7 +43,7 @@ struct Windows: ParsableCommand {
                 Line(text(.title)),
             ])
         }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        table.emit()
     }
 
     private static func json(_ row: Client.Row, _ window: [String: Variant]) -> JSON {
