@@ -118,7 +118,7 @@ let package = Package(
                 "Windows", "Desktop", "CXCB", "Linux", "AppStateBus", "Systemd", "AppStateContract",
                 "SessionRules", "Usage",
                 "TestSupport",
-                "appstated", "appstate-session",
+                "appstated", "appstate-session", "appstatectl",
                 "WindowActor", "WaylandActor",
             ],
             swiftSettings: settings),
@@ -153,7 +153,8 @@ let package = Package(
         .testTarget(
             name: "appstatectlTests",
             dependencies: [
-                "AppStateBus", "AppStateContract", "Usage", "TestSupport", "appstated", "appstatectl",
+                "AppStateBus", "AppStateContract", "Linux", "Usage", "TestSupport", "appstated",
+                "appstatectl",
                 "appstate-session",
             ],
             swiftSettings: settings),

@@ -146,7 +146,10 @@ public struct UsageLog: Equatable, Sendable {
 
     private mutating func advance(_ seconds: Int64, _ states: inout [Int: LifeCycleState]) {
         guard let last = runs.last else { return }
-        guard seconds > Self.longestGap else { return runs[runs.count - 1].end += seconds }
+        guard seconds > Self.longestGap else {
+            runs[runs.count - 1].end += seconds
+            return
+        }
         var next = Run(start: last.end + seconds)
         next.names = last.names
         next.events = Self.found(states, at: next.start)

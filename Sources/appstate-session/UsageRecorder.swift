@@ -176,8 +176,10 @@ final class UsageRecorder {
     private func write(_ text: String, at time: Int64? = nil) {
         guard isOurs else { return }
         if let time { last = max(last, time) }
-        var bytes = Array(text.utf8)
-        let count = bytes.withUnsafeMutableBytes { Glibc.write(file, $0.baseAddress, $0.count) }
+        let bytes = Array(text.utf8)
+        // In less than five minutes there is room again.
+        guard size + bytes.count <= UsageLog.limit else { return leave() }
+        let count = bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
         size += max(0, count)
         // The next recording cuts off a line that is not whole.
         if count != bytes.count { leave() }

@@ -180,7 +180,6 @@ struct Table {
 
     mutating func add(_ row: [Line]) { rows.append(row) }
 
-    /// Writes the table.
     func emit() {
         for line in lines(width: Terminal.width) { Terminal.emit(line) }
     }
@@ -203,6 +202,20 @@ struct Table {
             }
             return width.map { line.cut(to: $0) } ?? line
         }
+    }
+}
+
+extension OutputOptions {
+    /// Shows rows: as JSON, as a table, or with a sentence if there are none.
+    func show<Row>(
+        _ rows: [Row], asJSON: (Row) -> JSON, in table: Table, cells: (Row) -> [Line],
+        ifNone sentence: @autoclosure () -> String
+    ) {
+        if json { return Terminal.emit(JSON.array(rows.map(asJSON))) }
+        if rows.isEmpty { return Terminal.warn(sentence()) }
+        var table = table
+        for row in rows { table.add(cells(row)) }
+        table.emit()
     }
 }
 

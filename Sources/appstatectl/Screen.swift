@@ -3,12 +3,15 @@ import Glibc
 /// The terminal as a screen that is drawn again and again and that reports keys one by one. However the program ends,
 /// short of SIGKILL, the terminal is as it was.
 enum Screen {
-    /// - Throws: if standard input and output are not a terminal that can do this.
-    static func begin() throws {
+    /// Fails if standard input and output are not a terminal that can do this.
+    static func check() throws {
         let isDumb = getenv("TERM").map { String(cString: $0) } == "dumb"
         guard Terminal.isTerminal, !isDumb, tcgetattr(STDIN_FILENO, &before) == 0 else {
             throw Failure("this needs a terminal; monitor and list do not", .usage)
         }
+    }
+
+    static func begin() {
         enterScreen()
         // These must also work while a call waits for its answer.
         for number in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] { signal(number) { _ in endProgram() } }
@@ -27,8 +30,11 @@ enum Screen {
     }
 
     /// Replaces what the screen shows.
+    ///
+    /// - Parameter lines: as many as the screen has rows.
     static func draw(_ lines: [Line]) {
-        Terminal.emit(raw: "\u{1B}[H" + lines.map { $0.text + "\u{1B}[K" }.joined(separator: "\r\n") + "\u{1B}[J", end: "")
+        // Each row is cleared before it is written: at the right edge, the cursor stays on the last character.
+        Terminal.emit(raw: "\u{1B}[H" + lines.map { "\u{1B}[K" + $0.text }.joined(separator: "\r\n"), end: "")
     }
 
     enum Key: Equatable {

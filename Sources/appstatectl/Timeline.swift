@@ -18,7 +18,9 @@ struct Timeline: ParsableCommand {
         let now = Int64(Clock.realMicroseconds / 1_000_000)
         let (start, end) = try day.map(Self.bounds) ?? (now - 86_400, now)
         let chart = Chart(spans: try UsageLog.ofUser(at: now).spans, from: start, to: end)
-        if chart.rows.isEmpty { throw Failure("nothing was recorded \(day.map { "on \($0)" } ?? "in the last 24 hours")") }
+        if chart.rows.isEmpty {
+            throw Failure("nothing was recorded \(day.map { "on \($0)" } ?? "in the last 24 hours")")
+        }
         if svg == "-" { return Terminal.emit(raw: chart.text, end: "") }
         try UserFile.write(chart.text, to: try UserFile.absolute(svg))
     }
@@ -55,10 +57,11 @@ struct Chart {
 
     /// The states and their colours, light and dark.
     private static let colours: [(LifeCycleState, light: String, dark: String)] = [
-        (.active, "#1a7f37", "#3fb950"), (.inactive, "#8fd19e", "#1f6f34"), (.background, "#d98e04", "#e3a72f"),
+        (.active, "#1a7f37", "#3fb950"), (.inactive, "#8fd19e", "#1f6f34"),
+        (.background, "#d98e04", "#e3a72f"),
         (.suspended, "#8c959f", "#545d68"),
     ]
-    private static let (left, top, width, height) = (220, 56, 1_200, 22)
+    private static let (left, top, width, height) = (240, 56, 1_200, 22)
 
     init(spans: [UsageLog.Span], from start: Int64, to end: Int64) {
         (self.start, self.end) = (start, end)
@@ -72,7 +75,7 @@ struct Chart {
             rows[place].seconds[span.state, default: 0] += to - from
             // What is shorter than the eye sees is a line all the same.
             let length = max(x(to) - x(from), 0.5)
-            rows[place].strokes[span.state, default: ""] += "M\(Self.text(x(from))) 0h\(Self.text(length))"
+            rows[place].strokes[span.state, default: ""] += "M\(tenths(x(from))) 0h\(tenths(length))"
         }
     }
 
@@ -80,9 +83,8 @@ struct Chart {
         Double(Self.left) + Double(time - start) * Double(Self.width) / Double(max(1, end - start))
     }
 
-    private static func text(_ value: Double) -> String {
-        let tenths = Int((value * 10).rounded())
-        return tenths % 10 == 0 ? "\(tenths / 10)" : "\(tenths / 10).\(tenths % 10)"
+    private static func moment(_ time: Int64) -> Substring {
+        localTime(UInt64(max(0, time)) * 1_000_000).prefix(16)
     }
 
     /// The file.
@@ -93,7 +95,7 @@ struct Chart {
         }
         var text = """
             <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 \(Self.left + Self.width + 40) \(bottom + 16)">
-            <title>Applications, \(localTime(UInt64(start) * 1_000_000)) to \(localTime(UInt64(end) * 1_000_000))</title>
+            <title>Applications, \(Self.moment(start)) to \(Self.moment(end))</title>
             <style>
             :root{color-scheme:light dark;background:#fff}
             text{font:13px system-ui,sans-serif;fill:#1f2328}.paper{fill:#fff}.grid{stroke:#d8dee4}
@@ -112,8 +114,8 @@ struct Chart {
                 """
         }
         for hour in hours {
-            let x = Self.text(x(hour))
-            let label = localTime(UInt64(hour) * 1_000_000).dropFirst(11).prefix(5)
+            let x = tenths(x(hour))
+            let label = Self.moment(hour).dropFirst(11)
             text += """
                 <path class="grid" style="stroke-width:1" d="M\(x) \(Self.top - 6)V\(bottom)"/>\
                 <text x="\(x)" y="\(Self.top - 12)" text-anchor="middle">\(label)</text>
@@ -125,7 +127,7 @@ struct Chart {
             // An id has no character that XML takes for another.
             let name = row.id.count <= 28 ? row.id : "\(row.id.prefix(27))…"
             let times = Self.colours.compactMap { state, _, _ in
-                row.seconds[state].map { "\(state.rawValue) \(UsageCommand.span($0))" }
+                row.seconds[state].map { "\(state.rawValue) \(span(of: $0))" }
             }
             text += """
                 <g transform="translate(0 \(y))"><title>\(row.id): \(times.joined(separator: ", "))</title>\

@@ -21,6 +21,7 @@ struct Top: ParsableCommand {
     }
 
     func run() throws {
+        try Screen.check()
         let client = try bus.connect()
         throw ExitCode(try LiveView(client, by: sort).run())
     }
@@ -30,12 +31,15 @@ struct Top: ParsableCommand {
 struct TopFrame {
     struct Row {
         let id: String
+        let pid: Int32
         var state: String
-        var isKept = false
-        /// nil: they cannot be read.
+        /// nil: its process is gone.
+        var meter: ApplicationMeter?
         var figures: ApplicationMeter.Figures?
         /// Of one processor, since the figures before.
         var share = 0.0
+        /// It is kept as long as this descriptor is open.
+        var inhibitor: Int32?
 
         var memory: UInt64 { figures?.resident ?? 0 }
     }
@@ -48,7 +52,10 @@ struct TopFrame {
     var notice: String?
 
     private static let states: [LifeCycleState] = [.active, .inactive, .background, .suspended, .notRunning]
-    private static let keys = "s suspend  r resume  k keep  e end  t/m/p sort  q quit"
+    /// Each word begins with its key.
+    private static let keys = ["suspend", "resume", "keep", "end", "quit"].reduce(Line("")) {
+        $0 + Line(String($1.prefix(1)), .bold) + Line("\($1.dropFirst()) ")
+    }
 
     /// The paths in the order in which they are shown.
     var paths: [String] {
@@ -71,7 +78,10 @@ struct TopFrame {
     /// Chooses another application, so many rows further.
     mutating func move(_ count: Int) {
         let paths = paths
-        guard let last = paths.indices.last else { return chosen = nil }
+        guard let last = paths.indices.last else {
+            chosen = nil
+            return
+        }
         let place = chosen.flatMap { paths.firstIndex(of: $0) } ?? 0
         chosen = paths[max(0, min(last, place + count))]
     }
@@ -91,7 +101,8 @@ struct TopFrame {
         let paths = paths
         // Columns that a narrow screen has no room for.
         let extra = width < 50 ? 0 : width < 64 ? 1 : 2
-        let titles = ["  APPLICATION", "STATE", "  MEMORY", " CPU %"] + ["    TIME", "    SWAP"].prefix(extra)
+        let titles =
+            ["  APPLICATION", "STATE", "  MEMORY", " CPU %"] + ["    TIME", "    SWAP"].prefix(extra)
         var table = Table(titles, givingWay: [(0, 10), (1, 6), (0, 3)])
         for path in paths {
             guard let row = rows[path] else { continue }
@@ -99,10 +110,10 @@ struct TopFrame {
             let figures = row.figures
             let cells = [
                 Line((path == chosen ? "> " : "  ") + row.id),
-                Line(state: row.state) + Line(row.isKept ? " kept" : ""),
+                Line(state: row.state) + Line(row.inhibitor == nil ? "" : " kept"),
                 amount(figures.map { appstatectl.memory($0.resident) }),
-                Line(figures == nil ? "–" : Self.tenths(row.share * 100)).padded(to: 6, before: true),
-                amount(figures.map { Self.time($0.processor) }),
+                Line(figures == nil ? "–" : tenths(row.share * 100)).padded(to: 6, before: true),
+                amount(figures.map { span(of: Int64($0.processor / 1_000_000)) }),
                 amount(figures.map { $0.swapped == 0 ? "–" : appstatectl.memory($0.swapped) }),
             ]
             table.add(Array(cells.prefix(4 + extra)))
@@ -114,7 +125,9 @@ struct TopFrame {
         var body = all.dropFirst().enumerated().map { $0 == place && chosen != nil ? $1.chosen : $1 }
         body = Array(body.dropFirst(first).prefix(room))
         body += Array(repeating: Line(""), count: room - body.count)
-        let lines = [Line(summary), all[0]] + body + [Line(notice ?? Self.keys, notice == nil ? nil : .bold)]
+        let sorts = width < 76 ? "t/m/p" : " sort by state (t), memory (m), processor (p)"
+        let foot = notice.map { Line($0, .bold) } ?? Self.keys + Line(sorts)
+        let lines = [Line(summary), all[0]] + body + [foot]
         return lines.suffix(max(1, height)).map { $0.cut(to: width) }
     }
 
@@ -127,17 +140,6 @@ struct TopFrame {
             + (counts.filter { $0.1 > 0 }.map { "\($0.1) \($0.0)" } + [appstatectl.memory(memory)])
             .joined(separator: ", ")
     }
-
-    private static func tenths(_ value: Double) -> String {
-        let tenths = Int((value * 10).rounded())
-        return "\(tenths / 10).\(tenths % 10)"
-    }
-
-    /// As ps(1) has it: minutes and seconds.
-    private static func time(_ microseconds: UInt64) -> String {
-        let seconds = microseconds / 1_000_000
-        return "\(seconds / 60):\(seconds % 60 < 10 ? "0" : "")\(seconds % 60)"
-    }
 }
 
 /// Draws what happens, and does what keys say.
@@ -145,8 +147,6 @@ private final class LiveView {
     private let client: Client
     private let subscription: Subscription
     private var frame = TopFrame()
-    private var meters: [String: ApplicationMeter] = [:]
-    private var pids: [String: Int32] = [:]
     private var measured: UInt64 = 0
     private var figures: Timer?
     private var drawing: Timer?
@@ -154,8 +154,6 @@ private final class LiveView {
     private var sources: [Source] = []
     private var calls: [Int: Slot] = [:]
     private var nextCall = 0
-    /// The inhibitors of applications that are kept.
-    private var inhibitors: [String: Int32] = [:]
     /// The application that the user is asked about.
     private var question: String?
     private var bytes: [UInt8] = []
@@ -178,7 +176,7 @@ private final class LiveView {
             try loop.onSignal(SIGWINCH) { [unowned self] in draw() },
             try loop.watch(STDIN_FILENO) { [unowned self] _ in read() },
         ]
-        try Screen.begin()
+        Screen.begin()
         let code: Int32
         do {
             defer { Screen.end() }
@@ -206,15 +204,15 @@ private final class LiveView {
     }
 
     private func add(_ path: String, _ id: String, _ pid: UInt32, _ state: String) {
-        frame.rows[path, default: TopFrame.Row(id: id, state: state)].state = state
-        pids[path] = Int32(clamping: pid)
-        if meters[path] == nil { meters[path] = try? ApplicationMeter(Int32(clamping: pid)) }
+        let pid = Int32(clamping: pid)
+        frame.rows[
+            path, default: TopFrame.Row(id: id, pid: pid, state: state, meter: try? ApplicationMeter(pid))
+        ].state = state
     }
 
     private func remove(_ path: String) {
+        if let inhibitor = frame.rows[path]?.inhibitor { close(inhibitor) }
         frame.remove(path)
-        (meters[path], pids[path]) = (nil, nil)
-        if let inhibitor = inhibitors.removeValue(forKey: path) { close(inhibitor) }
     }
 
     private func hear(_ message: borrowing Message) throws {
@@ -240,10 +238,10 @@ private final class LiveView {
     /// Every two seconds.
     private func measure() {
         let now = EventLoop.clock
-        let applications = Set(pids.values)
+        let applications = Set(frame.rows.values.map(\.pid))
         for path in frame.rows.keys {
             let before = frame.rows[path]?.figures
-            let figures = meters[path]?.read(among: applications)
+            let figures = frame.rows[path]?.meter?.read(among: applications)
             frame.rows[path]?.figures = figures
             guard let figures, let before, before.counter == figures.counter, now > measured else { continue }
             let used = figures.processor > before.processor ? figures.processor - before.processor : 0
@@ -314,18 +312,18 @@ private final class LiveView {
     }
 
     private func keep(_ path: String) {
-        if let inhibitor = inhibitors.removeValue(forKey: path) {
+        if let inhibitor = frame.rows[path]?.inhibitor {
             close(inhibitor)
-            frame.rows[path]?.isKept = false
+            frame.rows[path]?.inhibitor = nil
             return
         }
         call(.inhibit, path) {
             try $0.append("appstatectl top")
             try $0.append("kept by key")
         } done: { [unowned self] reply in
-            guard frame.rows[path] != nil, let inhibitor = try? reply.readDescriptor() else { return }
-            if let other = inhibitors.updateValue(inhibitor, forKey: path) { close(other) }
-            frame.rows[path]?.isKept = true
+            guard let row = frame.rows[path], let inhibitor = try? reply.readDescriptor() else { return }
+            if let other = row.inhibitor { close(other) }
+            frame.rows[path]?.inhibitor = inhibitor
         }
     }
 

@@ -6,7 +6,7 @@ import Usage
 struct UsageCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "usage",
-        abstract: "Show how long your applications were in each state, what they used, and what suspension saved.",
+        abstract: "Show how long your applications were in each state, and what suspension has saved.",
         discussion:
             "The session agent records this if session.conf says Usage=yes; the file is yours alone.")
 
@@ -30,49 +30,40 @@ struct UsageCommand: ParsableCommand {
         let now = Int64(Clock.realMicroseconds / 1_000_000)
         let sums = try UsageLog.ofUser(at: now).sums(from: now - Int64(days) * 86_400, to: now)
             .filter { id == nil || $0.id == id }
-        if output.json { return Terminal.emit(JSON.array(sums.map(\.json))) }
-        if sums.isEmpty { return Terminal.warn("Nothing was recorded\(id.map { " of \($0)" } ?? "").") }
-        var table = Table(
-            [
-                "APPLICATION", "SAVED", "ACTIVE", "INACTIVE", "BACKGROUND", "SUSPENDED", "PROCESSOR", "FREEZES",
-                "SWAPPED", "RECLAIMED",
-            ],
-            givingWay: [(3, 6), (4, 6), (5, 7), (6, 6), (9, 8), (7, 4), (0, 12), (8, 7), (0, 6)])
-        for sum in sums {
-            func time(_ state: LifeCycleState) -> Line { Line(Self.span(sum.seconds[state] ?? 0)) }
-            func kibibytes(_ count: Int64) -> Line {
-                Line(count == 0 ? "–" : memory(UInt64(max(0, count)) << 10))
-            }
-            table.add([
-                Line(sum.id), Line(sum.saved.map { Self.span($0 / 1_000) } ?? "–"), time(.active),
-                time(.inactive), time(.background), time(.suspended), Line(Self.span(sum.allProcessor / 1_000)),
-                Line(String(sum.freezes)), kibibytes(sum.swapped), kibibytes(sum.reclaimed),
-            ])
+        func amount(_ kibibytes: Int64) -> Line {
+            Line(kibibytes == 0 ? "–" : memory(UInt64(max(0, kibibytes)) << 10))
         }
-        table.emit()
+        // A machine without swap has no use for the column.
+        let (swaps, reclaims) = (sums.contains { $0.swapped > 0 }, sums.contains { $0.reclaimed > 0 })
+        let states: [LifeCycleState] = [.active, .inactive, .background, .suspended]
+        let table = Table(
+            ["APPLICATION", "SAVED"] + states.map { $0.rawValue.uppercased() } + ["PROCESSOR", "FREEZES"]
+                + (swaps ? ["SWAPPED"] : []) + (reclaims ? ["RECLAIMED"] : []),
+            givingWay: [(3, 6), (4, 6), (5, 6), (6, 6), (7, 4), (0, 10)])
+        output.show(
+            sums, asJSON: \.json, in: table,
+            cells: { sum in
+                [Line(sum.id), Line(sum.saved.map { span(of: $0 / 1_000) } ?? "–")]
+                    + states.map { Line(span(of: sum.seconds[$0] ?? 0)) }
+                    + [Line(span(of: sum.allProcessor / 1_000)), Line(String(sum.freezes))]
+                    + (swaps ? [amount(sum.swapped)] : []) + (reclaims ? [amount(sum.reclaimed)] : [])
+            }, ifNone: "Nothing was recorded\(id.map { " of \($0)" } ?? "").")
+        if output.json || sums.isEmpty { return }
         let sentence = Self.estimate(of: sums)
-        for line in Terminal.width.map({ sentence.wrapped(to: $0) }) ?? [sentence] { Terminal.emit(Line(line)) }
+        for line in Terminal.width.map({ sentence.wrapped(to: $0) }) ?? [sentence] {
+            Terminal.emit(Line(line))
+        }
     }
 
     /// How the column SAVED comes about.
     static func estimate(of sums: [UsageSum]) -> String {
         let frozen = sums.reduce(0) { $0 + $1.frozen }
         let percent = frozen == 0 ? 0 : sums.reduce(0) { $0 + $1.counted } * 100 / frozen
-        return "SAVED is an estimate: the processor time that the application would have used while it was frozen, "
+        return
+            "SAVED is an estimate: the processor time that the application would have used while it was frozen, "
             + "at the rate of its time in the background. "
-            + "The kernel has counted \(percent) % of the time frozen (cgroup.stat.local); the rest is the time in the "
-            + "state suspended."
-    }
-
-    /// A time in two units at most, short.
-    static func span(_ seconds: Int64) -> String {
-        func two(_ number: Int64) -> String { number < 10 ? "0\(number)" : "\(number)" }
-        return switch seconds {
-        case ..<60: "\(max(0, seconds))s"
-        case ..<3_600: "\(seconds / 60)m\(two(seconds % 60))"
-        case ..<86_400: "\(seconds / 3_600)h\(two(seconds / 60 % 60))"
-        default: "\(seconds / 86_400)d\(two(seconds / 3_600 % 24))h"
-        }
+            + "Of the time frozen, the kernel has counted \(percent) % (cgroup.stat.local); the rest is the time in "
+            + "the state suspended."
     }
 }
 

@@ -54,15 +54,18 @@ public struct ApplicationMeter {
             resident: memory.resident, swapped: memory.swapped)
     }
 
-    /// Judged anew only when the main process has moved: the session agent may give it a scope at any time.
+    /// Judged again only when the main process has moved: the session agent may give it a scope at any time.
     private mutating func ownCgroup(among applications: Set<Int32>) -> Cgroup? {
-        guard let hierarchy, let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc) else { return nil }
+        guard let hierarchy, let here = try? Cgroup.of(main.pid, in: hierarchy, proc: proc) else {
+            return nil
+        }
         if let place, place.here == here { return place.own }
         let judge = ApplicationCgroup(hierarchy: hierarchy, daemon: nil, proc: proc)
         let others = Set(applications.compactMap { try? proc.identity(of: $0) })
         let owner = (try? proc.status(main.pid).owner.real) ?? getuid()
         var own: Cgroup?
-        if case .own(let cgroup) = judge.judge(main, owner: owner, applications: others, hasWindow: { _ in false })
+        if case .own(let cgroup) = judge.judge(
+            main, owner: owner, applications: others, hasWindow: { _ in false })
         {
             own = cgroup
         }
