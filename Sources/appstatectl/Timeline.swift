@@ -6,10 +6,12 @@ import Usage
 
 struct Timeline: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Draw a day of your applications: a row for each, a colour for each state.",
+        abstract: "Draw a day of your applications: a row for each, a color for each state.",
         discussion: "Needs Usage=yes in session.conf, as usage does. A browser shows the picture.")
 
-    @Option(help: ArgumentHelp("The file to write, or - for standard output.", valueName: "file"))
+    @Option(
+        help: ArgumentHelp("The file to write, or - for standard output.", valueName: "file"),
+        completion: .file())
     var svg: String
     @Option(help: ArgumentHelp("The day. Default: the last 24 hours.", valueName: "YYYY-MM-DD"))
     var day: String?
@@ -75,12 +77,18 @@ struct Chart {
             rows[place].seconds[span.state, default: 0] += to - from
             // What is shorter than the eye sees is a line all the same.
             let length = max(x(to) - x(from), 0.5)
-            rows[place].strokes[span.state, default: ""] += "M\(tenths(x(from))) 0h\(tenths(length))"
+            rows[place].strokes[span.state, default: ""] +=
+                "M\(Self.tenths(x(from))) 0h\(Self.tenths(length))"
         }
     }
 
     private func x(_ time: Int64) -> Double {
         Double(Self.left) + Double(time - start) * Double(Self.width) / Double(max(1, end - start))
+    }
+
+    private static func tenths(_ value: Double) -> String {
+        let tenths = Int((value * 10).rounded())
+        return tenths % 10 == 0 ? "\(tenths / 10)" : "\(tenths / 10).\(tenths % 10)"
     }
 
     private static func moment(_ time: Int64) -> Substring {
@@ -114,7 +122,7 @@ struct Chart {
                 """
         }
         for hour in hours {
-            let x = tenths(x(hour))
+            let x = Self.tenths(x(hour))
             let label = Self.moment(hour).dropFirst(11)
             text += """
                 <path class="grid" style="stroke-width:1" d="M\(x) \(Self.top - 6)V\(bottom)"/>\

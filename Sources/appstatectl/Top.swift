@@ -112,7 +112,8 @@ struct TopFrame {
                 Line((path == chosen ? "> " : "  ") + row.id),
                 Line(state: row.state) + Line(row.inhibitor == nil ? "" : " kept"),
                 amount(figures.map { appstatectl.memory($0.resident) }),
-                Line(figures == nil ? "–" : tenths(row.share * 100)).padded(to: 6, before: true),
+                Line(figures == nil ? "–" : String(Int((row.share * 100).rounded()))).padded(
+                    to: 6, before: true),
                 amount(figures.map { span(of: Int64($0.processor / 1_000_000)) }),
                 amount(figures.map { $0.swapped == 0 ? "–" : appstatectl.memory($0.swapped) }),
             ]
@@ -199,7 +200,6 @@ private final class LiveView {
         for path in Set(frame.rows.keys).subtracting(rows.map(\.path)) { remove(path) }
         for row in rows { add(row.path, row.id, row.pid, row.state) }
         frame.notice = nil
-        frame.move(0)
         measure()
     }
 
@@ -249,6 +249,7 @@ private final class LiveView {
         }
         measured = now
         self.figures?.arm(at: now + 2_000_000)
+        frame.move(0)
         draw()
     }
 

@@ -243,9 +243,3 @@ func span(of seconds: Int64) -> String {
     default: "\(seconds / 86_400)d\(two(seconds / 3_600 % 24))h"
     }
 }
-
-/// A number with one decimal, if that is not 0.
-func tenths(_ value: Double) -> String {
-    let tenths = Int((value * 10).rounded())
-    return tenths % 10 == 0 ? "\(tenths / 10)" : "\(tenths / 10).\(tenths % 10)"
-}
