@@ -619,6 +619,8 @@ final class Agent {
         Service.notify("STOPPING=1")
         journal.log(.notice, why)
         reporter?.finish()
+        // It writes what it has.
+        usage = nil
         loop.exit(code: code)
     }
 }
