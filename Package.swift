@@ -59,10 +59,12 @@ let package = Package(
             name: "Desktop", dependencies: ["AppStateContract", "AppStateBus", "Linux"],
             swiftSettings: settings),
         .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
+        .target(name: "Usage", dependencies: ["AppStateContract", "Linux"], swiftSettings: settings),
         .executableTarget(
             name: "appstate-session",
             dependencies: [
                 "AppStateContract", "AppStateBus", "Systemd", "Linux", "Windows", "SessionRules", "Desktop",
+                "Usage",
             ],
             swiftSettings: settings),
         .systemLibrary(
@@ -74,7 +76,7 @@ let package = Package(
         .executableTarget(
             name: "appstatectl",
             dependencies: [
-                "AppStateContract", "AppStateBus", "Linux", "SessionRules", "Desktop",
+                "AppStateContract", "AppStateBus", "Linux", "SessionRules", "Desktop", "Usage",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: settings),
@@ -114,9 +116,9 @@ let package = Package(
             name: "WindowsTests",
             dependencies: [
                 "Windows", "Desktop", "CXCB", "Linux", "AppStateBus", "Systemd", "AppStateContract",
-                "SessionRules",
+                "SessionRules", "Usage",
                 "TestSupport",
-                "appstated", "appstate-session",
+                "appstated", "appstate-session", "appstatectl",
                 "WindowActor", "WaylandActor",
             ],
             swiftSettings: settings),
@@ -150,7 +152,11 @@ let package = Package(
             swiftSettings: coreSettings),
         .testTarget(
             name: "appstatectlTests",
-            dependencies: ["AppStateBus", "TestSupport", "appstated", "appstatectl", "appstate-session"],
+            dependencies: [
+                "AppStateBus", "AppStateContract", "Linux", "Usage", "TestSupport", "appstated",
+                "appstatectl",
+                "appstate-session",
+            ],
             swiftSettings: settings),
         .testTarget(
             name: "DaemonTests",

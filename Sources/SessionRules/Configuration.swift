@@ -48,6 +48,8 @@ public struct Configuration {
     private var named: Patterns?
     /// `AdoptSuspension=`: for applications about which no rule says more.
     public private(set) var suspension = Suspension.manual
+    /// `Usage=`: what applications use is recorded.
+    public private(set) var usage = false
     /// `[Application PATTERN]`, in the order in which they were read.
     public private(set) var rules: [Rule] = []
     /// The lines that were rejected, and why.
@@ -89,6 +91,7 @@ public struct Configuration {
                     return words.compactMap { patterns.add($0) }
                 },
                 ConfigurationRow("AdoptSuspension", .choice, \.suspension),
+                ConfigurationRow("Usage", .boolean, \.usage),
             ]
         }
         self.complaints += complaints

@@ -4,6 +4,7 @@ import Glibc
 import Linux
 import SessionRules
 import Systemd
+import Usage
 import Windows
 
 /// The session agent: it tells the daemon the windows, the objections and the rules of this session, and serves its
@@ -29,6 +30,8 @@ final class Agent {
     /// These exist for each connection to the system bus.
     private var launches: LaunchService?
     private var power: PowerSource?
+    /// nil: the configuration does not ask for it.
+    private var usage: UsageRecorder?
     private var sources: [Any] = []
 
     init(loop: EventLoop, options: Arguments.Options, journal: Journal) throws {
@@ -68,6 +71,7 @@ final class Agent {
         sources.append(try loop.onSignal(SIGHUP) { [unowned self] in reload() })
         complain()
         watchConfiguration()
+        recordUsage()
         if !options.launchesOnly { try display.start() }
         try daemon.connect()
         if !options.launchesOnly { startWatchers() }
@@ -193,7 +197,22 @@ final class Agent {
         complain()
         adoption.configure(configuration)
         watchPower()
+        recordUsage()
         windowsChanged()
+    }
+
+    private func recordUsage() {
+        guard configuration.usage, !options.launchesOnly, let path = UsageLog.path else {
+            usage = nil
+            return
+        }
+        if usage != nil { return }
+        do {
+            usage = try UsageRecorder(path: path, loop: loop, journal: journal)
+            usage?.follow(daemon.applications)
+        } catch {
+            journal.log(.warning, "usage is not recorded: \(error)")
+        }
     }
 
     private func complain() {
@@ -277,6 +296,8 @@ extension Agent: DisplayDelegate {
         Service.notify("STOPPING=1")
         journal.log(.notice, why)
         daemon.finish()
+        // It writes what it has.
+        usage = nil
         loop.exit(code: code)
     }
 }
@@ -303,6 +324,7 @@ extension Agent: DaemonConnectionDelegate {
         watchers.follow(situation)
         displayWatchers.follow(situation)
         commands.learn(applications.states)
+        usage?.follow(applications)
         guard applications.entries != former.entries || applications.isKnown != former.isKnown else { return }
         display.learn(names: applications.entries.mapValues(\.name))
         adoption.learn(applications.isKnown ? applications.entries : nil)
@@ -310,6 +332,8 @@ extension Agent: DaemonConnectionDelegate {
         objections.report()
         applyRules()
     }
+
+    func reclaimed(_ path: String, _ bytes: UInt64) { usage?.note(reclaimed: bytes, of: path) }
 
     func unregistered(_ pid: Int32) {
         adoption.leave(pid)

@@ -37,6 +37,11 @@ extension DaemonConnection {
                 // 0: the application is not suspended as long as its objection lasts.
                 if try message.readUInt64() == 0 { askSuspension(of: pid) } else { applications.wait(pid) }
             },
+            try match(ManagerSignal.applicationReclaimed.rawValue, on: bus) { [unowned self] message in
+                let path = try message.readObjectPath()
+                try message.skip("su")
+                delegate?.reclaimed(path, try message.readUInt64())
+            },
             try match(ManagerSignal.resync.rawValue, on: bus) { [unowned self] _ in
                 journal.log(
                     .info,

@@ -12,6 +12,8 @@ protocol DaemonConnectionDelegate: AnyObject {
     func applicationsChanged(from former: Applications)
     /// An application is no longer registered, and its process may keep running.
     func unregistered(_ pid: Int32)
+    /// An application was ended because memory was short, which has freed so many bytes.
+    func reclaimed(_ path: String, _ bytes: UInt64)
     /// Another daemon has taken the place of the one that we knew.
     func daemonChanged()
 }

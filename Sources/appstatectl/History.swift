@@ -26,23 +26,16 @@ struct History: ParsableCommand {
     func run() throws {
         guard let id else { return try list() }
         let ends = try bus.connect().history(of: id)
-        if output.json {
-            Terminal.emit(JSON.array(ends.map(\.json)))
-            return
-        }
-        if ends.isEmpty {
-            let hint = UInt32(id) == nil ? "" : " (history takes an application's id, not its number)"
-            Terminal.warn("No end of \(id) is recorded\(hint).")
-            return
-        }
-        var table = Table(["TIME", "REASON", "STATE BEFORE", "STATUS"], givingWay: [(2, 4), (1, 4)])
-        for end in ends {
-            table.add([
-                Line(localTime(end.time)), Line(end.reason), Line(state: end.state.isEmpty ? "–" : end.state),
-                Line(end.statusText),
-            ])
-        }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        let hint = UInt32(id) == nil ? "" : " (history takes an application's id, not its number)"
+        output.show(
+            ends, asJSON: \.json,
+            in: Table(["TIME", "REASON", "STATE BEFORE", "STATUS"], givingWay: [(2, 4), (1, 4)]),
+            cells: {
+                [
+                    Line(localTime($0.time)), Line($0.reason), Line(state: $0.state.isEmpty ? "–" : $0.state),
+                    Line($0.statusText),
+                ]
+            }, ifNone: "No end of \(id) is recorded\(hint).")
     }
 
     private func list() throws {

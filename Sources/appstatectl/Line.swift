@@ -10,6 +10,7 @@ struct Line {
         /// What works without, but less well.
         case lacking
         case missing
+        case chosen
 
         fileprivate var code: String {
             switch self {
@@ -17,6 +18,7 @@ struct Line {
             case .ok: "32"
             case .lacking: "33"
             case .missing: "1;31"
+            case .chosen: "7"
             case .state(.active): "1;32"
             case .state(.inactive): "32"
             case .state(.background): "34"
@@ -71,6 +73,9 @@ struct Line {
         let spaces = Line(String(repeating: " ", count: max(width - self.width, 0)))
         return before ? spaces + self : self + spaces
     }
+
+    /// The line in reverse video, without its colours.
+    var chosen: Line { Line(pieces: [Piece(text: pieces.map(\.text).joined(), style: .chosen)]) }
 
     /// The line, truncated to the width of the terminal if the output goes to a terminal.
     var fitted: Line { Terminal.width.map { cut(to: $0) } ?? self }
@@ -175,6 +180,10 @@ struct Table {
 
     mutating func add(_ row: [Line]) { rows.append(row) }
 
+    func emit() {
+        for line in lines(width: Terminal.width) { Terminal.emit(line) }
+    }
+
     /// The lines for a terminal of this width, or the whole lines if there is no terminal.
     func lines(width: Int?) -> [Line] {
         let all = [titles.map { Line($0, .bold) }] + rows
@@ -193,6 +202,20 @@ struct Table {
             }
             return width.map { line.cut(to: $0) } ?? line
         }
+    }
+}
+
+extension OutputOptions {
+    /// Shows rows: as JSON, as a table, or with a sentence if there are none.
+    func show<Row>(
+        _ rows: [Row], asJSON: (Row) -> JSON, in table: Table, cells: (Row) -> [Line],
+        ifNone sentence: @autoclosure () -> String
+    ) {
+        if json { return Terminal.emit(JSON.array(rows.map(asJSON))) }
+        if rows.isEmpty { return Terminal.warn(sentence()) }
+        var table = table
+        for row in rows { table.add(cells(row)) }
+        table.emit()
     }
 }
 

@@ -13,7 +13,7 @@ struct AppStateCtl: ParsableCommand {
             APP is an application's number, its object path, its id if only one application has it, \
             or pid:PID. Digits that are the number of one application and the id of another are refused: \
             use the object path. focus and minimize take a process instead: there, digits are a PID. \
-            history, forget and schedule take an id.
+            history, forget, schedule and usage take an id.
 
             If a command with several applications fails for one, it continues with the others, reports each \
             failure, and exits with the status of the first; if appstated is not running, it ends at once. \
@@ -38,7 +38,7 @@ struct AppStateCtl: ParsableCommand {
         subcommands: [
             List.self, Show.self, Explain.self, Windows.self, History.self, Forget.self, Monitor.self,
             Wait.self,
-            Status.self, Doctor.self, Tasks.self, Schedule.self,
+            Status.self, Top.self, UsageCommand.self, Timeline.self, Doctor.self, Tasks.self, Schedule.self,
             Launch.self,
             Open.self,
             Activate.self,

@@ -177,7 +177,7 @@ struct Rules: ParsableCommand {
                 table.add([Line(index == 0 ? rule.pattern : ""), Line(index == 0 ? says : ""), Line(use)])
             }
         }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        table.emit()
         if let reason = try SessionAgent.absence(file: Configuration.ownFile(), bus: bus.address) {
             Terminal.warn("appstatectl: the rules are not applied: \(reason)")
         }

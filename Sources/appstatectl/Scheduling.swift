@@ -28,22 +28,15 @@ struct Schedule: ParsableCommand {
             (id == nil || $0.id == id) && (name == nil || $0.name == name)
         }
         if cancel { return try cancel(rows.filter { $0.uid == getuid() }, client) }
-        if output.json {
-            Terminal.emit(JSON.array(rows.map(\.json)))
-            return
-        }
-        if rows.isEmpty {
-            Terminal.warn("No launches are scheduled\(id.map { " by \($0)" } ?? "").")
-            return
-        }
-        var table = Table(["APPLICATION", "NAME", "USER", "LAUNCHED"], givingWay: [(1, 4), (0, 8), (3, 8)])
-        for row in rows {
-            table.add([
-                Line(row.id), Line(row.name.isEmpty ? "–" : row.name), Line(userName(row.uid)),
-                Line(row.moment),
-            ])
-        }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        output.show(
+            rows, asJSON: \.json,
+            in: Table(["APPLICATION", "NAME", "USER", "LAUNCHED"], givingWay: [(1, 4), (0, 8), (3, 8)]),
+            cells: {
+                [
+                    Line($0.id), Line($0.name.isEmpty ? "–" : $0.name), Line(userName($0.uid)),
+                    Line($0.moment),
+                ]
+            }, ifNone: "No launches are scheduled\(id.map { " by \($0)" } ?? "").")
     }
 
     private func cancel(_ rows: [Client.ScheduledLaunch], _ client: Client) throws {
@@ -91,23 +84,16 @@ struct Tasks: ParsableCommand {
         if let app, let task, rows.isEmpty {
             throw Failure("\(app) has no background task \(task)", .refused)
         }
-        if output.json {
-            Terminal.emit(JSON.array(rows.map(\.json)))
-            return
-        }
-        if rows.isEmpty {
-            Terminal.warn("No background tasks run.")
-            return
-        }
-        var table = Table(
+        let table = Table(
             ["APPLICATION", "TASK", "NAME", "PROGRESS", "ENDS"], givingWay: [(2, 4), (3, 8), (0, 8)])
-        for row in rows {
-            table.add([
-                Line(row.application.id), Line(String(row.number)), Line(row.name), Line(row.progressText),
-                Line(row.deadline == .never ? "–" : "in \(duration(until: row.deadline))"),
-            ])
-        }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        output.show(
+            rows, asJSON: \.json, in: table,
+            cells: {
+                [
+                    Line($0.application.id), Line(String($0.number)), Line($0.name), Line($0.progressText),
+                    Line($0.deadline == .never ? "–" : "in \(duration(until: $0.deadline))"),
+                ]
+            }, ifNone: "No background tasks run.")
     }
 }
 

@@ -12,6 +12,8 @@ final class Subscription {
     private var slots: [Slot] = []
     private var subscribed: (_ again: Bool) throws -> Void = { _ in }
     private let interrupts: [Int32]
+    /// Gets sentences for the user.
+    var warn: (String) -> Void = Terminal.warn
     private var watched: [Source] = []
 
     /// - Parameter interrupts: the signals that end `run` with 0. While a call waits for its answer, which may take
@@ -75,7 +77,7 @@ final class Subscription {
 
     /// Ends `run` with the status for a failure, and says why.
     func leave(_ sentence: String, _ verdict: Verdict = .refused) {
-        Terminal.warn("appstatectl: \(sentence)")
+        warn("appstatectl: \(sentence)")
         end(verdict.rawValue)
     }
 
@@ -87,7 +89,7 @@ final class Subscription {
         // Our own call may have started this daemon.
         if owner == daemon { return }
         guard owner != nil else {
-            return Terminal.warn("appstatectl: appstated has left the bus; waiting for it to return")
+            return warn("appstatectl: appstated has left the bus; waiting for it to return")
         }
         do {
             leaveInterruptsAlone()

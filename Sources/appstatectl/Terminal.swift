@@ -50,8 +50,8 @@ enum Terminal {
 
     /// Writes text of this program that contains nothing from applications. It is written at once, because the reader
     /// of a pipe may wait for it.
-    static func emit(raw text: String) {
-        var bytes = Array((text + "\n").utf8)[...]
+    static func emit(raw text: String, end: String = "\n") {
+        var bytes = Array((text + end).utf8)[...]
         switch write(&bytes, to: STDOUT_FILENO) {
         case nil: break
         case EPIPE:

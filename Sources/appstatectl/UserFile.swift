@@ -56,7 +56,7 @@ enum UserFile {
             // A file system that may not be changed may not say that there is one.
             if access(directory, F_OK) != 0 { throw Failure("\(directory) cannot be created: \(reason)") }
         }
-        let new = directory + "/.session.conf.\(getpid())"
+        let new = directory + "/.appstatectl.\(getpid())"
         // Until the file has its final mode, nobody else can open it.
         let number = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode == nil ? 0o644 : 0o600)
         guard number >= 0 else {

@@ -13,24 +13,17 @@ struct List: ParsableCommand {
     func run() throws {
         let all = try bus.connect().applications()
         let rows = all.filter { state == nil || $0.state == state?.rawValue }
-        if output.json {
-            Terminal.emit(JSON.array(rows.map(\.json)))
-            return
-        }
-        if rows.isEmpty {
-            Terminal.warn(Self.nothing(all.isEmpty ? nil : state, isRoot: geteuid() == 0))
-            return
-        }
-        var table = Table(
+        let table = Table(
             ["N", "APPLICATION", "PID", "USER", "STATE"],
             givingWay: [(1, 8), (3, 4), (4, 6), (1, 4), (3, 1), (1, 2), (4, 3)])
-        for row in rows {
-            table.add([
-                Line(String(row.number)), Line(row.id), Line(String(row.pid)), Line(userName(row.uid)),
-                Line(state: row.state),
-            ])
-        }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        output.show(
+            rows, asJSON: \.json, in: table,
+            cells: {
+                [
+                    Line(String($0.number)), Line($0.id), Line(String($0.pid)), Line(userName($0.uid)),
+                    Line(state: $0.state),
+                ]
+            }, ifNone: Self.nothing(all.isEmpty ? nil : state, isRoot: geteuid() == 0))
     }
 }
 
@@ -237,5 +230,16 @@ func duration(of microseconds: UInt64) -> String {
     case 60..<3_600: return "\(seconds / 60) min \(seconds % 60) s"
     case 3_600..<86_400: return "\(seconds / 3_600) h \(seconds / 60 % 60) min"
     default: return "\(seconds / 86_400) d \(seconds / 3_600 % 24) h"
+    }
+}
+
+/// A span of seconds in two units at most, for columns.
+func span(of seconds: Int64) -> String {
+    func two(_ number: Int64) -> String { number < 10 ? "0\(number)" : "\(number)" }
+    return switch seconds {
+    case ..<60: "\(max(0, seconds))s"
+    case ..<3_600: "\(seconds / 60)m\(two(seconds % 60))"
+    case ..<86_400: "\(seconds / 3_600)h\(two(seconds / 60 % 60))"
+    default: "\(seconds / 86_400)d\(two(seconds / 3_600 % 24))h"
     }
 }

@@ -27,23 +27,22 @@ struct Windows: ParsableCommand {
                 // It has ended meanwhile.
             }
         }
-        if output.json {
-            return Terminal.emit(JSON.array(found.map { Self.json($0.row, $0.window) }))
+        output.show(
+            found, asJSON: { Self.json($0.row, $0.window) },
+            in: Table(["N", "APPLICATION", "STATE", "SESSION", "TITLE"], givingWay: [(4, 16), (1, 8)]),
+            cells: { Self.cells($0.row, $0.window) },
+            ifNone: "No windows are reported\(app.map { " for \($0)" } ?? "").")
+    }
+
+    private static func cells(_ row: Client.Row, _ window: [String: Variant]) -> [Line] {
+        func text(_ key: ShownWindowKey) -> String {
+            if case .string(let text)? = window[key.rawValue], !text.isEmpty { text } else { "–" }
         }
-        if found.isEmpty { return Terminal.warn("No windows are reported\(app.map { " for \($0)" } ?? "").") }
-        var table = Table(["N", "APPLICATION", "STATE", "SESSION", "TITLE"], givingWay: [(4, 16), (1, 8)])
-        for (row, window) in found {
-            let isMinimized = window[ShownWindowKey.minimized.rawValue] == .bool(true)
-            func text(_ key: ShownWindowKey) -> String {
-                if case .string(let text)? = window[key.rawValue], !text.isEmpty { text } else { "–" }
-            }
-            table.add([
-                Line(String(row.number)), Line(row.id),
-                Line(text(.state) + (isMinimized ? " (minimized)" : "")), Line(text(.session)),
-                Line(text(.title)),
-            ])
-        }
-        for line in table.lines(width: Terminal.width) { Terminal.emit(line) }
+        let isMinimized = window[ShownWindowKey.minimized.rawValue] == .bool(true)
+        return [
+            Line(String(row.number)), Line(row.id), Line(text(.state) + (isMinimized ? " (minimized)" : "")),
+            Line(text(.session)), Line(text(.title)),
+        ]
     }
 
     private static func json(_ row: Client.Row, _ window: [String: Variant]) -> JSON {

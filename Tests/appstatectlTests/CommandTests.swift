@@ -112,6 +112,45 @@ struct CommandTests {
         #expect(resume.errors.hasSuffix(sentence), "\(resume.errors)")
     }
 
+    @Test("top suspends what is chosen by a key, and leaves the terminal as it was", arguments: [SIGTERM, 0])
+    func top(signal: Int32) throws {
+        let stage = try Stage()
+        let sleeper = try Child("sleep", ["1000"])
+        try stage.run("register", "org.example.Editor", "\(sleeper.pid)")
+        let (terminal, line) = try Stage.newTerminal()
+        defer { close(terminal) }
+        defer { close(line) }
+        var (before, during, after) = (termios(), termios(), termios())
+        tcgetattr(line, &before)
+        let top = try Child(
+            Programs.built("appstatectl") ?? "appstatectl", ["top"],
+            environment: stage.bus.environment.merging(["TERM": "xterm"]) { $1 },
+            descriptors: [STDIN_FILENO: line, STDOUT_FILENO: line])
+        var shown = ""
+        func read(until text: String) throws {
+            var buffer = [UInt8](repeating: 0, count: 65_536)
+            while !shown.contains(text) {
+                let count = Glibc.read(terminal, &buffer, buffer.count)
+                try #require(count > 0)
+                shown += String(decoding: buffer.prefix(count), as: UTF8.self)
+            }
+            shown = ""
+        }
+        try read(until: "> org.example.Editor")
+        tcgetattr(line, &during)
+        #expect(during.c_lflag & tcflag_t(ICANON | ECHO) == 0)
+        #expect(write(terminal, "s", 1) == 1)
+        try read(until: "suspended")
+        #expect(try stage.state("1") == "suspended")
+        if signal == 0 { #expect(write(terminal, "q", 1) == 1) } else { top.kill(signal) }
+        #expect(try top.waitForExit() == .exited(0))
+        // The other screen is left.
+        try read(until: "\u{1B}[?1049l")
+        tcgetattr(line, &after)
+        #expect(after.c_lflag == before.c_lflag && after.c_iflag == before.c_iflag)
+        #expect(after.c_oflag == before.c_oflag)
+    }
+
     @Test("terminate ends the process")
     func terminate() throws {
         let stage = try Stage()
@@ -625,15 +664,21 @@ private final class Stage {
         return (child.output, child.errors, status)
     }
 
-    /// The output on a terminal of this width, without its colours.
-    func onTerminal(_ arguments: [String], columns: Int) throws -> String {
-        // TIOCSPTLCK and TIOCGPTPEER, which the module map lacks: no child of another test inherits these descriptors.
+    /// Both ends of a new terminal. No child of another test inherits them.
+    static func newTerminal() throws -> (terminal: Int32, line: Int32) {
+        // TIOCSPTLCK and TIOCGPTPEER, which the module map lacks.
         let terminal = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
-        defer { close(terminal) }
         var unlocked: Int32 = 0
         guard terminal >= 0, ioctl(terminal, 0x4004_5431, &unlocked) == 0,
             case let line = ioctl(terminal, 0x5441, O_RDWR | O_NOCTTY | O_CLOEXEC), line >= 0
         else { throw TestFailure("no terminal: \(String(cString: strerror(errno)))") }
+        return (terminal, line)
+    }
+
+    /// The output on a terminal of this width, without its colours.
+    func onTerminal(_ arguments: [String], columns: Int) throws -> String {
+        let (terminal, line) = try Self.newTerminal()
+        defer { close(terminal) }
         let child = try Child(
             Programs.built("appstatectl") ?? "appstatectl", arguments,
             environment: bus.environment.merging(["COLUMNS": "\(columns)", "TERM": "xterm", "NO_COLOR": nil])
