@@ -122,7 +122,9 @@ final class RuntimeState {
         }
         let (record, isWhole) = RecordFile.read(bytes)
         let found = Found(name: name, record: record, isWhole: isWhole)
-        if let number = UInt32(name) { written[ApplicationNumber(number)] = (Self.hash(bytes), found.hold != nil) }
+        if let number = UInt32(name) {
+            written[ApplicationNumber(number)] = (Self.hash(bytes), found.hold != nil)
+        }
         return found
     }
 
