@@ -48,6 +48,8 @@ public struct Configuration {
     private var named: Patterns?
     /// `AdoptSuspension=`: for applications about which no rule says more.
     public private(set) var suspension = Suspension.manual
+    /// `Notify=`: whether the user is told which applications the daemon has ended.
+    public private(set) var notifies = true
     /// `[Application PATTERN]`, in the order in which they were read.
     public private(set) var rules: [Rule] = []
     /// The lines that were rejected, and why.
@@ -89,6 +91,7 @@ public struct Configuration {
                     return words.compactMap { patterns.add($0) }
                 },
                 ConfigurationRow("AdoptSuspension", .choice, \.suspension),
+                ConfigurationRow("Notify", .boolean, \.notifies),
             ]
         }
         self.complaints += complaints

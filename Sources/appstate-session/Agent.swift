@@ -60,6 +60,13 @@ final class Agent {
     private let adoption: Adoption
     private var launching: Launching?
     private var launches: LaunchService?
+    private let session: SessionBus
+    private let notifier: Notifier
+    private var notices: EndNotices?
+    private var portal: BackgroundPortal?
+    private var permissions: BackgroundPermissions?
+    /// The Flatpak that each registered process belongs to, if any.
+    private var sandboxes: [Int32: String?] = [:]
     private var configuration: Configuration
     private var configurationWatch: ConfigurationWatch?
     private var reconnection: Retry?
@@ -80,6 +87,8 @@ final class Agent {
         log = options.isVerbose ? { say($0) } : nil
         configuration = Configuration(reading: options.configuration)
         adoption = Adoption(configuration: configuration, journal: journal, log: log)
+        session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
+        notifier = Notifier(session: session, journal: journal)
     }
 
     /// Finds the display server and the bus, and starts.
@@ -96,6 +105,11 @@ final class Agent {
             report()
         }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
+        notices = try EndNotices(
+            loop: loop, journal: journal, notifier: notifier,
+            session: options.session ?? Login.session(ofProcess: getpid())
+                ?? Login.displaySession(ofUser: getuid()))
+        notices?.configure(isWanted: configuration.notifies)
         launching = try Launching(
             loop: loop, journal: journal,
             raise: { [unowned self] window, token throws(ObserverFailure) in try raise(window, token) },
@@ -116,6 +130,7 @@ final class Agent {
         watchSessionEnd()
         watchPlayback()
         watchInhibitors()
+        watchPortal()
     }
 
     // MARK: The display server
@@ -267,6 +282,41 @@ final class Agent {
         }
     }
 
+    /// Serves the portal's backend, and follows what the user has allowed Flatpaks.
+    private func watchPortal() {
+        let portal = BackgroundPortal(journal: journal, notifier: notifier) { [unowned self] in appStates }
+        let permissions = BackgroundPermissions(journal: journal) { [unowned self] in tell(.background, $0) }
+        (self.portal, self.permissions) = (portal, permissions)
+        do throws(BusFailure) {
+            let bus = try session.connection()
+            try permissions.start(on: bus)
+            try portal.start(on: bus)
+            learnFlatpaks()
+        } catch {
+            journal.log(.notice, "the background portal is not served: \(error)")
+        }
+    }
+
+    private func learnFlatpaks() {
+        sandboxes = registered.reduce(into: [:]) { $0[$1] = sandboxes[$1] ?? .some(proc.flatpak(of: $1)) }
+        permissions?.learn(sandboxes.compactMapValues(\.self))
+    }
+
+    /// The states of the applications that have windows, and of those that are registered, as the portal counts them;
+    /// nil: no windows are seen.
+    private var appStates: [String: BackgroundPortal.AppState]? {
+        guard let observer, !isBlind else { return nil }
+        func id(_ main: Int32) -> String? { (sandboxes[main] ?? nil) ?? entries[main]?.name }
+        var states: [String: BackgroundPortal.AppState] = [:]
+        for id in entries.keys.compactMap(id) { states[id] = .background }
+        for window in observer.windows where !window.isShared {
+            let main = window.process.flatMap { proc.application(of: $0, among: registered) }
+            let id = main.flatMap(id) ?? window.process.flatMap(proc.flatpak) ?? window.appID
+            if window.focused { states[id] = .active } else if states[id] != .active { states[id] = .running }
+        }
+        return states
+    }
+
     private func dispatch() {
         let before = (observer?.windows, observer?.desktopProcesses)
         do throws(ObserverFailure) {
@@ -321,6 +371,7 @@ final class Agent {
         }
         reporter?.report(windows ?? [])
         launching?.look(at: windows ?? [])
+        portal?.update()
         adoption.look(at: windows ?? [], on: observer?.desktopProcesses ?? [])
         // Rules that apply only on battery power are not lifted before it is known whether the machine runs
         // on battery.
@@ -402,6 +453,7 @@ final class Agent {
         let isKnown = registry?.isKnown == true
         adoption.learn(isKnown ? entries : nil)
         watchConnections(of: isKnown ? Set(suspended) : [])
+        learnFlatpaks()
         reportObjections()
         report()
     }
@@ -473,6 +525,7 @@ final class Agent {
         demands = try Demands(bus: bus, loop: loop, deaf: deaf, due: unmet, journal: journal, log: log)
         unmet = [:]
         adoption.use(bus)
+        try notices?.start(on: bus, deaf: deaf)
     }
 
     private func watchPower() {
@@ -539,6 +592,7 @@ final class Agent {
         power = nil
         follow([], [])
         adoption.use(nil)
+        notices?.stop()
         launches = nil
         bus = nil
     }
@@ -578,6 +632,7 @@ final class Agent {
         configuration = Configuration(reading: options.configuration)
         complain()
         adoption.configure(configuration)
+        notices?.configure(isWanted: configuration.notifies)
         watchPower()
         report()
     }
