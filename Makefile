@@ -202,6 +202,7 @@ install:
 	    >$(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
+	install -D -m 644 packaging/appstated.portal $(DESTDIR)$(datadir)/xdg-desktop-portal/portals/appstated.portal
 	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
 	@# Keep what the administrator has written there.
 	[ -e $(DESTDIR)/etc/appstated/appstated.conf ] || install -D -m 644 systemd/appstated.conf \
@@ -262,6 +263,7 @@ uninstall:
 	    $(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop \
 	    $(DESTDIR)$(datadir)/applications/appstate-session.desktop \
+	    $(DESTDIR)$(datadir)/xdg-desktop-portal/portals/appstated.portal \
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish

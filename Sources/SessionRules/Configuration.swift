@@ -41,6 +41,7 @@ public struct Configuration {
     public enum SuspendWhen: String, CaseIterable, Sendable {
         case background
         case inactive
+        case sleep
     }
 
     /// `Adopt=`; without such a line, everything.

@@ -272,7 +272,9 @@ final class BackgroundPermissions {
             journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
         }
         store.onOwnerChange { [unowned self] in if store.owner != nil, isAsked { ask() } }
-        try store.onSignal("path='\(Self.path)',interface='\(Self.name)',member='Changed',arg0='\(Self.table)'") {
+        try store.onSignal(
+            "path='\(Self.path)',interface='\(Self.name)',member='Changed',arg0='\(Self.table)'"
+        ) {
             [unowned self] _ in if isAsked { ask() }
         }
         try store.start()

@@ -110,9 +110,11 @@ final class Notifier {
         }
         try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
             let key = try message.readString()
-            if let shown = shown.removeValue(forKey: id) {
-                shown.finish(.chosen(key: key, token: shown.token))
-            }
+            guard let chosen = shown[id] else { return }
+            // Not every service does that.
+            close(chosen.number)
+            shown[id] = nil
+            chosen.finish(.chosen(key: key, token: chosen.token))
         }
         try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
             shown.removeValue(forKey: id)?.finish(.closed)
@@ -331,7 +333,8 @@ final class EndNotices {
             let isMemory = ended.allSatisfy { $0.bytes != nil }
             notification.summary =
                 "\(ended.count) applications were closed" + (isMemory ? " to free memory" : "")
-            notification.body = ended.indices.map { "\(name($0)): \(ended[$0].phrase)" }
+            notification.body =
+                ended.indices.map { "\(name($0)): \(ended[$0].phrase)" }
                 .joined(separator: "\n").withoutMarkup
         }
         notification.icon = details.lazy.compactMap { $0.entry?.icon }.first
@@ -375,7 +378,7 @@ final class EndNotices {
 }
 
 extension EndNotices.Ended {
-    /// What it held, and what was lost, after its name.
+    /// What it held, and what was lost: after its name.
     fileprivate var phrase: String {
         [bytes.map(Self.size) ?? "did not respond", hadUnsavedChanges ? "unsaved changes" : nil]
             .compactMap(\.self).joined(separator: ", ")
@@ -384,7 +387,9 @@ extension EndNotices.Ended {
     /// The same as sentences.
     fileprivate var sentence: String {
         let held = bytes.map { "It held \(Self.size($0)). " } ?? ""
-        return held + (hadUnsavedChanges ? "It had unsaved changes." : "It had no unsaved changes, as far as is known.")
+        return held
+            + (hadUnsavedChanges
+                ? "It had unsaved changes." : "It had no unsaved changes, as far as is known.")
     }
 
     private static func size(_ bytes: UInt64) -> String {
