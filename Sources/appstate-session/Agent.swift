@@ -88,7 +88,7 @@ final class Agent {
         configuration = Configuration(reading: options.configuration)
         adoption = Adoption(configuration: configuration, journal: journal, log: log)
         session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
-        notifier = Notifier(journal: journal)
+        notifier = Notifier(session: session, journal: journal)
     }
 
     /// Finds the display server and the bus, and starts.
@@ -289,12 +289,11 @@ final class Agent {
         (self.portal, self.permissions) = (portal, permissions)
         do throws(BusFailure) {
             let bus = try session.connection()
-            try notifier.start(on: bus)
             try permissions.start(on: bus)
             try portal.start(on: bus)
             learnFlatpaks()
         } catch {
-            journal.log(.notice, "neither notifications nor the background portal: \(error)")
+            journal.log(.notice, "the background portal is not served: \(error)")
         }
     }
 

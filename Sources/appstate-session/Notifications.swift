@@ -28,8 +28,9 @@ final class Notifier {
         var token: String?
     }
 
+    private let session: SessionBus
     private let journal: Journal
-    private var bus: Bus?
+    private weak var bus: Bus?
     private var service: BusPeer?
     private var shown: [UInt32: Shown] = [:]
     private var calls: [UInt64: Slot] = [:]
@@ -38,37 +39,9 @@ final class Notifier {
     private static let name = "org.freedesktop.Notifications"
     private static let path = "/org/freedesktop/Notifications"
 
-    init(journal: Journal) { self.journal = journal }
-
-    /// - Parameter bus: the session bus.
-    func start(on bus: Bus) throws(BusFailure) {
-        stop()
-        let service = BusPeer(Self.name, bus: bus) { [journal] in
-            journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
-        }
-        service.onOwnerChange { [unowned self] in finishAll() }
-        try onSignal("ActivationToken", of: service) { [unowned self] id, message in
-            shown[id]?.token = try message.readString()
-        }
-        try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
-            let key = try message.readString()
-            guard let chosen = shown[id] else { return }
-            // Not every service does that.
-            close(chosen.number)
-            shown[id] = nil
-            chosen.finish(.chosen(key: key, token: chosen.token))
-        }
-        try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
-            shown.removeValue(forKey: id)?.finish(.closed)
-        }
-        try service.start()
-        (self.bus, self.service) = (bus, service)
-    }
-
-    func stop() {
-        (bus, service) = (nil, nil)
-        calls = [:]
-        finishAll()
+    init(session: SessionBus, journal: Journal) {
+        self.session = session
+        self.journal = journal
     }
 
     /// Shows a notification. The service is started if the bus can do that.
@@ -79,11 +52,8 @@ final class Notifier {
     func show(_ notification: Notification, finish: @escaping (Outcome) -> Void) -> UInt64 {
         lastCall += 1
         let number = lastCall
-        guard let bus else {
-            finish(.closed)
-            return number
-        }
         do throws(BusFailure) {
+            let bus = try listen()
             let call = try bus.newCall(
                 destination: Self.name, path: Self.path, interface: Self.name, member: "Notify")
             try call.append("appstated")
@@ -123,6 +93,35 @@ final class Notifier {
         } catch {
             journal.log(.debug, "\(error)")
         }
+    }
+
+    /// The connection, on which we hear what becomes of notifications.
+    private func listen() throws(BusFailure) -> Bus {
+        let bus = try session.connection()
+        if bus === self.bus, service != nil { return bus }
+        finishAll()
+        calls = [:]
+        let service = BusPeer(Self.name, bus: bus) { [journal] in
+            journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
+        }
+        service.onOwnerChange { [unowned self] in finishAll() }
+        try onSignal("ActivationToken", of: service) { [unowned self] id, message in
+            shown[id]?.token = try message.readString()
+        }
+        try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
+            let key = try message.readString()
+            guard let chosen = shown[id] else { return }
+            // Not every service does that.
+            close(chosen.number)
+            shown[id] = nil
+            chosen.finish(.chosen(key: key, token: chosen.token))
+        }
+        try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
+            shown.removeValue(forKey: id)?.finish(.closed)
+        }
+        try service.start()
+        (self.bus, self.service) = (bus, service)
+        return bus
     }
 
     private func onSignal(

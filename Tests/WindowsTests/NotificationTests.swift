@@ -42,8 +42,10 @@ struct NotificationTests {
             try service.attach(to: loop)
             client = try Bus.open(address: bus.address)
             try client.attach(to: loop)
-            notifier = Notifier(journal: Journal(identifier: "test"))
-            try notifier.start(on: client)
+            let journal = Journal(identifier: "test")
+            notifier = Notifier(
+                session: appstate_session.SessionBus(address: bus.address, loop: loop, journal: journal),
+                journal: journal)
             try serve(
                 "org.freedesktop.Notifications", "/org/freedesktop/Notifications",
                 [
