@@ -207,6 +207,7 @@ install:
 	    >$(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service
 	umask 022; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/appstate-session.desktop \
 	    >$(DESTDIR)$(autostartdir)/appstate-session.desktop
+	install -D -m 644 packaging/appstated.portal $(DESTDIR)$(datadir)/xdg-desktop-portal/portals/appstated.portal
 	install -m 644 $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)$(datadir)/applications
 	umask 022; mkdir -p $(DESTDIR)/etc/sway/config.d; sed 's|/usr/libexec/|$(libexecdir)/|' systemd/user/sway.conf \
 	    >$(DESTDIR)/etc/sway/config.d/60-appstate.conf
@@ -269,6 +270,7 @@ uninstall:
 	    $(DESTDIR)$(datadir)/dbus-1/services/org.appstate1.Transfer.service \
 	    $(DESTDIR)$(autostartdir)/appstate-session.desktop $(DESTDIR)/etc/sway/config.d/60-appstate.conf \
 	    $(DESTDIR)$(datadir)/applications/appstate-session.desktop \
+	    $(DESTDIR)$(datadir)/xdg-desktop-portal/portals/appstated.portal \
 	    $(DESTDIR)$(datadir)/bash-completion/completions/appstatectl \
 	    $(DESTDIR)$(datadir)/zsh/site-functions/_appstatectl \
 	    $(DESTDIR)$(datadir)/fish/vendor_completions.d/appstatectl.fish

@@ -87,6 +87,8 @@ public enum HoldReason: String, Hashable, Sendable, CaseIterable {
     case signal
     /// Requested by a client, until the application gets the focus.
     case toggle
+    /// By the daemon, while the machine sleeps and until the network is back.
+    case sleep
 
     /// The daemon's own decision, which focus and any objection override (§ 2).
     public var isDecision: Bool { self == .policy }
@@ -108,6 +110,8 @@ public enum SuspendWhen: String, Hashable, Sendable, CaseIterable {
     case background
     /// None of its windows has the focus, though some may be visible.
     case inactive
+    /// The machine sleeps, or has just woken up; then whatever its windows are.
+    case sleep
 }
 
 /// How an application starts.

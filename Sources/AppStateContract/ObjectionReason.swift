@@ -18,6 +18,8 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     case inhibitor
     /// It has windows, and does not let the session agent inspect it: most of what may need it would not be noticed.
     case unwatched
+    /// It is a Flatpak that its user allows to run in the background.
+    case background
     /// It transfers more than `NetworkRate=` over TCP.
     case network
     /// It writes more than `DiskRate=` to files.
@@ -35,7 +37,7 @@ public enum ObjectionReason: String, Sendable, CaseIterable {
     public var isWork: Bool {
         switch self {
         case .network, .disk, .cpu, .device, .watchdog, .terminalJob, .inhibitor: true
-        case .command, .clipboard, .selection, .busName, .audio, .unwatched: false
+        case .command, .clipboard, .selection, .busName, .audio, .unwatched, .background: false
         }
     }
 

@@ -56,6 +56,7 @@ public final class Daemon {
     /// Restarts the daemon to get the kernel's events again.
     private var renewal: Timer?
     private let began = Daemon.now
+    private var sleep: SleepSensor?
     private var sources: [Source] = []
     private var slots: [Slot] = []
 
@@ -187,6 +188,8 @@ public final class Daemon {
         // Calls and events wait until the loop runs.
         try watchLogind()
         keeper?.open()
+        // The previous daemon may have ended while the machine slept.
+        core.report(.sleepEnded)
         step()
         for session in core.machine.sessionsInUse { sessions.attend(to: session) }
         watchCPUs()
@@ -206,6 +209,9 @@ public final class Daemon {
         try logind.onSignal(Logind.rule("PrepareForShutdown")) { [unowned self] in
             if let begins = try? $0.readBool() { core.report(.shutdownPrepared(begins)) }
         }
+        sleep = try SleepSensor(
+            loop: loop, bus: bus, logind: logind, inhibitors: inhibitors, journal: journal,
+            now: { Self.now }, core: core, application: { [unowned self] in application(of: $0) })
         try sessions.start()
         logind.onOwnerChange { [unowned self] in
             // The previous logind's announcement of a shutdown is no longer valid.
@@ -272,7 +278,9 @@ public final class Daemon {
     /// daemon had frozen; they are frozen again here.
     private func slept(_ message: borrowing Message) {
         guard let begins = try? message.readBool() else { return }
-        if begins { return letDelayersRun() }
+        if begins { letDelayersRun() }
+        sleep?.take(begins: begins)
+        if begins { return }
         if sensor.isDeaf { renewEvents() }
         sensor.rescan()
     }
@@ -285,18 +293,20 @@ public final class Daemon {
     private func letDelayersRun() {
         inhibitors.readSleepDelays { [weak self] list in
             guard let self else { return }
-            for delay in list { letRun(delay.pid, of: delay.user) }
+            for number in list.compactMap(application) { core.report(.needed(number, Self.sleepDemand)) }
         }
     }
 
-    private func letRun(_ pid: Int32, of user: UInt32) {
-        // An inhibitor may outlive its process: the number may be another user's process by now.
+    /// The application that holds an inhibitor, which may outlive its process: the number may be another user's process by
+    /// now.
+    private func application(of inhibitor: Inhibitors.Inhibitor) -> ApplicationNumber? {
+        let (pid, user) = (inhibitor.pid, inhibitor.user)
         guard table.all.contains(where: { $0.user == user }),
             let process = try? namedProcess(UInt32(bitPattern: pid)),
             (try? proc.status(pid).owner.isWholly(user)) == true,
             let number = core.machine.owner(of: process.lineage), core.application(number)?.user == user
-        else { return }
-        core.report(.needed(number, Self.sleepDemand))
+        else { return nil }
+        return number
     }
 
     /// The perf events do not cover some CPU: it was offline when they were opened, or has been offline

@@ -227,11 +227,14 @@ public struct Application: Equatable, Sendable {
         tasks.map { "background task \($0.name)" } + backgroundModes.map { "background mode \($0)" }
             + countedReasons.map { "reported \($0)" }
             + inhibitors.map { "inhibited by \($0.who): \($0.why)" }
+            + (rule?.suspendWhen == .sleep ? ["SuspendWhen=sleep"] : [])
             + (rule?.backgroundCPUQuota.map { ["BackgroundCPUQuota=\($0)%"] } ?? [])
     }
 
     /// The highest level of its windows at which policy still suspends it.
     var eligibleLevel: WindowLevel { rule?.suspendWhen == .inactive ? .visible : .hidden }
+
+    var isHeldForSleep: Bool { holds.contains { $0.reason == .sleep } }
 
     /// It is in a state in which policy suspends it.
     var isEligible: Bool {
@@ -259,7 +262,7 @@ public struct Application: Equatable, Sendable {
     /// Something without a time limit keeps policy from suspending it.
     var hasObjection: Bool {
         !backgroundModes.isEmpty || !countedReasons.isEmpty || !inhibitors.isEmpty
-            || rule?.backgroundCPUQuota != nil
+            || rule?.backgroundCPUQuota != nil || rule?.suspendWhen == .sleep
             || tasks.contains { $0.limit == .endless }
     }
 

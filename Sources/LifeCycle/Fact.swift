@@ -42,6 +42,10 @@ public enum Fact: Equatable, Sendable {
     case session(SessionKey, inFront: Bool, isLocked: Bool = false)
     /// The machine is about to shut down, or no longer is.
     case shutdownPrepared(Bool)
+    /// The machine is about to sleep, and this application has nothing to do before.
+    case sleepBegins(ApplicationNumber)
+    /// The machine is awake, and the network is back or not waited for any longer.
+    case sleepEnded
     /// logind: the session no longer exists, so that nothing in it is visible.
     case sessionEnded(SessionKey)
     /// The clock, the time zone or the day has changed.

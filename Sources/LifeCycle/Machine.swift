@@ -131,6 +131,16 @@ public struct Machine: Equatable, Sendable {
             let concerned = applications.keys.sorted()
             if !isShuttingDown { for number in concerned { objectionEnded(number) } }
             refresh(concerned, .session)
+        case .sleepBegins(let number):
+            guard suspendedForSleep.contains(number) else { break }
+            updateAnnouncing(number, .policy) {
+                $0.hold(.sleep, "appstated")
+                $0.order(.drainEnded($0.wish), &$1)
+            }
+        case .sleepEnded:
+            for number in applications.keys.sorted() where applications[number]?.isHeldForSleep == true {
+                update(number, .policy) { $0.holds.removeAll { $0.reason == .sleep } }
+            }
         case .timeChanged(let change):
             for number in applications.keys.sorted() { announce(change, to: number) }
         case .hangs(let number):
@@ -272,6 +282,15 @@ public struct Machine: Equatable, Sendable {
     }
 
     // MARK: Queries
+
+    /// The applications that are suspended around the machine's sleep.
+    public var suspendedForSleep: [ApplicationNumber] {
+        guard settings.mode == .enforce, !isRelinquished else { return [] }
+        return applications.values.filter {
+            $0.rule?.suspendWhen == .sleep && $0.suspension == .automatic && !$0.isTerminating
+                && !$0.isLaunching
+        }.map(\.number).sorted()
+    }
 
     /// The application that `process` was registered as.
     public func application(of process: ProcessID) -> Application? {

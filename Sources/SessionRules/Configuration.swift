@@ -41,6 +41,7 @@ public struct Configuration {
     public enum SuspendWhen: String, CaseIterable, Sendable {
         case background
         case inactive
+        case sleep
     }
 
     /// `Adopt=`; without such a line, everything.
@@ -50,6 +51,8 @@ public struct Configuration {
     public private(set) var suspension = Suspension.manual
     /// `Usage=`: what applications use is recorded.
     public private(set) var usage = false
+    /// `Notify=`: whether the user is told which applications the daemon has ended.
+    public private(set) var notifies = true
     /// `[Application PATTERN]`, in the order in which they were read.
     public private(set) var rules: [Rule] = []
     /// The lines that were rejected, and why.
@@ -92,6 +95,7 @@ public struct Configuration {
                 },
                 ConfigurationRow("AdoptSuspension", .choice, \.suspension),
                 ConfigurationRow("Usage", .boolean, \.usage),
+                ConfigurationRow("Notify", .boolean, \.notifies),
             ]
         }
         self.complaints += complaints

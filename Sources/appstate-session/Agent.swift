@@ -20,6 +20,12 @@ final class Agent {
     private let commands: SuspendCommands
     private let launching: Launching
     private let session: SessionBus
+    private let notifier: Notifier
+    private let notices: EndNotices
+    private var portal: BackgroundPortal?
+    private var permissions: BackgroundPermissions?
+    /// The Flatpak that each registered process belongs to, if any.
+    private var sandboxes: [Int32: String?] = [:]
     private let proc = Proc()
     private var configuration: Configuration
     private var rules = Rules()
@@ -58,6 +64,12 @@ final class Agent {
                 let windows = display.windows(of: pid, among: daemon.applications.registered)
                 display.minimize(windows.filter { !$0.minimized })
             })
+        notifier = Notifier(session: session, journal: journal)
+        notices = try EndNotices(
+            loop: loop, journal: journal, notifier: notifier,
+            session: options.session ?? Login.session(ofProcess: getpid())
+                ?? Login.displaySession(ofUser: getuid()))
+        notices.configure(isWanted: configuration.notifies)
         (watchers, displayWatchers) = (Watchers(journal: journal), Watchers(journal: journal))
         (self.daemon, self.display, self.objections) = (daemon, display, objections)
         (daemon.delegate, display.delegate) = (self, self)
@@ -118,7 +130,10 @@ final class Agent {
                 hide($0)
             }
         }
-        if bus != nil { startBusWatchers() }
+        if bus != nil {
+            startBusWatchers()
+            servePortal()
+        }
     }
 
     /// These share the connection to the session bus, and one monitor of it.
@@ -151,6 +166,55 @@ final class Agent {
                 for pid in daemon.applications.resting { daemon.need(pid, .sessionEnd, by: 0) }
             }
         }
+    }
+
+    /// Serves the portal's backend, and follows what the user has allowed Flatpaks.
+    private func servePortal() {
+        let portal = BackgroundPortal(journal: journal, notifier: notifier) { [unowned self] in appStates }
+        let permissions = BackgroundPermissions(journal: journal) { [objections] in
+            objections.set(.background, $0)
+        }
+        (self.portal, self.permissions) = (portal, permissions)
+        do throws(BusFailure) {
+            try session.follow { [unowned self] bus in
+                guard let bus else {
+                    permissions.stop()
+                    return portal.stop()
+                }
+                do throws(BusFailure) {
+                    try permissions.start(on: bus)
+                    try portal.start(on: bus)
+                    learnFlatpaks()
+                } catch {
+                    journal.log(.notice, "the background portal is not served: \(error)")
+                }
+            }
+        } catch {
+            journal.log(.notice, "the background portal is not served: \(error)")
+        }
+    }
+
+    private func learnFlatpaks() {
+        sandboxes = daemon.applications.registered.reduce(into: [:]) {
+            $0[$1] = sandboxes[$1] ?? .some(proc.flatpak(of: $1))
+        }
+        permissions?.learn(sandboxes.compactMapValues(\.self))
+    }
+
+    /// The states of the applications that have windows, and of those that are registered, as the portal counts them;
+    /// nil: no windows are seen.
+    private var appStates: [String: BackgroundPortal.AppState]? {
+        guard display.windows != nil else { return nil }
+        let applications = daemon.applications
+        func id(_ main: Int32) -> String? { (sandboxes[main] ?? nil) ?? applications.entries[main]?.name }
+        var states: [String: BackgroundPortal.AppState] = [:]
+        for id in applications.registered.compactMap(id) { states[id] = .background }
+        for window in display.observed where !window.isShared {
+            let main = window.process.flatMap { proc.application(of: $0, among: applications.registered) }
+            let id = main.flatMap(id) ?? window.process.flatMap(proc.flatpak) ?? window.appID
+            if window.focused { states[id] = .active } else if states[id] != .active { states[id] = .running }
+        }
+        return states
     }
 
     /// Finds the applications whose processes do not let the agent inspect them. What needs an application mostly
@@ -196,6 +260,7 @@ final class Agent {
         configuration = Configuration(reading: options.configuration)
         complain()
         adoption.configure(configuration)
+        notices.configure(isWanted: configuration.notifies)
         watchPower()
         recordUsage()
         windowsChanged()
@@ -280,6 +345,7 @@ extension Agent: DisplayDelegate {
         daemon.reconcile()
         guard let windows = display.windows else { return }
         launching.look(at: windows)
+        portal?.update()
         adoption.look(at: windows, on: display.desktopProcesses)
         applyRules()
     }
@@ -308,11 +374,13 @@ extension Agent: DaemonConnectionDelegate {
     func connected(over bus: Bus) throws(BusFailure) {
         launches = try LaunchService(bus: bus, daemon: daemon, launching: launching)
         adoption.use(bus)
+        try notices.start(on: bus, deaf: { [daemon] in daemon.deaf($0) })
         watchPower()
     }
 
     func disconnected() {
         (launches, power) = (nil, nil)
+        notices.stop()
         adoption.use(nil)
     }
 
@@ -329,6 +397,7 @@ extension Agent: DaemonConnectionDelegate {
         display.learn(names: applications.entries.mapValues(\.name))
         adoption.learn(applications.isKnown ? applications.entries : nil)
         noteUnwatched()
+        learnFlatpaks()
         objections.report()
         applyRules()
     }

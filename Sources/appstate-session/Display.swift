@@ -61,9 +61,11 @@ final class Display {
 
     var subject: String { observer?.subject ?? "nothing" }
     var desktopProcesses: Set<Int32> { observer?.desktopProcesses ?? [] }
+    /// The windows as the display server shows them.
+    var observed: [ObservedWindow] { observer?.windows ?? [] }
     /// The processes of windows that belong to one process only.
     var owners: Set<Int32> {
-        Set((observer?.windows ?? []).filter { !$0.isShared }.compactMap(\.process))
+        Set(observed.filter { !$0.isShared }.compactMap(\.process))
     }
     /// The processes in which the user may have acted a moment ago.
     var frontProcesses: Set<Int32> { front.processes(at: loop.now) }
@@ -144,7 +146,7 @@ final class Display {
 
     /// The windows of an application. Applications that were started from it have windows of their own.
     func windows(of pid: Int32, among registered: Set<Int32>) -> [ObservedWindow] {
-        (observer?.windows ?? []).filter { window in
+        observed.filter { window in
             !window.isShared
                 && window.process.flatMap { proc.application(of: $0, among: registered) } == pid
         }

@@ -23,6 +23,13 @@ extension Proc {
         }?.value
     }
 
+    /// The id of the Flatpak that the process belongs to: in the name that Flatpak gives its unit, or in the sandbox; nil: it
+    /// belongs to none.
+    func flatpak(of pid: Int32) -> String? {
+        let unit = (try? unifiedCgroup(of: pid)).flatMap { Sandbox.flatpak(ofCgroup: $0) }
+        return unit.flatMap { ApplicationUnit(inPath: $0)?.application } ?? flatpakApplication(of: pid)
+    }
+
     private static let flatpakInfo = "/.flatpak-info"
 
     /// The proxy through which Flatpaks use a bus. To the bus, the proxy is the sender.

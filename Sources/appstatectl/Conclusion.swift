@@ -93,6 +93,7 @@ struct Conclusion {
         case .policy: return "by policy"
         case .request: return "at the request of \(user(hold.holder))"
         case .toggle: return "at the request of \(user(hold.holder)), until it gets the focus"
+        case .sleep: return "by policy, until the machine is awake and the network is back"
         case .signal where hold.holder.hasPrefix("pid "):
             return "by a signal of process \(hold.holder.dropFirst("pid ".count))"
         case .signal where hold.holder.hasPrefix("cgroup "):

@@ -44,7 +44,8 @@ struct RuleCommand: ParsableCommand {
         ("DrainEverySec=SPAN", "time between short runs while it stays suspended"),
         ("DrainForSec=SPAN", "how long such a run lasts"),
         (
-            "SuspendWhen=background|inactive", "inactive: even while it is visible, unless it has the focus"
+            "SuspendWhen=background|inactive|sleep",
+            "inactive: even while it is visible, unless it has the focus; sleep: only while the machine sleeps"
         ),
         ("BackgroundCPUQuota=N%", "share of one processor in the background, instead of suspension"),
         ("UnsavedMark=yes|no", "the mark of unsaved changes in a window's title counts"),

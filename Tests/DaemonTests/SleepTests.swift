@@ -72,6 +72,70 @@ struct SleepTests {
         #expect(try client.explain(paths[3])["last-demand"] == .string("sleep"))
     }
 
+    @Test("SuspendWhen=sleep: suspended before the machine sleeps, until it is awake and the network is back")
+    func rule() throws {
+        let network = "org.freedesktop.NetworkManager"
+        let daemon = try TestDaemon(
+            configuration: "[LifeCycle]\nBackgroundGraceSec=0\n",
+            policy: LoginStandIn.policy + "<policy user=\"\(getuid())\"><allow own=\"\(network)\"/></policy>"
+                + "<policy context=\"default\"><allow send_destination=\"\(network)\"/></policy>")
+        let client = try daemon.subscriber()
+        let logind = try LoginStandIn(daemon, client)
+        let children = try (0..<2).map { _ in try Child("sleep", ["1000"]) }
+        let paths = try children.map {
+            try client.register("org.example.App", $0.pid, [("suspension", .string("automatic"))])
+        }
+        for path in paths {
+            try client.wait(for: path, toBe: "suspended")
+            try client.application(path, "Configure") {
+                try $0.appendDictionary([("suspend-when", .string("sleep"))])
+            }
+            try client.wait(for: path, toBe: "background")
+        }
+        // The second one delays the sleep itself, and is suspended when it no longer does.
+        logind.inhibitors = [("sleep", "delay", children[1].pid)]
+        try client.wait("the lock") { logind.delay != nil }
+        try logind.prepareForSleep(true)
+        try client.wait(for: paths[0], toBe: "suspended")
+        #expect(try client.holds(paths[0]) == ["sleep appstated"] && client.state(paths[1]) == "background")
+        #expect(!logind.isReleased)
+        logind.inhibitors = []
+        try client.wait(for: paths[1], toBe: "suspended")
+        try client.wait("the lock to be released") { logind.isReleased }
+        // Without NetworkManager, nothing is waited for.
+        try logind.prepareForSleep(false)
+        for path in paths { try client.wait(for: path, toBe: "background") }
+
+        let manager = try Bus.open(address: daemon.bus.address)
+        try manager.attach(to: client.loop)
+        var state: UInt32 = 10
+        let slot = try manager.add(
+            Interface(
+                network,
+                properties: [
+                    Property("State", "u", emits: .change) { message, _ in try message.append(state) }
+                ]),
+            at: "/org/freedesktop/NetworkManager")
+        try manager.requestName(network)
+        try client.wait("the next lock") { !logind.isReleased }
+        try logind.prepareForSleep(true)
+        for path in paths { try client.wait(for: path, toBe: "suspended") }
+        try logind.prepareForSleep(false)
+        try client.wait("the next lock") { !logind.isReleased }
+        try client.settle()
+        #expect(try paths.allSatisfy { try client.state($0) == "suspended" })
+        state = 70
+        let signal = try manager.newSignal(
+            path: "/org/freedesktop/NetworkManager", interface: BusNames.properties,
+            member: "PropertiesChanged")
+        try signal.append(network)
+        try signal.appendDictionary([("State", .uint32(state))])
+        try signal.append(strings: [])
+        try manager.send(signal)
+        for path in paths { try client.wait(for: path, toBe: "background") }
+        withExtendedLifetime(slot) {}
+    }
+
     @Test("what the daemon had frozen and the wake-up has thawed is frozen again")
     func reasserted() throws {
         let daemon = try TestDaemon(policy: LoginStandIn.policy)

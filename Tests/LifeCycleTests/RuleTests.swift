@@ -147,6 +147,40 @@ struct RuleTests {
         #expect(stage.state == .inactive)
     }
 
+    @Test("SuspendWhen=sleep suspends an application while the machine sleeps, and at no other time")
+    func sleep() throws {
+        var stage = try Stage.launched(suspension: .automatic)
+        try stage.perform(.configure(stage.number, rule { $0.suspendWhen = .sleep }))
+        try stage.minimize()
+        stage.pass(600 * Self.second)
+        stage.settle()
+        #expect(stage.state == .background && stage.application.objections == ["SuspendWhen=sleep"])
+        try stage.focus()
+        stage.take(.sleepBegins(stage.number))
+        stage.settle()
+        #expect(stage.state == .suspended && stage.holds == [.sleep])
+        // A demand waits, and so does the focus.
+        stage.take(.needed(stage.number, "call of pid 7"))
+        try stage.unfocus()
+        try stage.focus()
+        stage.settle()
+        #expect(stage.state == .suspended)
+        stage.take(.sleepEnded)
+        stage.settle()
+        #expect(stage.state == .active && stage.holds.isEmpty)
+        // A person's request stays, and a person may end this one.
+        stage.take(.sleepBegins(stage.number))
+        stage.settle()
+        try stage.perform(.resume(stage.number, holder: "uid:1"))
+        stage.settle()
+        #expect(stage.state == .active)
+        try stage.perform(.suspend(stage.number, holder: "uid:1"))
+        stage.take(.sleepBegins(stage.number))
+        stage.take(.sleepEnded)
+        stage.settle()
+        #expect(stage.state == .suspended && stage.holds == [.request])
+    }
+
     @Test("BackgroundCPUQuota= slows an application in the background instead of suspending it")
     func quota() throws {
         var stage = try Stage.launched(suspension: .automatic)

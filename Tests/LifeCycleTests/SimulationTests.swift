@@ -194,8 +194,14 @@ struct Simulation {
         case 90..<92: try disconnect()
         case 92..<94: try session()
         case 94..<95:
-            switch Int.random(in: 0..<10, using: &generator) {
+            switch Int.random(in: 0..<12, using: &generator) {
             case 0..<3: try configure()
+            case 10:
+                note("the machine sleeps")
+                for number in world.machine.suspendedForSleep { try world.take(.sleepBegins(number)) }
+            case 11:
+                note("the machine is awake")
+                try world.take(.sleepEnded)
             case 3:
                 let change = TimeChange.allCases.randomElement(using: &generator) ?? .midnight
                 note("the time has changed: \(change.rawValue)")
@@ -251,7 +257,7 @@ struct Simulation {
         var rule = Rule()
         rule.suspension = generator.pickOrNone([.automatic, .never])
         rule.backgroundGrace = generator.pickOrNone([0, 2_000_000, .max])
-        rule.suspendWhen = generator.pickOrNone([.background, .inactive])
+        rule.suspendWhen = generator.pickOrNone([.background, .inactive, .sleep])
         rule.unsavedMark = generator.pickOrNone([true, false])
         rule.backgroundCPUQuota = generator.chance(20) ? 20 : nil
         rule.relaunchReclaimed = generator.pickOrNone([true, false])

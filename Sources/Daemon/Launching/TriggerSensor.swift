@@ -155,7 +155,7 @@ final class ServiceProperty {
 
 extension LaunchTrigger {
     /// nil: no service reports it.
-    fileprivate var source: ServiceProperty.Source? {
+    var source: ServiceProperty.Source? {
         switch self {
         case .time: nil
         case .network:

@@ -31,6 +31,9 @@ final class LoginStandIn {
     private var slots: [Slot] = []
     /// The inhibitors: what they inhibit, how, and which process holds them.
     var inhibitors: [(what: String, mode: String, pid: Int32)] = []
+    /// The other end of the lock with which the daemon delays sleep: readable when the lock is released; nil: it was not
+    /// taken.
+    private(set) var delay: Int32?
     /// It receives calls and answers none.
     var isSilent = false
     /// The number of calls that it has received, answered or not.
@@ -57,6 +60,17 @@ final class LoginStandIn {
                     }
                     try call.reply { try $0.append(objectPath: session.path) }
                 },
+                Method(
+                    "Inhibit", in: [("what", "s"), ("who", "s"), ("why", "s"), ("mode", "s")],
+                    out: [("fd", "h")]
+                ) { [unowned self] call in
+                    var ends: [Int32] = [-1, -1]
+                    guard pipe(&ends) == 0 else { throw MethodError.failed("pipe") }
+                    if let delay { Glibc.close(delay) }
+                    delay = ends[0]
+                    try call.reply { try $0.append(descriptor: ends[1]) }
+                    Glibc.close(ends[1])
+                },
                 Method("ListInhibitors", out: [("inhibitors", "a(ssssuu)")]) { [unowned self] call in
                     try call.reply { message in
                         try message.withContainer(.array, "(ssssuu)") {
@@ -73,6 +87,8 @@ final class LoginStandIn {
         try come()
     }
 
+    deinit { if let delay { Glibc.close(delay) } }
+
     private func append(
         _ inhibitor: (what: String, mode: String, pid: Int32), to message: borrowing Message
     ) throws(BusFailure) {
@@ -81,6 +97,12 @@ final class LoginStandIn {
         try message.append(UInt32(0))
         try message.append(UInt32(inhibitor.pid))
         try message.close()
+    }
+
+    /// The daemon no longer delays sleep.
+    var isReleased: Bool {
+        var ready = pollfd(fd: delay ?? -1, events: Int16(POLLIN), revents: 0)
+        return poll(&ready, 1, 0) > 0
     }
 
     /// Takes its name, which the bus announces to all that watch the name.

@@ -1,0 +1,408 @@
+import AppStateBus
+import AppStateContract
+import Desktop
+import Systemd
+
+/// Shows notifications through the desktop's service (Desktop Notifications Specification 1.2), and reports what their
+/// user chooses.
+final class Notifier {
+    struct Notification {
+        var summary: String
+        var body = ""
+        var icon: String?
+        /// The key and the label of each button.
+        var actions: [(key: String, label: String)] = []
+    }
+
+    /// What a notification has come to.
+    enum Outcome {
+        /// The user has chosen an action. The token lets the desktop give a new window the focus.
+        case chosen(key: String, token: String?)
+        /// It was closed, or could not be shown.
+        case closed
+    }
+
+    private struct Shown {
+        let number: UInt64
+        let finish: (Outcome) -> Void
+        var token: String?
+    }
+
+    private let session: SessionBus
+    private let journal: Journal
+    private weak var bus: Bus?
+    private var service: BusPeer?
+    private var shown: [UInt32: Shown] = [:]
+    private var calls: [UInt64: Slot] = [:]
+    private var lastCall: UInt64 = 0
+
+    private static let name = "org.freedesktop.Notifications"
+    private static let path = "/org/freedesktop/Notifications"
+
+    init(session: SessionBus, journal: Journal) {
+        self.session = session
+        self.journal = journal
+    }
+
+    /// Shows a notification. The service is started if the bus can do that.
+    ///
+    /// - Parameter finish: called once.
+    /// - Returns: the number by which it can be closed.
+    @discardableResult
+    func show(_ notification: Notification, finish: @escaping (Outcome) -> Void) -> UInt64 {
+        lastCall += 1
+        let number = lastCall
+        do throws(BusFailure) {
+            let bus = try listen()
+            let call = try bus.newCall(
+                destination: Self.name, path: Self.path, interface: Self.name, member: "Notify")
+            try call.append("appstated")
+            // It replaces no other.
+            try call.append(UInt32(0))
+            try call.append(notification.icon ?? "")
+            try call.append(notification.summary)
+            try call.append(notification.body)
+            try call.append(strings: notification.actions.flatMap { [$0.key, $0.label] })
+            try call.appendDictionary([])
+            // The service decides how long it is shown.
+            try call.append(Int32(-1))
+            calls[number] = try bus.callAsync(call) { [unowned self] reply in
+                calls[number] = nil
+                guard !reply.isError, let id = try? reply.readUInt32() else {
+                    journal.log(.info, "a notification cannot be shown: \(reply.error?.message ?? "no id")")
+                    return finish(.closed)
+                }
+                shown[id] = Shown(number: number, finish: finish)
+            }
+        } catch {
+            journal.log(.info, "a notification cannot be shown: \(error)")
+            finish(.closed)
+        }
+        return number
+    }
+
+    /// Takes a notification away. Its service reports that it is closed.
+    func close(_ number: UInt64) {
+        guard let id = shown.first(where: { $0.value.number == number })?.key, let bus else { return }
+        do throws(BusFailure) {
+            let call = try bus.newCall(
+                destination: Self.name, path: Self.path, interface: Self.name, member: "CloseNotification")
+            try call.forbidStart()
+            try call.append(id)
+            try bus.send(call)
+        } catch {
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    /// The connection, on which we hear what becomes of notifications.
+    private func listen() throws(BusFailure) -> Bus {
+        let bus = try session.connection()
+        if bus === self.bus, service != nil { return bus }
+        finishAll()
+        calls = [:]
+        let service = BusPeer(Self.name, bus: bus) { [journal] in
+            journal.log(.notice, "the session bus does not report on \(Self.name): \($0)")
+        }
+        service.onOwnerChange { [unowned self] in finishAll() }
+        try onSignal("ActivationToken", of: service) { [unowned self] id, message in
+            shown[id]?.token = try message.readString()
+        }
+        try onSignal("ActionInvoked", of: service) { [unowned self] id, message in
+            let key = try message.readString()
+            guard let chosen = shown[id] else { return }
+            // Not every service does that.
+            close(chosen.number)
+            shown[id] = nil
+            chosen.finish(.chosen(key: key, token: chosen.token))
+        }
+        try onSignal("NotificationClosed", of: service) { [unowned self] id, _ in
+            shown.removeValue(forKey: id)?.finish(.closed)
+        }
+        try service.start()
+        (self.bus, self.service) = (bus, service)
+        return bus
+    }
+
+    private func onSignal(
+        _ member: String, of service: BusPeer, _ handler: @escaping (UInt32, borrowing Message) throws -> Void
+    ) throws(BusFailure) {
+        try service.onSignal("path='\(Self.path)',interface='\(Self.name)',member='\(member)'") { message in
+            if let id = try? message.readUInt32() { try? handler(id, message) }
+        }
+    }
+
+    private func finishAll() {
+        let all = shown.values
+        shown = [:]
+        for shown in all { shown.finish(.closed) }
+    }
+}
+
+/// Tells the user which applications the daemon has ended, because memory was short or because they did not respond,
+/// and opens them again.
+///
+/// One notification is about all that have ended. It waits until memory is no longer short and the screen is unlocked.
+final class EndNotices {
+    fileprivate struct Ended {
+        let id: String
+        /// Nil: it was ended because it did not respond.
+        let bytes: UInt64?
+        let hadUnsavedChanges: Bool
+    }
+
+    private let loop: EventLoop
+    private let journal: Journal
+    private let notifier: Notifier
+    private let session: String?
+    private var isWanted = true
+    private var ended: [Ended] = []
+    private var earliest: UInt64 = 0
+    private var timer: Timer?
+    private var bus: Bus?
+    private var daemon: BusPeer?
+    /// Nil: not known.
+    private var pressure: String?
+    private var lockChange: Slot?
+    private var calls: [String: Slot] = [:]
+
+    /// In microseconds.
+    private static let pause: UInt64 = 10_000_000
+    /// Services show a handful of buttons.
+    private static let mostButtons = 3
+    /// The session of the caller, or else its user's display session: org.freedesktop.login1(5).
+    private static let loginSession = "/org/freedesktop/login1/session/auto"
+    private static let login = "org.freedesktop.login1"
+
+    /// - Parameter session: the session whose applications count; nil: it is not known, and all of them count.
+    init(
+        loop: EventLoop, journal: Journal, notifier: Notifier, session: String?
+    ) throws(BusFailure) {
+        self.loop = loop
+        self.journal = journal
+        self.notifier = notifier
+        self.session = session
+        timer = try loop.timer { [unowned self] in proceed() }
+    }
+
+    /// Takes `Notify=`.
+    func configure(isWanted: Bool) {
+        self.isWanted = isWanted
+        if !isWanted { ended = [] }
+    }
+
+    /// - Parameters:
+    ///   - bus: the system bus, on a connection that is subscribed to the daemon.
+    ///   - deaf: called if the bus refuses a match rule for the daemon.
+    func start(on bus: Bus, deaf: @escaping (MethodError) -> Void) throws(BusFailure) {
+        stop()
+        let daemon = BusPeer(BusNames.service, bus: bus, failed: deaf)
+        daemon.onOwnerChange { [unowned self] in askPressure() }
+        try onSignal(.applicationReclaimed, of: daemon) { [unowned self] message in
+            try message.skip("o")
+            let id = try message.readString()
+            try message.skip("u")
+            let bytes = try message.readUInt64()
+            try message.skip("t")
+            note(id, bytes, try message.readDictionary())
+        }
+        try onSignal(.applicationRemoved, of: daemon) { [unowned self] message in
+            try message.skip("o")
+            let id = try message.readString()
+            try message.skip("u")
+            guard try message.readString() == ExitReason.unresponsive.rawValue else { return }
+            note(id, nil, try message.readDictionary())
+        }
+        try onSignal(.memoryPressureChanged, of: daemon) { [unowned self] message in
+            calls["pressure"] = nil
+            pressure = try message.readString()
+            proceed()
+        }
+        try daemon.start()
+        (self.bus, self.daemon) = (bus, daemon)
+    }
+
+    /// What has not been shown yet is shown later.
+    func stop() {
+        (bus, daemon, lockChange, pressure) = (nil, nil, nil, nil)
+        calls = [:]
+    }
+
+    private func onSignal(
+        _ signal: ManagerSignal, of daemon: BusPeer, _ handler: @escaping (borrowing Message) throws -> Void
+    ) throws(BusFailure) {
+        try daemon.onSignal(
+            "path='\(BusNames.root)',interface='\(BusNames.manager)',member='\(signal.rawValue)'"
+        ) { message in try? handler(message) }
+    }
+
+    private func note(_ id: String, _ bytes: UInt64?, _ details: [(key: String, value: Variant)]) {
+        func has(_ detail: EndDetail, _ value: Variant) -> Bool {
+            details.contains { $0.key == detail.rawValue && $0.value == value }
+        }
+        let isElsewhere =
+            session.map { session in
+                details.contains { $0.key == EndDetail.session.rawValue && $0.value != .string(session) }
+            } ?? false
+        guard isWanted, !isElsewhere, !has(.relaunch, .bool(true)) else { return }
+        ended.append(
+            Ended(id: id, bytes: bytes, hadUnsavedChanges: has(.unsavedChanges, .bool(true))))
+        proceed()
+    }
+
+    private func askPressure() {
+        pressure = nil
+        calls["pressure"] = nil
+        guard daemon?.owner != nil else { return }
+        ask(
+            "pressure", BusNames.service, BusNames.root, BusNames.manager,
+            ManagerProperty.memoryPressure.rawValue
+        ) { [unowned self] value in
+            if case .string(let level)? = value { pressure = level }
+            proceed()
+        }
+    }
+
+    /// Reads a property. A question replaces the former one of the same kind.
+    private func ask(
+        _ kind: String, _ service: String, _ path: String, _ interface: String, _ property: String,
+        _ answer: @escaping (Variant?) -> Void
+    ) {
+        guard let bus else { return }
+        do throws(BusFailure) {
+            let call = try bus.newCall(
+                destination: service, path: path, interface: BusNames.properties, member: "Get")
+            try call.forbidStart()
+            try call.append(interface)
+            try call.append(property)
+            calls[kind] = try bus.callAsync(call) { [unowned self] reply in
+                calls[kind] = nil
+                answer(reply.isError ? nil : try? reply.readVariant())
+            }
+        } catch {
+            // The connection is lost, which is handled elsewhere.
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func proceed() {
+        guard !ended.isEmpty, pressure == MemoryPressure.normal.rawValue else { return }
+        guard loop.now >= earliest else {
+            timer?.arm(at: earliest)
+            return
+        }
+        watchLock()
+        ask("lock", Self.login, Self.loginSession, Self.login + ".Session", "LockedHint") {
+            [unowned self] value in
+            // The match reports when it is unlocked.
+            if value == .bool(true) || ended.isEmpty { return }
+            lockChange = nil
+            show()
+        }
+    }
+
+    private func watchLock() {
+        guard lockChange == nil, let bus else { return }
+        do throws(BusFailure) {
+            lockChange = try bus.match(
+                "type='signal',sender='\(Self.login)',path_namespace='/org/freedesktop/login1/session',"
+                    + "interface='\(BusNames.properties)',member='PropertiesChanged'",
+                failed: { [journal] in journal.log(.notice, "the screen lock is not watched: \($0)") },
+                handler: { [unowned self] _ in proceed() })
+        } catch {
+            journal.log(.debug, "\(error)")
+        }
+    }
+
+    private func show() {
+        let ended = ended
+        self.ended = []
+        earliest = loop.now + Self.pause
+        let entries = EntryDirectories()
+        let details = ended.map { ended in
+            let entry = try? entries.entry(ended.id)
+            return (ended: ended, entry: entry?.isHidden == true ? nil : entry)
+        }
+        func name(_ index: Int) -> String { details[index].entry?.name ?? ended[index].id }
+        var notification = Notifier.Notification(summary: "")
+        if ended.count == 1 {
+            let why = ended[0].bytes == nil ? "because it did not respond" : "to free memory"
+            notification.summary = "\(name(0)) was closed \(why)"
+            notification.body = ended[0].sentence
+        } else {
+            let isMemory = ended.allSatisfy { $0.bytes != nil }
+            notification.summary =
+                "\(ended.count) applications were closed" + (isMemory ? " to free memory" : "")
+            notification.body =
+                ended.indices.map { "\(name($0)): \(ended[$0].phrase)" }
+                .joined(separator: "\n").withoutMarkup
+        }
+        notification.icon = details.lazy.compactMap { $0.entry?.icon }.first
+        for index in ended.indices {
+            let key = ended[index].id
+            guard details[index].entry != nil, notification.actions.count < Self.mostButtons,
+                !notification.actions.contains(where: { $0.key == key })
+            else { continue }
+            let label = ended.count == 1 ? "Open again" : "Open \(name(index)) again"
+            notification.actions.append((key, label))
+        }
+        notifier.show(notification) { [weak self] outcome in
+            guard case .chosen(let id, let token) = outcome else { return }
+            self?.open(id, token)
+        }
+    }
+
+    /// The daemon passes the application what an earlier run has saved.
+    private func open(_ id: String, _ token: String?) {
+        guard let bus else { return tellFailure(of: id, "the daemon cannot be reached") }
+        do throws(BusFailure) {
+            let call = try bus.newCall(ManagerMethod.launch)
+            try call.append(id)
+            try call.appendDictionary(token.map { [(LaunchKey.activationToken.rawValue, .string($0))] } ?? [])
+            calls["open \(id)"] = try bus.callAsync(call, timeout: 120_000_000) { [unowned self] reply in
+                calls["open \(id)"] = nil
+                if let error = reply.error { tellFailure(of: id, error.message) }
+            }
+        } catch {
+            tellFailure(of: id, "\(error)")
+        }
+    }
+
+    private func tellFailure(of id: String, _ why: String) {
+        journal.log(.notice, "\(id) cannot be opened again: \(why)")
+        let name = (try? EntryDirectories().entry(id))?.name ?? id
+        notifier.show(
+            Notifier.Notification(summary: "\(name) cannot be opened", body: why.withoutMarkup)
+        ) { _ in }
+    }
+}
+
+extension EndNotices.Ended {
+    /// What it held, and what was lost: after its name.
+    fileprivate var phrase: String {
+        [bytes.map(Self.size) ?? "did not respond", hadUnsavedChanges ? "unsaved changes" : nil]
+            .compactMap(\.self).joined(separator: ", ")
+    }
+
+    /// The same as sentences.
+    fileprivate var sentence: String {
+        let held = bytes.map { "It held \(Self.size($0)). " } ?? ""
+        return held
+            + (hadUnsavedChanges
+                ? "It had unsaved changes." : "It had no unsaved changes, as far as is known.")
+    }
+
+    private static func size(_ bytes: UInt64) -> String {
+        let mebibytes = bytes >> 20
+        if mebibytes < 1 { return "\(bytes >> 10) KiB" }
+        if mebibytes < 1_024 { return "\(mebibytes) MiB" }
+        return "\(mebibytes / 1_024).\(mebibytes % 1_024 * 10 / 1_024) GiB"
+    }
+}
+
+extension String {
+    /// Some services take the body for markup.
+    var withoutMarkup: String {
+        map { ["&": "&amp;", "<": "&lt;", ">": "&gt;"][$0] ?? String($0) }.joined()
+    }
+}
