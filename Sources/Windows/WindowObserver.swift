@@ -34,6 +34,16 @@ public protocol WindowObserver: AnyObject {
     ///     time counts.
     /// - Throws: `unsupported` if this display server does not allow that.
     func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure)
+    /// Takes the keyboard focus away from X11 windows until `giveFocusBack()`; `windows` does not show that. Compositors
+    /// need no such thing: they release the pointer themselves when another window gets the focus.
+    ///
+    /// - Parameter windows: their numbers.
+    /// - Returns: whether one of them had it.
+    func takeFocus(from windows: [UInt64]) -> Bool
+    /// Gives it back, unless another window has got it.
+    func giveFocusBack()
+    /// Whether one of these processes has probably grabbed the pointer or the keyboard of an X server.
+    func isGrabbed(by processes: Set<Int32>) -> Bool
     /// Calls `handler` every 100 ms while an X server does not answer a request, with the number of calls so far for
     /// this answer. An application that was stopped while it had grabbed the server keeps every client waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
@@ -57,6 +67,9 @@ extension WindowObserver {
     public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
         throw .unsupported("\(subject) does not let other programs activate windows")
     }
+    public func takeFocus(from windows: [UInt64]) -> Bool { false }
+    public func giveFocusBack() {}
+    public func isGrabbed(by processes: Set<Int32>) -> Bool { false }
     public var isBlind: Bool { false }
     public var isInterrupted: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}

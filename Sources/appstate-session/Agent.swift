@@ -59,6 +59,7 @@ final class Agent {
     private var entries: [Int32: Registry.Entry] = [:]
     private let adoption: Adoption
     private var launching: Launching?
+    private var leaving: Leaving?
     private var launches: LaunchService?
     private var configuration: Configuration
     private var configurationWatch: ConfigurationWatch?
@@ -96,10 +97,14 @@ final class Agent {
             report()
         }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
+        let leaving = try Leaving(
+            loop: loop, observer: { [unowned self] in observer }, windows: { [unowned self] in windows(of: $0) },
+            minimize: { [unowned self] in minimize($0) })
+        self.leaving = leaving
         launching = try Launching(
             loop: loop, journal: journal,
             raise: { [unowned self] window, token throws(ObserverFailure) in try raise(window, token) },
-            minimize: { [unowned self] in minimize(windows(of: $0).filter { !$0.minimized }) })
+            leave: leaving.leave)
         if !options.launchesOnly { try watch(DisplayServer.observer()) }
         countWindows()
         isSilent = isBlind
@@ -202,7 +207,7 @@ final class Agent {
             ) { [unowned self] pid, reason in
                 demands?.report(pid, reason, by: 0)
             } full: { [unowned self] in
-                hide($0)
+                hide($0, because: "it is suspended and reads nothing, and the compositor would end its connection")
             }
             connections?.inspectsSessionBus = !seesCalls
             connections?.watch(Set(suspended), among: registered)
@@ -358,13 +363,10 @@ final class Agent {
 
     /// Minimizes the windows of an application that stays suspended, because a window that is not visible
     /// gets no pointer motion events.
-    private func hide(_ pid: Int32) {
+    private func hide(_ pid: Int32, because why: String) {
         let windows = windows(of: pid).filter(\.visible)
         guard !windows.isEmpty else { return }
-        journal.log(
-            .notice,
-            "the windows of process \(pid) are minimized: it is suspended and reads nothing, and the compositor would "
-                + "end its connection")
+        journal.log(.notice, "the windows of process \(pid) are minimized: \(why)")
         minimize(windows)
     }
 
@@ -414,6 +416,10 @@ final class Agent {
         let new = suspended.subtracting(self.suspended)
         self.suspended = self.suspended.filter(suspended.contains) + new.sorted()
         if !new.isEmpty { requests?.noteSuspension() }
+        leaving?.follow(suspended)
+        for pid in new where leaving?.isGrabbing(pid) == true {
+            hide(pid, because: "it is suspended and has grabbed the pointer or the keyboard")
+        }
         watchConnections(of: suspended)
     }
 

@@ -145,6 +145,16 @@ public final class SwayObserver: WindowObserver {
         try command("focus", windows)
     }
 
+    public func takeFocus(from windows: [UInt64]) -> Bool {
+        processes?.borrowed.take(from: windows.compactMap(UInt32.init(exactly:))) ?? false
+    }
+
+    public func giveFocusBack() { processes?.borrowed.giveBack() }
+
+    public func isGrabbed(by owners: Set<Int32>) -> Bool {
+        processes?.borrowed.isGrabbed(by: owners, on: desktopProcesses) ?? false
+    }
+
     private func command(_ command: String, _ windows: [UInt64]) throws(ObserverFailure) {
         let criterion = system == .i3 ? "id" : "con_id"
         let commands = windows.map { "[\(criterion)=\($0)] \(command)" }
