@@ -70,6 +70,17 @@ extension WindowObserver {
     public func takeFocus(from windows: [UInt64]) -> Bool { false }
     public func giveFocusBack() {}
     public func isGrabbed(by processes: Set<Int32>) -> Bool { false }
+    /// Reads the first set of windows.
+    func waitForWindows() throws(ObserverFailure) {
+        let deadline = Patience.deadline
+        while isBlind {
+            guard Patience.wait(for: descriptor, until: deadline) else {
+                throw .unreachable("\(subject) does not answer")
+            }
+            try dispatch()
+        }
+    }
+
     public var isBlind: Bool { false }
     public var isInterrupted: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}
@@ -88,6 +99,11 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case plasma = 5
     case gnome = 6
     case kwinScript = 7
+    case niri = 8
+    case hyprland = 9
+
+    /// The numbers that `ObservedWindow.number` may have.
+    static let windowNumbers: UInt64 = 1 << 48 - 1
 
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {
@@ -96,7 +112,7 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
 
     /// A window's own number; nil: the number is of another system's window.
     public func window(numbered number: UInt64) -> UInt64? {
-        number >> 48 == UInt64(rawValue) ? number & (1 << 48 - 1) : nil
+        number >> 48 == UInt64(rawValue) ? number & Self.windowNumbers : nil
     }
 }
 
