@@ -35,6 +35,7 @@ enum cwayland_toplevel_state {
     CWAYLAND_TOPLEVEL_STATE_MINIMIZED = 1,
     CWAYLAND_TOPLEVEL_STATE_ACTIVATED = 2,
     CWAYLAND_TOPLEVEL_STATE_FULLSCREEN = 3,
+    CWAYLAND_TOPLEVEL_STATE_STICKY = 4,
 };
 
 static inline const struct wl_interface *cwayland_toplevel_interface(void) {

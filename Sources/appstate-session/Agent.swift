@@ -98,7 +98,8 @@ final class Agent {
         }
         commands = try SuspendCommands(loop: loop, journal: journal) { [unowned self] in tell(.command, $0) }
         let leaving = try Leaving(
-            loop: loop, observer: { [unowned self] in observer }, windows: { [unowned self] in windows(of: $0) },
+            loop: loop, observer: { [unowned self] in observer },
+            windows: { [unowned self] in windows(of: $0) },
             minimize: { [unowned self] in minimize($0) })
         self.leaving = leaving
         launching = try Launching(
@@ -207,7 +208,9 @@ final class Agent {
             ) { [unowned self] pid, reason in
                 demands?.report(pid, reason, by: 0)
             } full: { [unowned self] in
-                hide($0, because: "it is suspended and reads nothing, and the compositor would end its connection")
+                hide(
+                    $0,
+                    because: "it is suspended and reads nothing, and the compositor would end its connection")
             }
             connections?.inspectsSessionBus = !seesCalls
             connections?.watch(Set(suspended), among: registered)

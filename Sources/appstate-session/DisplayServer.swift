@@ -51,7 +51,9 @@ enum DisplayServer {
     private static func observer(_ candidate: Candidate) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
-        case .niri: try Environment["NIRI_SOCKET"].map { path throws(ObserverFailure) in try NiriObserver(path: path) }
+        case .niri:
+            try Environment["NIRI_SOCKET"].map { path throws(ObserverFailure) in try NiriObserver(path: path)
+            }
         case .hyprland: try hyprland()
         case .wayland: try wayland()
         case .i3: try i3()

@@ -44,6 +44,8 @@ final class RuleKeeper: DaemonSpeaker {
     private struct SeenWindow: Hashable {
         let pid: UInt32
         let appID: String
+        /// The patterns of rules that its title matches. Titles themselves change all the time.
+        let titles: Set<String>
     }
 
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
@@ -74,8 +76,14 @@ final class RuleKeeper: DaemonSpeaker {
         _ configuration: Configuration, to entries: [Int32: Registry.Entry], with windows: [Report.Window],
         onBattery: Bool
     ) {
-        // Titles are left out, because they change all the time.
-        let seenWindows = Set(windows.map { SeenWindow(pid: $0.pid, appID: $0.observed.appID) })
+        let titled = configuration.rules.filter { $0.title != nil }
+        let seenWindows = Set(
+            windows.filter { !$0.observed.isShared }.map { window in
+                SeenWindow(
+                    pid: window.pid, appID: window.observed.appID,
+                    titles: Set(
+                        titled.filter { $0.matches(title: window.observed.title) }.compactMap(\.title)))
+            })
         let subject = Subject(
             rules: configuration.rules, entries: entries, seenWindows: seenWindows, onBattery: onBattery)
         guard subject != self.subject else { return line.proceed() }
@@ -88,14 +96,15 @@ final class RuleKeeper: DaemonSpeaker {
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { continue }
             known[entry.path] = (pid, Traits(of: pid, id: entry.name, proc: proc))
         }
-        let classes = configuration.rules.isEmpty ? [:] : Self.classes(of: windows, among: entries, proc)
+        let seen = configuration.rules.isEmpty ? [:] : Self.owned(seenWindows, among: entries, proc)
         wanted = known.mapValues { pid, traits in
             var traits = traits
             // A launched application is registered before it executes its program, and a script may execute another one.
             if let program = try? proc.program(of: pid) { traits[.program] = [program] }
-            traits[.windowClass] = classes[pid] ?? []
+            traits[.windowClass] = Set(seen[pid, default: []].map(\.appID))
+            let titles = seen[pid, default: []].reduce(into: Set<String>()) { $0.formUnion($1.titles) }
             let rules = configuration.rules(for: traits).map(\.rule).filter {
-                $0.counts(onBattery: onBattery)
+                $0.counts(onBattery: onBattery, titles: titles)
             }
             return Rule.combined(rules).map {
                 // Both files may have a rule for a pattern. The daemon takes names of up to 255 bytes.
@@ -119,17 +128,18 @@ final class RuleKeeper: DaemonSpeaker {
         line.proceed()
     }
 
-    private static func classes(
-        of windows: [Report.Window], among entries: [Int32: Registry.Entry], _ proc: Proc
-    ) -> [Int32: Set<String>] {
-        var classes: [Int32: Set<String>] = [:]
-        for window in windows where !window.observed.isShared {
+    /// The windows of each application, by its main process.
+    private static func owned(
+        _ windows: Set<SeenWindow>, among entries: [Int32: Registry.Entry], _ proc: Proc
+    ) -> [Int32: [SeenWindow]] {
+        var owned: [Int32: [SeenWindow]] = [:]
+        for window in windows {
             guard let pid = Int32(exactly: window.pid),
                 let main = proc.lineage(of: pid).map(\.pid).first(where: { entries[$0] != nil })
             else { continue }
-            classes[main, default: []].insert(window.observed.appID)
+            owned[main, default: []].append(window)
         }
-        return classes
+        return owned
     }
 
     func speak() throws {

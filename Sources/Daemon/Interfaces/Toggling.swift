@@ -24,7 +24,8 @@ extension Daemon {
     ///
     /// - Parameter reply: writes what comes before the outcome.
     func toggle(
-        _ application: Application, _ options: ToggleOptions, by connection: Connection, _ call: borrowing Call,
+        _ application: Application, _ options: ToggleOptions, by connection: Connection,
+        _ call: borrowing Call,
         _ reply: @escaping (borrowing Message) throws -> Void = { _ in }
     ) throws(MethodError) {
         let (number, holder) = (application.number, connection.holder)
@@ -32,7 +33,8 @@ extension Daemon {
             self.answer(call, whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
                 try reply($0)
                 // Another user's hold may keep the application suspended.
-                try $0.append(core.machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false)
+                try $0.append(
+                    core.machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false)
             }
         }
         // An application that policy is about to suspend still runs.

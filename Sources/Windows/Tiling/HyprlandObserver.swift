@@ -67,7 +67,9 @@ public final class HyprlandObserver: WindowObserver {
     }
 
     /// Hyprland takes commands in its own language, or since 0.55 in Lua: the other one is an error without an effect.
-    private func dispatch(_ windows: [UInt64], _ commands: (_ window: String) -> [String]) throws(ObserverFailure) {
+    private func dispatch(_ windows: [UInt64], _ commands: (_ window: String) -> [String])
+        throws(ObserverFailure)
+    {
         for window in windows {
             let all = commands("address:0x" + String(window, radix: 16)).map { "dispatch \($0)" }
             command = try send("[[BATCH]]" + all.joined(separator: ";"))

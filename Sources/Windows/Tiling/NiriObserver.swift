@@ -47,7 +47,8 @@ public final class NiriObserver: WindowObserver {
     }
 
     public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
-        for (id, _) in desk.windows where windows.contains(UInt64(bitPattern: id) & WindowSystem.windowNumbers) {
+        for (id, _) in desk.windows
+        where windows.contains(UInt64(bitPattern: id) & WindowSystem.windowNumbers) {
             let connection = try LocalSocket.connect(to: path)
             let action = #"{"Action":{"FocusWindow":{"id":\#(id)}}}"# + "\n"
             _ = LocalSocket.send(Array(action.utf8), over: connection.rawValue)
@@ -84,7 +85,8 @@ struct NiriDesk {
             let isShown = window.workspace.map { workspaces[$0]?.isActive ?? true } ?? true
             let observed = window.observed
             return ObservedWindow(
-                number: observed.number, process: observed.process, appID: observed.appID, title: observed.title,
+                number: observed.number, process: observed.process, appID: observed.appID,
+                title: observed.title,
                 focused: observed.focused, visible: isShown)
         }
     }

@@ -30,7 +30,9 @@ final class BorrowedFocus {
         giveBack()
         let focus = connection.focus()
         let client = connection.client(of: focus)
-        guard focus > 1, windows.contains(where: { connection.client(of: $0) == client }) else { return false }
+        guard focus > 1, windows.contains(where: { connection.client(of: $0) == client }) else {
+            return false
+        }
         owner = focus
         xcb_map_window(connection.pointer, keeper)
         set(keeper)
@@ -75,7 +77,9 @@ final class BorrowedFocus {
         let (pointer, keys) = (xcb_query_pointer(server, connection.root), xcb_query_keymap(server))
         let isTaken = grabs.map { sequence in
             // The two answers have the same form.
-            guard let reply = connection.reply(sequence, as: xcb_grab_pointer_reply_t.self) else { return false }
+            guard let reply = connection.reply(sequence, as: xcb_grab_pointer_reply_t.self) else {
+                return false
+            }
             defer { free(reply) }
             return UInt32(reply.pointee.status) == XCB_GRAB_STATUS_ALREADY_GRABBED.rawValue
         }
@@ -83,7 +87,9 @@ final class BorrowedFocus {
             return false
         }
         defer { free(state) }
-        guard let map = connection.reply(keys.sequence, as: xcb_query_keymap_reply_t.self) else { return false }
+        guard let map = connection.reply(keys.sequence, as: xcb_query_keymap_reply_t.self) else {
+            return false
+        }
         defer { free(map) }
         let anyButton: UInt16 = 0x1F00
         let isKeyDown = withUnsafeBytes(of: map.pointee.keys) { $0.contains { $0 != 0 } }

@@ -128,7 +128,8 @@ final class AgentStandIn {
                     PresenterMethod.leave.rawValue, in: [("app_id", "s"), ("pid", "u"), ("minimize", "b")]
                 ) { [unowned self] call in
                     _ = try call.message.readString()
-                    left.append(Left(pid: try call.message.readUInt32(), minimize: try call.message.readBool()))
+                    left.append(
+                        Left(pid: try call.message.readUInt32(), minimize: try call.message.readBool()))
                     leaving = call.deferred()
                 },
             ])
