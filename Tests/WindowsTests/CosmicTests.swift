@@ -86,24 +86,28 @@ struct CosmicTests {
 
         private func bind(_ name: String, _ object: UInt32) -> [UInt8] {
             bound[name] = object
+            var answer: [UInt8] = []
             switch name {
             case "ext_workspace_manager_v1":
-                return (0..<2).flatMap { index in
-                    Self.message(object, 1, [Self.workspace + index])
-                        + Self.message(Self.workspace + index, 1, Self.words("\(index)"))
-                        + Self.message(Self.workspace + index, 3, [index == 0 ? 1 : 0])
-                } + Self.message(object, 2)
-            case "ext_foreign_toplevel_list_v1":
-                return ["Alpha", "Beta"].enumerated().flatMap { index, name in
-                    let window = Self.window + UInt32(index)
-                    return Self.message(object, 0, [window])
-                        + Self.message(window, 4, Self.words("id\(index)"))
-                        + Self.message(window, 2, Self.words("Title"))
-                        + Self.message(window, 3, Self.words(name))
-                        + Self.message(window, 1)
+                for index in [UInt32(0), 1] {
+                    let workspace = Self.workspace + index
+                    answer += Self.message(object, 1, [workspace])
+                    answer += Self.message(workspace, 1, Self.words("\(index)"))
+                    answer += Self.message(workspace, 3, [1 - index])
                 }
-            default: return []
+                answer += Self.message(object, 2)
+            case "ext_foreign_toplevel_list_v1":
+                for (index, name) in [(UInt32(0), "Alpha"), (1, "Beta")] {
+                    let window = Self.window + index
+                    answer += Self.message(object, 0, [window])
+                    answer += Self.message(window, 4, Self.words("id\(index)"))
+                    answer += Self.message(window, 2, Self.words("Title"))
+                    answer += Self.message(window, 3, Self.words(name))
+                    answer += Self.message(window, 1)
+                }
+            default: break
             }
+            return answer
         }
 
         /// Alpha is on the first workspace and active, Beta on the second.
