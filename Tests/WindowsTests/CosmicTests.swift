@@ -19,8 +19,8 @@ struct CosmicTests {
             "zcosmic_toplevel_manager_v1",
             "ext_workspace_manager_v1",
         ]
-        /// The numbers of server's objects begin here.
-        static let (workspace, window): (UInt32, UInt32) = (0xFF00_0000, 0xFF00_0010)
+        /// The numbers of the server's objects are given in order: two workspaces, then two windows.
+        static let (workspace, window): (UInt32, UInt32) = (0xFF00_0000, 0xFF00_0002)
 
         var requests: [String] { lock.withLock { asked } }
         /// The cosmic object of a window.

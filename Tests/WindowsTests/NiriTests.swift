@@ -4,7 +4,7 @@ import Testing
 
 @testable import Windows
 
-/// niri and Hyprland, which need a GPU: sockets that answer with what their sources write (niri-ipc 25.11, Hyprland 0.49).
+/// niri and Hyprland, which need a GPU: sockets that answer with what their sources write (niri-ipc 25.11, Hyprland 0.57).
 @Suite("niri and Hyprland")
 struct NiriTests {
     private let scratch: Scratch
@@ -65,18 +65,18 @@ struct NiriTests {
     private final class Screen: @unchecked Sendable {
         private let lock = NSLock()
         private var clients: [String] = []
-        private var monitors: [(Int, Int)] = []
+        private var monitors: [(String, String)] = []
         private var active = "{}"
 
-        func set(_ clients: [String], monitors: [(Int, Int)], active: String) {
+        func set(_ clients: [String], monitors: [(String, String)], active: String) {
             lock.withLock { (self.clients, self.monitors, self.active) = (clients, monitors, active) }
         }
 
         var answer: String {
             lock.withLock {
                 let shown = monitors.map { active, special in
-                    #"{"id": 0, "name": "DP-1", "refreshRate": 59.99700, "activeWorkspace": {"id": \#(active), "name": "1"},"#
-                        + #""specialWorkspace": {"id": \#(special), "name": ""}, "reserved": [0, 0, 0, 0], "focused": true}"#
+                    #"{"id": 0, "name": "DP-1", "refreshRate": 59.99700, "activeWorkspace": {"address": "0x1", "type": "numbered","#
+                        + #""name": "\#(active)"}, "specialWorkspace": {"address": "", "type": "", "name": "\#(special)"}, "reserved": [0, 0, 0, 0], "focused": true}"#
                 }
                 return
                     "[\(clients.joined(separator: ","))]\n\n\n[\(shown.joined(separator: ","))]\n\n\n\(active)\n\n\n"
@@ -85,10 +85,10 @@ struct NiriTests {
     }
 
     private static func client(
-        _ address: String, _ name: String, _ workspace: Int, _ label: String = "1", hidden: Bool = false
+        _ address: String, _ name: String, _ workspace: String, hidden: Bool = false
     ) -> String {
-        #"{"address": "\#(address)", "mapped": true, "hidden": \#(hidden), "at": [0, 0], "size": [640, 480],"#
-            + #""workspace": {"id": \#(workspace), "name": "\#(label)"}, "floating": false, "pseudo": false, "monitor": 0,"#
+        #"{"address": "\#(address)", "mapped": true, "hidden": \#(hidden), "visible": true, "at": [0, 0], "size": [640, 480],"#
+            + #""workspace": {"address": "0x1", "type": "", "name": "\#(workspace)"}, "floating": false, "monitor": 0,"#
             + #""class": "\#(name)", "title": "A \"title\"", "initialClass": "", "initialTitle": "", "pid": 77,"#
             + #""xwayland": false, "pinned": false, "fullscreen": 0, "grouped": [], "tags": [], "focusHistoryID": 0}"#
     }
@@ -98,12 +98,13 @@ struct NiriTests {
         let screen = Screen()
         let (alpha, gamma) = ("0x55d0c0ffee10", "0x55d0c0ffee30")
         let clients = [
-            Self.client(alpha, "Alpha", 1), Self.client("0x55d0c0ffee20", "Beta", 2),
-            Self.client(gamma, "Gamma", -98, "special:magic"),
-            Self.client("0x55d0c0ffee40", "Delta", 1, hidden: true),
-            Self.client("0x55d0c0ffee50", "Epsilon", 3),
+            Self.client(alpha, "Alpha", "1"), Self.client("0x55d0c0ffee20", "Beta", "2"),
+            Self.client(gamma, "Gamma", "special:magic"),
+            Self.client("0x55d0c0ffee40", "Delta", "1", hidden: true),
+            Self.client("0x55d0c0ffee50", "Epsilon", "3"),
         ]
-        screen.set(clients, monitors: [(1, 0), (3, 0)], active: #"{"address": "\#(alpha)", "pid": 77}"#)
+        screen.set(
+            clients, monitors: [("1", ""), ("3", "")], active: #"{"address": "\#(alpha)", "pid": 77}"#)
         let events = try SocketStandIn(path: scratch.path + "/.socket2.sock") { _ in nil }
         let requests = try SocketStandIn(path: scratch.path + "/.socket.sock", closes: true) {
             $0.hasPrefix("[[BATCH]]j/") ? screen.answer : "ok\n\n\nok\n\n\n"
@@ -111,7 +112,7 @@ struct NiriTests {
         let watch = Watch(try HyprlandObserver(directory: scratch.path))
         try watch.wait(for: ["Alpha focused", "Beta hidden", "Gamma minimized", "Delta hidden", "Epsilon"])
         #expect(try watch.window("Alpha").process == 77 && watch.window("Alpha").title == "A \"title\"")
-        screen.set(clients, monitors: [(2, -98), (3, 0)], active: "{}")
+        screen.set(clients, monitors: [("2", "special:magic"), ("3", "")], active: "{}")
         try events.push("workspacev2>>2,2\n")
         try watch.wait(for: ["Alpha hidden", "Beta", "Gamma", "Delta hidden", "Epsilon"])
         let asked = requests.requests.count

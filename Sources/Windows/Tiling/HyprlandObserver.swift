@@ -66,7 +66,7 @@ public final class HyprlandObserver: WindowObserver {
         try dispatch(windows) { ["focuswindow \($0)", #"hl.dsp.focus({ window = "\#($0)" })"#] }
     }
 
-    /// Hyprland takes commands in its own language, or since 0.55 in Lua: the other one is an error without an effect.
+    /// Hyprland takes commands in its own language, or since 0.56 in Lua: the other one is an error without an effect.
     private func dispatch(_ windows: [UInt64], _ commands: (_ window: String) -> [String])
         throws(ObserverFailure)
     {
@@ -121,15 +121,15 @@ public final class HyprlandObserver: WindowObserver {
         var json = JSONReader(text)
         var clients: [Client] = []
         try json.array { json throws(JSONReader.Failure) in clients.append(try Client(&json)) }
-        var shown: Set<Int64> = []
+        var shown: Set<String> = []
         try json.array { json throws(JSONReader.Failure) in
             try json.object { key, json throws(JSONReader.Failure) in
                 guard ["activeWorkspace", "specialWorkspace"].contains(key) else { return try json.skip() }
-                try json.object { key, json throws(JSONReader.Failure) in
-                    if key == "id" { shown.insert(try json.integer()) } else { try json.skip() }
-                }
+                shown.insert(try name(&json))
             }
         }
+        // That of no special workspace.
+        shown.remove("")
         var active: UInt64?
         try json.object { key, json throws(JSONReader.Failure) in
             if key == "address" { active = Client.number(try json.string()) } else { try json.skip() }
@@ -139,8 +139,17 @@ public final class HyprlandObserver: WindowObserver {
             return ObservedWindow(
                 number: client.number, process: client.process, appID: client.appID, title: client.title,
                 focused: client.number == active, visible: isShown && !client.isHidden,
-                minimized: client.isSpecial && !isShown)
+                minimized: client.workspace.hasPrefix("special") && !isShown)
         }
+    }
+
+    /// The name of a workspace: since 0.56 not every one has an id.
+    private static func name(_ json: inout JSONReader) throws(JSONReader.Failure) -> String {
+        var name = ""
+        try json.object { key, json throws(JSONReader.Failure) in
+            if key == "name" { name = try json.text() } else { try json.skip() }
+        }
+        return name
     }
 
     private struct Client {
@@ -148,8 +157,7 @@ public final class HyprlandObserver: WindowObserver {
         var process: Int32?
         var appID = ""
         var title = ""
-        var workspace: Int64 = 0
-        var isSpecial = false
+        var workspace = ""
         /// It is in a group, and not on top.
         var isHidden = false
         /// It is on all workspaces of its monitor.
@@ -166,14 +174,7 @@ public final class HyprlandObserver: WindowObserver {
                 switch key {
                 case "address": client.number = Self.number(try json.string()) ?? 0
                 case "hidden": client.isHidden = try json.bool()
-                case "workspace":
-                    try json.object { key, json throws(JSONReader.Failure) in
-                        switch key {
-                        case "id": client.workspace = try json.integer()
-                        case "name": client.isSpecial = try json.text().hasPrefix("special")
-                        default: try json.skip()
-                        }
-                    }
+                case "workspace": client.workspace = try HyprlandObserver.name(&json)
                 case "class": client.appID = try json.text()
                 case "title": client.title = try json.text()
                 case "pid": client.process = Int32(exactly: try json.integer()).flatMap { $0 > 0 ? $0 : nil }
