@@ -1,6 +1,6 @@
 #pragma once
 
-#include <wayland-client.h>
+#include "messages.h"
 
 // The windows of COSMIC: ext_foreign_toplevel_list_v1 lists them, zcosmic_toplevel_info_v1 (from version 2) adds their
 // states and, from version 3, their workspaces, which ext_workspace_manager_v1 lists. zcosmic_toplevel_manager_v1 takes
@@ -32,11 +32,6 @@ enum cwayland_cosmic_request {
 
 // A bit in the event `state` of a workspace.
 enum cwayland_workspace_state { CWAYLAND_WORKSPACE_ACTIVE = 1 };
-
-#define CWAYLAND_MESSAGES(interface, wire_name, wire_version, requests, events) \
-    interface.version = wire_version, interface.method_count = sizeof requests / sizeof requests[0], \
-    interface.methods = requests, interface.event_count = sizeof events / sizeof events[0], \
-    interface.events = events, interface.name = wire_name
 
 static inline const struct wl_interface *cwayland_workspace_interface(void) {
     static struct wl_interface interface;
