@@ -42,8 +42,8 @@ public protocol WindowObserver: AnyObject {
     func takeFocus(from windows: [UInt64]) -> Bool
     /// Gives it back, unless another window has got it.
     func giveFocusBack()
-    /// Whether one of these processes has probably grabbed the pointer or the keyboard of an X server.
-    func isGrabbed(by processes: Set<Int32>) -> Bool
+    /// Whether the pointer or the keyboard of an X server is probably grabbed for one of these windows.
+    func isGrabbed(for windows: [UInt64]) -> Bool
     /// Calls `handler` every 100 ms while an X server does not answer a request, with the number of calls so far for
     /// this answer. An application that was stopped while it had grabbed the server keeps every client waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
@@ -69,7 +69,7 @@ extension WindowObserver {
     }
     public func takeFocus(from windows: [UInt64]) -> Bool { false }
     public func giveFocusBack() {}
-    public func isGrabbed(by processes: Set<Int32>) -> Bool { false }
+    public func isGrabbed(for windows: [UInt64]) -> Bool { false }
     /// Reads the first set of windows.
     func waitForWindows() throws(ObserverFailure) {
         let deadline = Patience.deadline

@@ -64,8 +64,7 @@ final class Leaving {
     /// Whether an application that is suspended still holds the pointer or the keyboard, and could be seen.
     func isGrabbing(_ pid: Int32) -> Bool {
         let shown = windows(pid).filter(\.visible)
-        return !shown.isEmpty
-            && observer()?.isGrabbed(by: Set(shown.compactMap(\.process)).union([pid])) == true
+        return !shown.isEmpty && observer()?.isGrabbed(for: shown.map(\.number)) == true
     }
 
     private func look() {

@@ -144,8 +144,9 @@ public final class SwayObserver: WindowObserver {
 
     public func giveFocusBack() { processes?.borrowed.giveBack() }
 
-    public func isGrabbed(by owners: Set<Int32>) -> Bool {
-        processes?.borrowed.isGrabbed(by: owners, on: desktopProcesses) ?? false
+    public func isGrabbed(for windows: [UInt64]) -> Bool {
+        processes?.borrowed.isGrabbed(for: windows.compactMap(UInt32.init(exactly:)), on: desktopProcesses)
+            ?? false
     }
 
     private func command(_ command: String, _ windows: [UInt64]) throws(ObserverFailure) {

@@ -55,44 +55,61 @@ final class BorrowedFocus {
         connection.flush()
     }
 
-    /// Whether the pointer or the keyboard is grabbed, and probably by one of these processes: the server does not tell by
-    /// whom. Who holds a button or a key has one grabbed implicitly, and menus of others are windows that no window
-    /// manager manages.
+    /// Whether the pointer or the keyboard is grabbed, and probably for these windows: the server does not tell by whom.
+    /// The pointer must be over one of them, or one of their clients have the focus. Who holds a button or a key has one
+    /// grabbed implicitly, and menus of others are windows that no window manager manages.
     ///
     /// - Parameter desktop: the processes of the desktop, whose frames are such windows, too.
-    func isGrabbed(by processes: Set<Int32>, on desktop: Set<Int32>) -> Bool {
-        guard isGrabbed else { return false }
-        let overrides = connection.overrides()
-        let owners = connection.answer(to: connection.askProcesses(of: overrides)).values
-        return processes.union(desktop).isSuperset(of: owners)
+    func isGrabbed(for windows: [xcb_window_t], on desktop: Set<Int32>) -> Bool {
+        let clients = Set(windows.map(connection.client))
+        let (pointer, keyboard) = grabs()
+        guard
+            pointer && windows.contains(where: isUnderPointer)
+                || keyboard && clients.contains(connection.client(of: owner ?? connection.focus()))
+        else { return false }
+        let menus = connection.overrides().filter { !clients.contains(connection.client(of: $0)) }
+        if menus.isEmpty { return true }
+        return desktop.isSuperset(of: connection.answer(to: connection.askProcesses(of: menus)).values)
     }
 
-    /// A grab for a window that cannot be seen fails in any case, with another status if somebody has one.
-    private var isGrabbed: Bool {
+    private func isUnderPointer(_ window: xcb_window_t) -> Bool {
+        let (place, size) = (
+            xcb_query_pointer(connection.pointer, window), xcb_get_geometry(connection.pointer, window)
+        )
+        let pointer = connection.reply(place.sequence, as: xcb_query_pointer_reply_t.self)
+        let area = connection.reply(size.sequence, as: xcb_get_geometry_reply_t.self)
+        defer {
+            free(pointer)
+            free(area)
+        }
+        guard let pointer = pointer?.pointee, let area = area?.pointee else { return false }
+        return (0..<Int(area.width)).contains(Int(pointer.win_x))
+            && (0..<Int(area.height)).contains(Int(pointer.win_y))
+    }
+
+    /// Whether the pointer and the keyboard are grabbed, by no button and no key. A grab for a window that cannot be seen
+    /// fails in any case, with another status if somebody has one.
+    private func grabs() -> (pointer: Bool, keyboard: Bool) {
         let (server, async) = (connection.pointer, UInt8(XCB_GRAB_MODE_ASYNC.rawValue))
         let grabs = [
             xcb_grab_pointer(server, 0, probe, 0, async, async, 0, 0, Self.now).sequence,
             xcb_grab_keyboard(server, 0, probe, Self.now, async, async).sequence,
         ]
-        let (pointer, keys) = (xcb_query_pointer(server, connection.root), xcb_query_keymap(server))
+        let (buttons, keys) = (xcb_query_pointer(server, connection.root), xcb_query_keymap(server))
         let isTaken = grabs.map { sequence in
             // The two answers have the same form.
-            guard let reply = connection.reply(sequence, as: xcb_grab_pointer_reply_t.self) else {
-                return false
-            }
+            let reply = connection.reply(sequence, as: xcb_grab_pointer_reply_t.self)
             defer { free(reply) }
-            return UInt32(reply.pointee.status) == XCB_GRAB_STATUS_ALREADY_GRABBED.rawValue
+            return reply.map { UInt32($0.pointee.status) } == XCB_GRAB_STATUS_ALREADY_GRABBED.rawValue
         }
-        guard let state = connection.reply(pointer.sequence, as: xcb_query_pointer_reply_t.self) else {
-            return false
+        let state = connection.reply(buttons.sequence, as: xcb_query_pointer_reply_t.self)
+        let map = connection.reply(keys.sequence, as: xcb_query_keymap_reply_t.self)
+        defer {
+            free(state)
+            free(map)
         }
-        defer { free(state) }
-        guard let map = connection.reply(keys.sequence, as: xcb_query_keymap_reply_t.self) else {
-            return false
-        }
-        defer { free(map) }
         let anyButton: UInt16 = 0x1F00
-        let isKeyDown = withUnsafeBytes(of: map.pointee.keys) { $0.contains { $0 != 0 } }
-        return isTaken[0] && state.pointee.mask & anyButton == 0 || isTaken[1] && !isKeyDown
+        let isKeyDown = map.map { withUnsafeBytes(of: $0.pointee.keys) { $0.contains { $0 != 0 } } } ?? true
+        return (isTaken[0] && (state?.pointee.mask ?? anyButton) & anyButton == 0, isTaken[1] && !isKeyDown)
     }
 }

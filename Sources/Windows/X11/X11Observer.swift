@@ -68,8 +68,8 @@ public final class X11Observer: WindowObserver {
 
     public func giveFocusBack() { borrowed.giveBack() }
 
-    public func isGrabbed(by processes: Set<Int32>) -> Bool {
-        borrowed.isGrabbed(by: processes, on: desktopProcesses)
+    public func isGrabbed(for windows: [UInt64]) -> Bool {
+        borrowed.isGrabbed(for: windows.compactMap(xcb_window_t.init(exactly:)), on: desktopProcesses)
     }
 
     public func dispatch() throws(ObserverFailure) {
