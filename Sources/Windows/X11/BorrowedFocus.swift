@@ -61,7 +61,7 @@ final class BorrowedFocus {
     ///
     /// - Parameter desktop: the processes of the desktop, whose frames are such windows, too.
     func isGrabbed(for windows: [xcb_window_t], on desktop: Set<Int32>) -> Bool {
-        let clients = Set(windows.map(connection.client))
+        let clients = Set(windows.map { connection.client(of: $0) })
         let (pointer, keyboard) = grabs()
         guard
             pointer && windows.contains(where: isUnderPointer)
@@ -73,18 +73,17 @@ final class BorrowedFocus {
     }
 
     private func isUnderPointer(_ window: xcb_window_t) -> Bool {
-        let (place, size) = (
-            xcb_query_pointer(connection.pointer, window), xcb_get_geometry(connection.pointer, window)
-        )
+        let server = connection.pointer
+        let (place, size) = (xcb_query_pointer(server, window), xcb_get_geometry(server, window))
         let pointer = connection.reply(place.sequence, as: xcb_query_pointer_reply_t.self)
-        let area = connection.reply(size.sequence, as: xcb_get_geometry_reply_t.self)
+        let geometry = connection.reply(size.sequence, as: xcb_get_geometry_reply_t.self)
         defer {
             free(pointer)
-            free(area)
+            free(geometry)
         }
-        guard let pointer = pointer?.pointee, let area = area?.pointee else { return false }
-        return (0..<Int(area.width)).contains(Int(pointer.win_x))
-            && (0..<Int(area.height)).contains(Int(pointer.win_y))
+        guard let at = pointer?.pointee, let area = geometry?.pointee else { return false }
+        return (0..<Int(area.width)).contains(Int(at.win_x))
+            && (0..<Int(area.height)).contains(Int(at.win_y))
     }
 
     /// Whether the pointer and the keyboard are grabbed, by no button and no key. A grab for a window that cannot be seen
