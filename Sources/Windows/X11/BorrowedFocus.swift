@@ -108,7 +108,8 @@ final class BorrowedFocus {
             free(map)
         }
         let anyButton: UInt16 = 0x1F00
-        let isKeyDown = map.map { withUnsafeBytes(of: $0.pointee.keys) { $0.contains { $0 != 0 } } } ?? true
+        var isKeyDown = true
+        if let map { isKeyDown = withUnsafeBytes(of: map.pointee.keys) { $0.contains { $0 != 0 } } }
         return (isTaken[0] && (state?.pointee.mask ?? anyButton) & anyButton == 0, isTaken[1] && !isKeyDown)
     }
 }
