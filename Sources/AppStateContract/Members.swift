@@ -130,7 +130,7 @@ public enum LauncherMethod: String, MethodName {
 /// `org.appstate1.Presenter`.
 public enum PresenterMethod: String, MethodName {
     case present = "Present"
-    case minimize = "Minimize"
+    case leave = "Leave"
 
     public static var interface: String { BusNames.presenter }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <wayland-client.h>
+#include "messages.h"
 
 // zwlr_foreign_toplevel_manager_v1 and zwlr_foreign_toplevel_handle_v1, version 3: the windows of a compositor, for
 // taskbars. The handle's requests from set_maximized on are those of a taskbar.
@@ -35,6 +35,7 @@ enum cwayland_toplevel_state {
     CWAYLAND_TOPLEVEL_STATE_MINIMIZED = 1,
     CWAYLAND_TOPLEVEL_STATE_ACTIVATED = 2,
     CWAYLAND_TOPLEVEL_STATE_FULLSCREEN = 3,
+    CWAYLAND_TOPLEVEL_STATE_STICKY = 4,
 };
 
 static inline const struct wl_interface *cwayland_toplevel_interface(void) {
@@ -61,12 +62,7 @@ static inline const struct wl_interface *cwayland_toplevel_interface(void) {
     surface[0] = &wl_surface_interface;
     output[0] = &wl_output_interface;
     parent[0] = &interface;
-    interface.version = 3;
-    interface.method_count = sizeof requests / sizeof requests[0];
-    interface.methods = requests;
-    interface.event_count = sizeof events / sizeof events[0];
-    interface.events = events;
-    interface.name = "zwlr_foreign_toplevel_handle_v1";
+    CWAYLAND_MESSAGES(interface, "zwlr_foreign_toplevel_handle_v1", 3, requests, events);
     return &interface;
 }
 
@@ -77,11 +73,6 @@ static inline const struct wl_interface *cwayland_toplevel_manager_interface(voi
     static const struct wl_message events[] = {{"toplevel", "n", handle}, {"finished", "", 0}};
     if (interface.name) return &interface;
     handle[0] = cwayland_toplevel_interface();
-    interface.version = 3;
-    interface.method_count = sizeof requests / sizeof requests[0];
-    interface.methods = requests;
-    interface.event_count = sizeof events / sizeof events[0];
-    interface.events = events;
-    interface.name = "zwlr_foreign_toplevel_manager_v1";
+    CWAYLAND_MESSAGES(interface, "zwlr_foreign_toplevel_manager_v1", 3, requests, events);
     return &interface;
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <wayland-client.h>
+#include "messages.h"
 
 // org_kde_plasma_window_management and org_kde_plasma_window, version 17, and
 // org_kde_plasma_virtual_desktop_management, version 2: what KWin reports and what it can be asked, as far as the
@@ -109,12 +109,7 @@ static inline const struct wl_interface *cwayland_plasma_window_interface(void) 
     if (interface.name) return &interface;
     surface[0] = &wl_surface_interface;
     parent[0] = &interface;
-    interface.version = 17;
-    interface.method_count = CWAYLAND_COUNT(requests);
-    interface.methods = requests;
-    interface.event_count = CWAYLAND_COUNT(events);
-    interface.events = events;
-    interface.name = "org_kde_plasma_window";
+    CWAYLAND_MESSAGES(interface, "org_kde_plasma_window", 17, requests, events);
     return &interface;
 }
 
@@ -137,12 +132,7 @@ static inline const struct wl_interface *cwayland_plasma_management_interface(vo
     };
     if (interface.name) return &interface;
     window[0] = cwayland_plasma_window_interface();
-    interface.version = 17;
-    interface.method_count = CWAYLAND_COUNT(requests);
-    interface.methods = requests;
-    interface.event_count = CWAYLAND_COUNT(events);
-    interface.events = events;
-    interface.name = "org_kde_plasma_window_management";
+    CWAYLAND_MESSAGES(interface, "org_kde_plasma_window_management", 17, requests, events);
     return &interface;
 }
 
@@ -176,11 +166,6 @@ static inline const struct wl_interface *cwayland_plasma_desktops_interface(void
     };
     if (interface.name) return &interface;
     desktop[0] = cwayland_plasma_desktop_interface();
-    interface.version = 2;
-    interface.method_count = CWAYLAND_COUNT(requests);
-    interface.methods = requests;
-    interface.event_count = CWAYLAND_COUNT(events);
-    interface.events = events;
-    interface.name = "org_kde_plasma_virtual_desktop_management";
+    CWAYLAND_MESSAGES(interface, "org_kde_plasma_virtual_desktop_management", 2, requests, events);
     return &interface;
 }

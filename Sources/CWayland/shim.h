@@ -2,6 +2,7 @@
 
 #include <wayland-client.h>
 
+#include "cosmic-toplevel.h"
 #include "data-control.h"
 #include "foreign-toplevel.h"
 #include "plasma.h"

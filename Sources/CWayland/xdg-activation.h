@@ -1,6 +1,6 @@
 #pragma once
 
-#include <wayland-client.h>
+#include "messages.h"
 
 // xdg_activation_v1 and xdg_activation_token_v1, version 1: a token of the compositor that accompanies a program that
 // is started, and by which its window may come to the front.
@@ -36,12 +36,7 @@ static inline const struct wl_interface *cwayland_activation_token_interface(voi
     if (interface.name) return &interface;
     serial[1] = &wl_seat_interface;
     surface[0] = &wl_surface_interface;
-    interface.version = 1;
-    interface.method_count = sizeof requests / sizeof requests[0];
-    interface.methods = requests;
-    interface.event_count = sizeof events / sizeof events[0];
-    interface.events = events;
-    interface.name = "xdg_activation_token_v1";
+    CWAYLAND_MESSAGES(interface, "xdg_activation_token_v1", 1, requests, events);
     return &interface;
 }
 

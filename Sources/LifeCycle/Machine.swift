@@ -456,7 +456,7 @@ public struct Machine: Equatable, Sendable {
 
     /// An application that is being launched leaves `not-running` only when it has launched: a hold would not make it
     /// `suspended`.
-    private func requireSuspendable(_ number: ApplicationNumber) throws(Refusal) {
+    public func requireSuspendable(_ number: ApplicationNumber) throws(Refusal) {
         let application = try require(number)
         if application.isTerminating { throw .notSuspendable(number, "it is being terminated") }
         if application.isLaunching { throw .notSuspendable(number, "it is being launched") }

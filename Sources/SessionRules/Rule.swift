@@ -36,6 +36,8 @@ public struct Rule: Equatable, Sendable {
     public var activityTypes: [String]?
     /// `OnBattery=`: whether the rule applies only on battery power or only on mains power; nil: always.
     public var onBattery: Bool?
+    /// `Title=`: the rule applies only while a window of the application has such a title, as in fnmatch(3), ignoring case.
+    public var title: String?
 
     /// Creates a rule without settings.
     public init(_ pattern: String) { self.init(pattern, layer: 0) }
@@ -90,11 +92,21 @@ public struct Rule: Equatable, Sendable {
             ConfigurationRow("ExecResume", .commandLine, \.[rule: pattern, layer].execResume),
             ConfigurationRow("ActivityTypes", .activityTypes, \.[rule: pattern, layer].activityTypes),
             ConfigurationRow("OnBattery", .boolean, \.[rule: pattern, layer].onBattery),
+            ConfigurationRow("Title", .title, \.[rule: pattern, layer].title),
         ]
     }
 
     /// Whether it applies now.
-    public func counts(onBattery: Bool) -> Bool { self.onBattery.map { $0 == onBattery } ?? true }
+    ///
+    /// - Parameter titles: the patterns of titles that match one of the application's windows.
+    public func counts(onBattery: Bool, titles: Set<String>) -> Bool {
+        (self.onBattery.map { $0 == onBattery } ?? true) && (title.map(titles.contains) ?? true)
+    }
+
+    /// Whether a window's title matches `Title=`.
+    public func matches(title text: String) -> Bool {
+        title.map { fnmatch($0, text, Self.caseless) == 0 } ?? false
+    }
 
     /// The trait by which it matches an application; nil: it does not match.
     public func match(_ traits: Traits) -> Traits.Kind? {
@@ -122,6 +134,7 @@ public struct Rule: Equatable, Sendable {
         if let execResume { lines.append("ExecResume=\(execResume)") }
         if let activityTypes { lines.append("ActivityTypes=\(activityTypes.joined(separator: " "))") }
         if let onBattery { lines.append("OnBattery=\(onBattery ? "yes" : "no")") }
+        if let title { lines.append("Title=\(title)") }
         if let keepWhile {
             lines.append("KeepWhile=" + (keepWhile.isEmpty ? "none" : keepWhile.joined(separator: " ")))
         }
@@ -139,6 +152,7 @@ public struct Rule: Equatable, Sendable {
             all.drainEvery = rule.drainEvery ?? all.drainEvery
             all.drainFor = rule.drainFor ?? all.drainFor
             all.onBattery = rule.onBattery ?? all.onBattery
+            all.title = rule.title ?? all.title
             all.suspendWhen = rule.suspendWhen ?? all.suspendWhen
             all.activityTypes = rule.activityTypes ?? all.activityTypes
             all.unsavedMark = rule.unsavedMark ?? all.unsavedMark
@@ -217,6 +231,11 @@ extension ConfigurationValue where Value == UInt32 {
 
 extension ConfigurationValue where Value == String {
     fileprivate static var commandLine: Self { Self("is not a command") { $0.isEmpty ? nil : $0 } }
+    fileprivate static var title: Self {
+        Self("is not a pattern of titles: a bracket is not closed") {
+            Patterns.closesBrackets($0) && !$0.isEmpty ? $0 : nil
+        }
+    }
 }
 
 extension ConfigurationValue where Value == [String] {

@@ -55,6 +55,25 @@ struct JSONReader {
     /// Whether the array has another element, which must be read or skipped then; if not, the end is consumed.
     mutating func nextElement() throws(Failure) -> Bool { try next(before: "]") }
 
+    /// Reads an object. `member` reads or skips the value of each key.
+    mutating func object(
+        _ member: (_ key: String, _ json: inout JSONReader) throws(Failure) -> Void
+    ) throws(Failure) {
+        try beginObject()
+        while let key = try nextKey() { try member(key, &self) }
+    }
+
+    /// Reads an array. `element` reads or skips each element.
+    mutating func array(_ element: (_ json: inout JSONReader) throws(Failure) -> Void) throws(Failure) {
+        try beginArray()
+        while try nextElement() { try element(&self) }
+    }
+
+    /// A string in a form that may be forwarded; empty for `null`.
+    mutating func text() throws(Failure) -> String {
+        try null() ? "" : ObservedWindow.text(try stringBytes())
+    }
+
     /// Checks that nothing follows.
     mutating func end() throws(Failure) {
         skipBlanks()

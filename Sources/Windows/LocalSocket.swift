@@ -47,7 +47,7 @@ enum LocalSocket {
     ) -> String? {
         var buffer = [UInt8](repeating: 0, count: 65_536)
         while true {
-            let count = recv(descriptor, &buffer, buffer.count, 0)
+            let count = recv(descriptor, &buffer, buffer.count, Int32(MSG_DONTWAIT))
             if count > 0 {
                 unread += buffer.prefix(count)
                 guard unread.count <= limit else { return "its message is too long" }
@@ -73,6 +73,29 @@ enum LocalSocket {
         guard result == 0 else { return nil }
         let path = withUnsafeBytes(of: address.sun_path) { Array($0.prefix { $0 != 0 }) }
         return path.isEmpty ? nil : String(decoding: path, as: UTF8.self)
+    }
+}
+
+/// A connection to a server that sends lines.
+final class LineSocket {
+    private let socket: Descriptor
+    private var unread: [UInt8] = []
+
+    private static let greatestLine = 16 << 20
+
+    init(path: String) throws(ObserverFailure) { socket = try LocalSocket.connect(to: path) }
+
+    var descriptor: Int32 { socket.rawValue }
+    /// The process that listens.
+    var process: Int32? { SocketPeer(of: descriptor)?.pid }
+
+    /// The lines that have arrived, without waiting.
+    func lines() throws(ObserverFailure) -> [[UInt8]] {
+        let end = LocalSocket.receive(&unread, atMost: Self.greatestLine, from: descriptor)
+        var lines = unread.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
+        unread = Array(lines.removeLast())
+        if let end, lines.isEmpty { throw .ended(end) }
+        return lines.map(Array.init)
     }
 }
 

@@ -34,6 +34,16 @@ public protocol WindowObserver: AnyObject {
     ///     time counts.
     /// - Throws: `unsupported` if this display server does not allow that.
     func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure)
+    /// Takes the keyboard focus away from X11 windows until `giveFocusBack()`; `windows` does not show that. Compositors
+    /// need no such thing: they release the pointer themselves when another window gets the focus.
+    ///
+    /// - Parameter windows: their numbers.
+    /// - Returns: whether one of them had it.
+    func takeFocus(from windows: [UInt64]) -> Bool
+    /// Gives it back, unless another window has got it.
+    func giveFocusBack()
+    /// Whether the pointer or the keyboard of an X server is probably grabbed for one of these windows.
+    func isGrabbed(for windows: [UInt64]) -> Bool
     /// Calls `handler` every 100 ms while an X server does not answer a request, with the number of calls so far for
     /// this answer. An application that was stopped while it had grabbed the server keeps every client waiting.
     func onStall(_ handler: @escaping (_ times: Int) -> Void)
@@ -57,6 +67,20 @@ extension WindowObserver {
     public func activate(_ windows: [UInt64], token: String?) throws(ObserverFailure) {
         throw .unsupported("\(subject) does not let other programs activate windows")
     }
+    public func takeFocus(from windows: [UInt64]) -> Bool { false }
+    public func giveFocusBack() {}
+    public func isGrabbed(for windows: [UInt64]) -> Bool { false }
+    /// Reads the first set of windows.
+    func waitForWindows() throws(ObserverFailure) {
+        let deadline = Patience.deadline
+        while isBlind {
+            guard Patience.wait(for: descriptor, until: deadline) else {
+                throw .unreachable("\(subject) does not answer")
+            }
+            try dispatch()
+        }
+    }
+
     public var isBlind: Bool { false }
     public var isInterrupted: Bool { false }
     public func onStall(_ handler: @escaping (_ times: Int) -> Void) {}
@@ -75,6 +99,11 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
     case plasma = 5
     case gnome = 6
     case kwinScript = 7
+    case niri = 8
+    case hyprland = 9
+
+    /// The numbers that `ObservedWindow.number` may have.
+    static let windowNumbers: UInt64 = 1 << 48 - 1
 
     /// A number that is unique in the session, for a window's own.
     public func number(of window: ObservedWindow) -> UInt64 {
@@ -83,7 +112,7 @@ public enum WindowSystem: UInt16, Sendable, CaseIterable {
 
     /// A window's own number; nil: the number is of another system's window.
     public func window(numbered number: UInt64) -> UInt64? {
-        number >> 48 == UInt64(rawValue) ? number & (1 << 48 - 1) : nil
+        number >> 48 == UInt64(rawValue) ? number & Self.windowNumbers : nil
     }
 }
 

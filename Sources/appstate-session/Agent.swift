@@ -19,6 +19,7 @@ final class Agent {
     private let adoption: Adoption
     private let commands: SuspendCommands
     private let launching: Launching
+    private let leaving: Leaving
     private let session: SessionBus
     private let notifier: Notifier
     private let notices: EndNotices
@@ -57,13 +58,12 @@ final class Agent {
         adoption = Adoption(configuration: configuration, journal: journal, log: log)
         commands = try SuspendCommands(loop: loop, journal: journal) { objections.set(.command, $0) }
         self.session = session
+        let leaving = try Leaving(loop: loop, display: display, daemon: daemon)
+        self.leaving = leaving
         launching = try Launching(
             loop: loop, journal: journal, session: session,
             raise: { window, token throws(ObserverFailure) in try display.raise(window, token) },
-            minimize: { pid in
-                let windows = display.windows(of: pid, among: daemon.applications.registered)
-                display.minimize(windows.filter { !$0.minimized })
-            })
+            leave: leaving.leave)
         notifier = Notifier(session: session, journal: journal)
         notices = try EndNotices(
             loop: loop, journal: journal, notifier: notifier,
@@ -127,7 +127,9 @@ final class Agent {
             ) {
                 daemon.need($0, $1, by: 0)
             } full: { [unowned self] in
-                hide($0)
+                hide(
+                    $0,
+                    because: "it is suspended and reads nothing, and the compositor would end its connection")
             }
         }
         if bus != nil {
@@ -227,13 +229,10 @@ final class Agent {
 
     /// Minimizes the windows of an application that stays suspended, because a window that is not visible
     /// gets no pointer motion events.
-    private func hide(_ pid: Int32) {
+    private func hide(_ pid: Int32, because why: String) {
         let windows = display.windows(of: pid, among: daemon.applications.registered).filter(\.visible)
         guard !windows.isEmpty else { return }
-        journal.log(
-            .notice,
-            "the windows of process \(pid) are minimized: it is suspended and reads nothing, and the compositor would "
-                + "end its connection")
+        journal.log(.notice, "the windows of process \(pid) are minimized: \(why)")
         display.minimize(windows)
     }
 
@@ -392,6 +391,10 @@ extension Agent: DaemonConnectionDelegate {
         watchers.follow(situation)
         displayWatchers.follow(situation)
         commands.learn(applications.states)
+        leaving.follow(Set(applications.suspended))
+        for pid in Set(applications.suspended).subtracting(former.suspended) where leaving.isGrabbing(pid) {
+            hide(pid, because: "it is suspended and has grabbed the pointer or the keyboard")
+        }
         usage?.follow(applications)
         guard applications.entries != former.entries || applications.isKnown != former.isKnown else { return }
         display.learn(names: applications.entries.mapValues(\.name))

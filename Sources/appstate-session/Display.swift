@@ -160,6 +160,21 @@ final class Display {
         }
     }
 
+    /// Takes the focus away from these windows, for a moment.
+    ///
+    /// - Returns: whether one of them had it, and it can be taken.
+    func takeFocus(from windows: [ObservedWindow]) -> Bool {
+        observer?.takeFocus(from: windows.map(\.number)) == true
+    }
+
+    /// Gives back the focus that `takeFocus` took.
+    func giveFocusBack() { observer?.giveFocusBack() }
+
+    /// Whether the owner of these windows has grabbed the pointer or the keyboard.
+    func isGrabbed(for windows: [ObservedWindow]) -> Bool {
+        observer?.isGrabbed(for: windows.map(\.number)) == true
+    }
+
     /// Brings a window to the front, by its number among all observers.
     func raise(_ window: UInt64, _ token: String?) throws(ObserverFailure) {
         guard let observer, let own = observer.system.window(numbered: window) else {

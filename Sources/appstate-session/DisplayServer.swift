@@ -37,11 +37,13 @@ enum DisplayServer {
         isKDE && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
     }
 
-    /// The candidates, in the order in which they are tried. sway and i3 report all windows, including Xwayland's, and
-    /// know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also reports
+    /// The candidates, in the order in which they are tried. sway, niri, Hyprland and i3 report all windows,
+    /// including Xwayland's, and know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also reports
     /// desktops.
     private enum Candidate: CaseIterable {
         case sway
+        case niri
+        case hyprland
         case wayland
         case i3
         case x11
@@ -52,6 +54,11 @@ enum DisplayServer {
     ) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
+        case .niri:
+            try Environment["NIRI_SOCKET"].map { path throws(ObserverFailure) in
+                try NiriObserver(path: path)
+            }
+        case .hyprland: try hyprland()
         case .wayland: try wayland(session)
         case .i3: try i3()
         case .x11: try x11()
@@ -61,6 +68,13 @@ enum DisplayServer {
     private static func sway() throws(ObserverFailure) -> (any WindowObserver)? {
         guard let path = Environment["SWAYSOCK"] else { return nil }
         return try SwayObserver(sway: path)
+    }
+
+    private static func hyprland() throws(ObserverFailure) -> (any WindowObserver)? {
+        guard let signature = Environment["HYPRLAND_INSTANCE_SIGNATURE"],
+            let runtime = Environment["XDG_RUNTIME_DIR"]
+        else { return nil }
+        return try HyprlandObserver(directory: "\(runtime)/hypr/\(signature)")
     }
 
     private static func wayland(_ session: SessionBus) throws(ObserverFailure) -> (any WindowObserver)? {
@@ -131,7 +145,7 @@ enum DisplayServer {
         case .x11, .i3: try X11SelectionObserver()
         // With a compositor, X11 selections are not watched: the compositor itself owns the data that its
         // other clients have copied, and a query might start an Xwayland that nothing needs.
-        case .sway, .foreignToplevel, .plasma, .kwinScript, .gnome:
+        case .sway, .niri, .hyprland, .foreignToplevel, .plasma, .kwinScript, .gnome:
             try DataControlObserver(patience: isAgain ? shortPatience : nil, front: front)
         }
     }

@@ -35,7 +35,8 @@ struct Rules {
         with windows: [ReportedWindow],
         onBattery: Bool
     ) {
-        let seenWindows = SeenWindow.all(of: windows)
+        let titled = configuration.rules.filter { $0.title != nil }
+        let seenWindows = SeenWindow.all(of: windows, titled: titled)
         let subject = Subject(
             rules: configuration.rules, entries: entries, seenWindows: seenWindows, onBattery: onBattery)
         guard subject != self.subject else { return }
@@ -47,15 +48,18 @@ struct Rules {
             guard let owner = try? proc.status(pid).owner, owner.isWholly(getuid()) else { continue }
             known[entry.path] = (pid, Traits(of: pid, id: entry.name, proc: proc))
         }
-        let classes = configuration.rules.isEmpty ? [:] : classes(of: seenWindows, among: Set(entries.keys))
+        let owned = configuration.rules.isEmpty ? [:] : owned(seenWindows, among: Set(entries.keys))
         (wanted, commands) = ([:], [:])
         for (path, (pid, traits)) in known {
             var traits = traits
             // A launched application is registered before it executes its program, and a script may execute another one.
             if let program = try? proc.program(of: pid) { traits[.program] = [program] }
-            traits[.windowClass] = classes[pid] ?? []
+            traits[.windowClass] = Set(owned[pid, default: []].map(\.appID))
+            let titles = owned[pid, default: []].reduce(into: Set<String>()) { $0.formUnion($1.titles) }
             let rule = NamedRule(
-                configuration.rules(for: traits).map(\.rule).filter { $0.counts(onBattery: onBattery) })
+                configuration.rules(for: traits).map(\.rule).filter {
+                    $0.counts(onBattery: onBattery, titles: titles)
+                })
             wanted[path] = .some(rule)
             if let id = entries[pid]?.name, let rule = rule?.rule,
                 rule.execSuspend != nil || rule.execResume != nil
@@ -67,26 +71,36 @@ struct Rules {
         }
     }
 
-    private func classes(of windows: Set<SeenWindow>, among registered: Set<Int32>) -> [Int32: Set<String>] {
-        var classes: [Int32: Set<String>] = [:]
+    /// The windows of each application, by its main process.
+    private func owned(_ windows: Set<SeenWindow>, among registered: Set<Int32>) -> [Int32: [SeenWindow]] {
+        var owned: [Int32: [SeenWindow]] = [:]
         for window in windows {
             guard let main = proc.application(of: window.pid, among: registered) else { continue }
-            classes[main, default: []].insert(window.appID)
+            owned[main, default: []].append(window)
         }
-        return classes
+        return owned
     }
 }
 
-/// A process, and the application id of one of its windows. Titles are left out, because they change all the time.
+/// What rules ask of a window.
 struct SeenWindow: Hashable {
     let pid: Int32
     let appID: String
+    /// The patterns of rules that its title matches. Titles themselves change all the time.
+    let titles: Set<String>
 
     /// Those of which it is known to which process they belong.
-    static func all(of windows: [ReportedWindow]) -> Set<SeenWindow> {
+    ///
+    /// - Parameter titled: the rules with a pattern of titles.
+    static func all(of windows: [ReportedWindow], titled: [Rule] = []) -> Set<SeenWindow> {
         Set(
             windows.filter { !$0.observed.isShared }.compactMap { window in
-                Int32(exactly: window.pid).map { SeenWindow(pid: $0, appID: window.observed.appID) }
+                Int32(exactly: window.pid).map { pid in
+                    SeenWindow(
+                        pid: pid, appID: window.observed.appID,
+                        titles: Set(
+                            titled.filter { $0.matches(title: window.observed.title) }.compactMap(\.title)))
+                }
             })
     }
 }

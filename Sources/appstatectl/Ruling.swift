@@ -54,6 +54,7 @@ struct RuleCommand: ParsableCommand {
         ("ExecResume=COMMAND", "run when it runs again"),
         ("ActivityTypes=TYPE…", "the user activities that it continues, besides those of its desktop entry"),
         ("OnBattery=yes|no", "the rule applies only on battery, or only on mains"),
+        ("Title=PATTERN", "the rule applies only while one of its windows has such a title"),
     ]
 
     @Flag(help: "Remove the rule.") var delete = false

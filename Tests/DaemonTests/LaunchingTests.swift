@@ -219,10 +219,16 @@ struct LaunchingTests {
         #expect(scene.agent.opened.map(\.pid) == [UInt32(app.pid)])
         #expect(scene.agent.opened.first?.options.isEmpty == true)
 
-        try compositor.call(path, BusNames.application, "Toggle") {
+        // It is suspended once it has left.
+        let toggle = try compositor.begin(path, BusNames.application, "Toggle") {
             try $0.appendDictionary([("minimize", .bool(true))])
         }
-        try compositor.client.wait("Minimize") { compositor.minimized == [UInt32(app.pid)] }
+        try compositor.client.wait("Leave") { compositor.leaving != nil }
+        #expect(compositor.left == [AgentStandIn.Left(pid: UInt32(app.pid), minimize: true)])
+        #expect(try scene.client.holds(path) == [])
+        compositor.leaving?.reply()
+        try compositor.client.wait("the answer to Toggle") { toggle.answer != nil }
+        #expect(try scene.client.holds(path) == ["toggle uid:\(getuid())"])
     }
 
     @Test("a failed launch gives the agent's error; without an agent it gives NoSessionAgent")

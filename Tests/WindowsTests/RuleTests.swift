@@ -150,6 +150,22 @@ struct RuleTests {
         try station.wait(for: path, toBe: "background")
     }
 
+    @Test("a rule with a title counts while a window of the application has such a title")
+    func title() throws {
+        let (display, station) = try start(Self.automatic + "Title=*draft*\n")
+        let alpha = try display.app()
+        let window = try alpha.open("Alpha", "Letter")
+        let path = try station.wait(forApplication: "Alpha", alpha.pid)
+        try display.run("xdotool", ["windowminimize", "\(window)"])
+        try station.wait(for: path, toBe: "background")
+        #expect(try station.explain(path, "rule") == nil)
+        try alpha.ask("title \(window) A DRAFT letter")
+        try station.wait(for: path, toBe: "suspended")
+        #expect(try station.explain(path, "rule") == .string("ALPHA"))
+        try alpha.ask("title \(window) Letter")
+        try station.wait(for: path, toBe: "background")
+    }
+
     @Test("a rule overrides the application's own registration and is sent to the next daemon")
     func others() throws {
         let (display, station) = try start(Self.automatic)

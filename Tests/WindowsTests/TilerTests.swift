@@ -42,6 +42,23 @@ struct TilerTests {
         try watch.wait(for: [])
     }
 
+    @Test(
+        "what another output shows is visible",
+        .enabled(if: Tiler.Kind.sway.isPresent && Programs.inPath("foot") != nil, "needs sway and foot"))
+    func outputs() throws {
+        let tiler = try Tiler(.sway)
+        let watch = try tiler.watch()
+        try tiler.command("create_output")
+        let (alpha, beta) = (try tiler.app(), try tiler.app())
+        _ = try alpha.open("Alpha")
+        try watch.wait(for: ["Alpha focused"])
+        try tiler.command("focus output HEADLESS-2")
+        _ = try beta.open("Beta")
+        try watch.wait(for: ["Alpha", "Beta focused"])
+        try tiler.command("workspace another")
+        try watch.wait(for: ["Alpha", "Beta hidden"])
+    }
+
     @Test("windows in the scratchpad are minimized", arguments: Tiler.Kind.present)
     func scratchpad(_ kind: Tiler.Kind) throws {
         let tiler = try Tiler(kind)

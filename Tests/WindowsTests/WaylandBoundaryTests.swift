@@ -86,12 +86,12 @@ struct ToplevelTests {
         var activations: UInt64 = 0
         var window = Toplevel(number: 1)
         window.pending.appID = "a"
-        #expect([window].picture == [])
+        #expect([window].picture() == [])
         window.commit(&activations)
         window.pending.appID = "b"
-        #expect([window].picture.map(\.appID) == ["a"])
+        #expect([window].picture().map(\.appID) == ["a"])
         window.commit(&activations)
-        #expect([window].picture.map(\.appID) == ["b"])
+        #expect([window].picture().map(\.appID) == ["b"])
     }
 
     @Test("a window that may belong to several processes counts for all of them but has no focus")
@@ -101,7 +101,7 @@ struct ToplevelTests {
         let visible = toplevel(2, "a", [10, 20], activated: true, &activations)
         let minimized = toplevel(3, "b", [20, 30], minimized: true, &activations)
         let nobody = toplevel(4, "c", [], &activations)
-        let picture = [sure, visible, minimized, nobody].picture
+        let picture = [sure, visible, minimized, nobody].picture()
         #expect(picture.map(\.process) == [10, nil, 10, 20, 30])
         #expect(picture.map(\.appID) == ["a", "c", "a", "", "b"])
         #expect(picture.map(\.visible) == [false, true, true, true, false])

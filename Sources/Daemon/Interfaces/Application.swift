@@ -81,12 +81,7 @@ extension Daemon {
                 [unowned self] call in
                 let entries = try call.message.readDictionary()
                 let (application, connection) = try access.managedApplication(call)
-                let options = try ToggleOptions(entries)
-                let number = application.number
-                let wantsHold = try toggle(application, options, by: connection)
-                answer(call.deferred(), whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
-                    try $0.append(isSuspended(number))
-                }
+                try toggle(application, try ToggleOptions(entries), by: connection, call)
             },
             Method(Name.listObjections, out: [("objections", "as")]) { [unowned self] call in
                 let (application, _) = try access.managedApplication(call)

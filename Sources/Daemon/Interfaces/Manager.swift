@@ -71,12 +71,9 @@ extension Daemon {
                 ) { [unowned self] call in
                     let entries = try call.message.readDictionary()
                     let (application, connection) = try focusedApplication(call)
-                    let options = try ToggleOptions(entries)
-                    let number = application.number
-                    let wantsHold = try toggle(application, options, by: connection)
-                    answer(call.deferred(), whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
-                        try $0.append(objectPath: BusNames.path(ofApplication: number.rawValue))
-                        try $0.append(isSuspended(number))
+                    let path = BusNames.path(ofApplication: application.number.rawValue)
+                    try toggle(application, try ToggleOptions(entries), by: connection, call) {
+                        try $0.append(objectPath: path)
                     }
                 },
                 getHistory(), listHistory(), forgetApplication(), listScheduledLaunches(),

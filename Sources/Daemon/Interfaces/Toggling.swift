@@ -20,16 +20,32 @@ struct ToggleOptions {
 
 extension Daemon {
     /// Suspends a running application until it gets the focus, and resumes a suspended one, whatever has suspended it.
+    /// Before it is suspended, it leaves the front.
     ///
-    /// - Returns: whether it is to be suspended.
+    /// - Parameter reply: writes what comes before the outcome.
     func toggle(
-        _ application: Application, _ options: ToggleOptions, by connection: Connection
-    ) throws(MethodError) -> Bool {
-        let number = application.number
+        _ application: Application, _ options: ToggleOptions, by connection: Connection,
+        _ call: borrowing Call,
+        _ reply: @escaping (borrowing Message) throws -> Void = { _ in }
+    ) throws(MethodError) {
+        let (number, holder) = (application.number, connection.holder)
+        func answer(_ call: PendingCall, wantsHold: Bool) {
+            self.answer(call, whenAtRest: number, wantsHold: wantsHold) { [unowned self] in
+                try reply($0)
+                // Another user's hold may keep the application suspended.
+                try $0.append(
+                    core.machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false)
+            }
+        }
         // An application that policy is about to suspend still runs.
         if application.isStopped || application.allHolds.contains(where: { !$0.reason.isDecision }) {
-            try perform(.resume(number, holder: connection.holder))
-            return false
+            try perform(.resume(number, holder: holder))
+            return answer(call.deferred(), wantsHold: false)
+        }
+        do throws(Refusal) {
+            try core.machine.requireSuspendable(number)
+        } catch {
+            throw MethodError(error)
         }
         guard !connection.lineage.contains(application.process) else {
             throw MethodError(
@@ -46,13 +62,14 @@ extension Daemon {
                 .notSuspendable,
                 "Application \(number) shows the caller's terminal (pid \(client)), which would stop")
         }
-        try perform(.suspendUntilFocused(number, holder: connection.holder))
-        if options.minimize { minimize(application) }
-        return true
-    }
-
-    /// The outcome: another user's hold may keep the application suspended.
-    func isSuspended(_ number: ApplicationNumber) -> Bool {
-        core.machine.applications[number].map { $0.isStopped || !$0.allHolds.isEmpty } ?? false
+        let pending = call.deferred()
+        leave(application, minimize: options.minimize) { [unowned self] in
+            do throws(MethodError) {
+                try perform(.suspendUntilFocused(number, holder: holder))
+                answer(pending, wantsHold: true)
+            } catch {
+                pending.fail(error)
+            }
+        }
     }
 }

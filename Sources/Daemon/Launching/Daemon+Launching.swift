@@ -316,6 +316,9 @@ extension Daemon {
         call(agent, method, write, answered: answered, failed: failed)
     }
 
+    /// How long a presenter may take, which itself waits for 100 ms.
+    private static let patienceWithLeaving: Microseconds = 200_000
+
     /// Makes a program without a delegate open URLs, or show its window if there are none.
     private func open(
         _ application: Application, _ request: LaunchRequest, _ urls: [String], by launcher: Agents.Agent,
@@ -343,12 +346,24 @@ extension Daemon {
             failed: { _ in request.mustShow ? noWindow() : done() })
     }
 
-    /// Minimizes the windows of an application, if the session has a presenter.
-    func minimize(_ application: Application) {
-        guard let presenter = agent(.presenter, of: application.user, in: application.session) else { return }
-        call(
-            presenter, PresenterMethod.minimize, about: application, nil, answered: { _ in }, failed: { _ in }
-        )
+    /// Makes an application leave the front, if the session has a presenter.
+    ///
+    /// - Parameter done: called once.
+    func leave(_ application: Application, minimize: Bool, _ done: @escaping () -> Void) {
+        guard let presenter = agent(.presenter, of: application.user, in: application.session) else {
+            return done()
+        }
+        agents.call(
+            presenter.connection, of: presenter.user, PresenterMethod.leave, within: Self.patienceWithLeaving
+        ) { message throws(BusFailure) in
+            try message.append(application.id.rawValue)
+            try message.append(UInt32(application.process.pid))
+            try message.append(minimize)
+        } answered: { _ in
+            done()
+        } failed: { _ in
+            done()
+        }
     }
 
     private static func notShown(_ application: Application) -> MethodError {

@@ -2,10 +2,10 @@ import CWayland
 import Linux
 
 /// Watches the windows of a Wayland compositor that implements zwlr_foreign_toplevel_manager_v1, as those built on
-/// wlroots do: labwc, Wayfire and others. Xwayland's windows are among them.
+/// wlroots do: labwc, Wayfire and others; or of COSMIC, which has protocols of its own. Xwayland's windows are among them.
 ///
-/// A window that is not minimized counts as visible, because the protocol does not report workspaces. It also
-/// does not report the process of a window: `WindowOwners` determines it.
+/// A window that is not minimized counts as visible, because the protocol does not report workspaces; COSMIC does. No
+/// protocol reports the process of a window: `WindowOwners` determines it.
 public final class ForeignToplevelObserver: WindowObserver {
     public let system = WindowSystem.foreignToplevel
     public private(set) var windows: [ObservedWindow] = []
@@ -14,6 +14,8 @@ public final class ForeignToplevelObserver: WindowObserver {
     /// The seat whose focus goes to activated windows; bound when the first one is activated.
     private var seat: OpaquePointer?
     private var toplevels: [OpaquePointer: Toplevel] = [:]
+    /// Nil: the compositor has wlroots' protocol.
+    private var cosmic: Cosmic?
     private var lastNumber = WaylandConnection.firstNumber
     private var activations: UInt64 = 0
     private var isFinished = false
@@ -29,6 +31,16 @@ public final class ForeignToplevelObserver: WindowObserver {
         var isSettling = false
         /// Windows that have appeared, or have got another name.
         var named: Set<OpaquePointer> = []
+    }
+
+    private struct Cosmic {
+        let info: OpaquePointer
+        /// Takes requests.
+        let manager: OpaquePointer?
+        /// What extends the windows of ext_foreign_toplevel_list_v1.
+        var extensions: [OpaquePointer: OpaquePointer] = [:]
+        /// The workspaces that are shown.
+        var shown: Set<OpaquePointer> = []
     }
 
     /// The most windows that are watched; those beyond are released, and never reported.
@@ -48,22 +60,31 @@ public final class ForeignToplevelObserver: WindowObserver {
         connection = try WaylandConnection(display: display)
         owners = WindowOwners(
             services: [connection.service] + WindowOwners.services(ofX11: x11Display), command: command)
-        guard let manager = connection.bind(cwayland_toplevel_manager_interface()) else {
+        if let manager = connection.bind(cwayland_toplevel_manager_interface()) {
+            listen(toManager: manager)
+        } else if !followCosmic() {
             throw .unsupported(
-                "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks zwlr_foreign_toplevel_manager_v1")
+                "the compositor at WAYLAND_DISPLAY=\(connection.name) lacks zwlr_foreign_toplevel_manager_v1 and "
+                    + "version 2 of zcosmic_toplevel_info_v1")
         }
+        do throws(ObserverFailure) {
+            try connection.synchronize()
+            // COSMIC is asked about each window that it lists.
+            if cosmic != nil { try connection.synchronize() }
+            try dispatch()
+        } catch .ended(let why) {
+            throw .unreachable(why)
+        }
+    }
+
+    /// The events have the same numbers in both protocols.
+    private func listen(toManager manager: OpaquePointer) {
         connection.listen(to: manager) { [unowned self] event, arguments in
             switch event {
             case CWAYLAND_TOPLEVEL_MANAGER_TOPLEVEL.rawValue: welcome(arguments[0].o)
             case CWAYLAND_TOPLEVEL_MANAGER_FINISHED.rawValue: isFinished = true
             default: break
             }
-        }
-        do throws(ObserverFailure) {
-            try connection.synchronize()
-            try dispatch()
-        } catch .ended(let why) {
-            throw .unreachable(why)
         }
     }
 
@@ -83,7 +104,11 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     public func minimize(_ windows: [UInt64]) throws(ObserverFailure) {
         for (handle, toplevel) in toplevels where windows.contains(toplevel.number) {
-            connection.ask(CWAYLAND_TOPLEVEL_SET_MINIMIZED.rawValue, of: handle)
+            if let cosmic {
+                ask(CWAYLAND_COSMIC_MANAGER_SET_MINIMIZED, about: handle, cosmic)
+            } else {
+                connection.ask(CWAYLAND_TOPLEVEL_SET_MINIMIZED.rawValue, of: handle)
+            }
         }
     }
 
@@ -92,6 +117,11 @@ public final class ForeignToplevelObserver: WindowObserver {
         guard let seat else { throw .unsupported("\(subject) has no seat that a window could be active on") }
         for number in windows {
             for (handle, toplevel) in toplevels where toplevel.number == number {
+                if let cosmic {
+                    ask(CWAYLAND_COSMIC_MANAGER_UNSET_MINIMIZED, about: handle, cosmic)
+                    ask(CWAYLAND_COSMIC_MANAGER_ACTIVATE, about: handle, cosmic, [wl_argument(o: seat)])
+                    continue
+                }
                 connection.ask(CWAYLAND_TOPLEVEL_UNSET_MINIMIZED.rawValue, of: handle)
                 connection.ask(CWAYLAND_TOPLEVEL_ACTIVATE.rawValue, of: handle, [wl_argument(o: seat)])
             }
@@ -100,7 +130,7 @@ public final class ForeignToplevelObserver: WindowObserver {
 
     private func show() {
         attribute()
-        windows = Array(inOrder.picture.prefix(ObservedWindow.mostWindows))
+        windows = Array(inOrder.picture(showing: cosmic?.shown ?? []).prefix(ObservedWindow.mostWindows))
     }
 
     /// Windows whose owners could not be looked for would count as hidden.
@@ -135,6 +165,7 @@ public final class ForeignToplevelObserver: WindowObserver {
         }
         lastNumber += 1
         toplevels[handle] = Toplevel(number: lastNumber)
+        if cosmic != nil { return extend(handle) }
         connection.listen(to: handle) { [unowned self] event, arguments in take(event, arguments, handle) }
     }
 
@@ -145,22 +176,107 @@ public final class ForeignToplevelObserver: WindowObserver {
         case CWAYLAND_TOPLEVEL_TITLE.rawValue: toplevels[handle]?.pending.title = arguments[0].text
         case CWAYLAND_TOPLEVEL_APP_ID.rawValue: toplevels[handle]?.pending.appID = arguments[0].text
         case CWAYLAND_TOPLEVEL_STATE.rawValue:
-            let states = arguments[0].numbers
-            toplevels[handle]?.pending.isMinimized = states.contains(
-                CWAYLAND_TOPLEVEL_STATE_MINIMIZED.rawValue)
-            toplevels[handle]?.pending.isActivated = states.contains(
-                CWAYLAND_TOPLEVEL_STATE_ACTIVATED.rawValue)
-        case CWAYLAND_TOPLEVEL_DONE.rawValue:
-            let before = toplevels[handle]?.state
-            toplevels[handle]?.commit(&activations)
-            if before?.appID != toplevels[handle]?.state?.appID { changes.named.insert(handle) }
-        case CWAYLAND_TOPLEVEL_CLOSED.rawValue:
-            toplevels[handle] = nil
-            changes.named.remove(handle)
-            changes.isSettling = true
-            connection.release(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
+            toplevels[handle]?.pending.take(states: arguments[0].numbers)
+        case CWAYLAND_TOPLEVEL_DONE.rawValue: commit(handle)
+        case CWAYLAND_TOPLEVEL_CLOSED.rawValue: close(handle, by: CWAYLAND_TOPLEVEL_DESTROY.rawValue)
         default: break
         }
+    }
+
+    private func commit(_ handle: OpaquePointer) {
+        let before = toplevels[handle]?.state
+        toplevels[handle]?.commit(&activations)
+        if before?.appID != toplevels[handle]?.state?.appID { changes.named.insert(handle) }
+    }
+
+    private func close(_ handle: OpaquePointer, by request: UInt32) {
+        toplevels[handle] = nil
+        changes.named.remove(handle)
+        changes.isSettling = true
+        connection.release(handle, by: request)
+    }
+
+    // MARK: COSMIC
+
+    /// - Returns: whether the compositor has its protocols.
+    private func followCosmic() -> Bool {
+        // It reports only workspaces that the client knows.
+        let workspaces = connection.bind(cwayland_workspace_manager_interface())
+        guard let info = connection.bind(cwayland_cosmic_info_interface()), wl_proxy_get_version(info) >= 2,
+            let list = connection.bind(cwayland_ext_toplevel_list_interface())
+        else { return false }
+        cosmic = Cosmic(info: info, manager: connection.bind(cwayland_cosmic_manager_interface()))
+        if let workspaces {
+            connection.listen(to: workspaces) { [unowned self] event, arguments in
+                if event == CWAYLAND_WORKSPACE_MANAGER_WORKSPACE.rawValue, let workspace = arguments[0].o {
+                    follow(workspace: workspace)
+                }
+            }
+        }
+        connection.listen(to: info) { [unowned self] event, _ in
+            guard event == CWAYLAND_COSMIC_INFO_DONE.rawValue else { return }
+            for handle in toplevels.keys { commit(handle) }
+        }
+        listen(toManager: list)
+        return true
+    }
+
+    private func follow(workspace: OpaquePointer) {
+        connection.listen(to: workspace) { [unowned self] event, arguments in
+            switch event {
+            case CWAYLAND_WORKSPACE_STATE.rawValue
+            where arguments[0].u & CWAYLAND_WORKSPACE_ACTIVE.rawValue != 0:
+                cosmic?.shown.insert(workspace)
+            case CWAYLAND_WORKSPACE_STATE.rawValue: cosmic?.shown.remove(workspace)
+            case CWAYLAND_WORKSPACE_REMOVED.rawValue:
+                cosmic?.shown.remove(workspace)
+                for handle in toplevels.keys { toplevels[handle]?.workspaces.remove(workspace) }
+                connection.release(workspace, by: CWAYLAND_WORKSPACE_DESTROY.rawValue)
+            default: break
+            }
+        }
+    }
+
+    private func extend(_ handle: OpaquePointer) {
+        connection.listen(to: handle) { [unowned self] event, arguments in
+            switch event {
+            case CWAYLAND_EXT_TOPLEVEL_TITLE.rawValue: toplevels[handle]?.pending.title = arguments[0].text
+            case CWAYLAND_EXT_TOPLEVEL_APP_ID.rawValue: toplevels[handle]?.pending.appID = arguments[0].text
+            case CWAYLAND_EXT_TOPLEVEL_DONE.rawValue: commit(handle)
+            case CWAYLAND_EXT_TOPLEVEL_CLOSED.rawValue:
+                if let more = cosmic?.extensions.removeValue(forKey: handle) {
+                    connection.release(more, by: CWAYLAND_COSMIC_TOPLEVEL_DESTROY.rawValue)
+                }
+                close(handle, by: CWAYLAND_EXT_TOPLEVEL_DESTROY.rawValue)
+            default: break
+            }
+        }
+        guard let info = cosmic?.info,
+            let more = connection.make(
+                cwayland_cosmic_toplevel_interface(), by: CWAYLAND_COSMIC_INFO_GET_TOPLEVEL.rawValue,
+                of: info,
+                [wl_argument(o: nil), wl_argument(o: handle)])
+        else { return }
+        cosmic?.extensions[handle] = more
+        connection.listen(to: more) { [unowned self] event, arguments in
+            switch event {
+            case CWAYLAND_COSMIC_TOPLEVEL_STATE.rawValue:
+                toplevels[handle]?.pending.take(states: arguments[0].numbers)
+            case CWAYLAND_COSMIC_TOPLEVEL_WORKSPACE_ENTER.rawValue:
+                if let workspace = arguments[0].o { toplevels[handle]?.workspaces.insert(workspace) }
+            case CWAYLAND_COSMIC_TOPLEVEL_WORKSPACE_LEAVE.rawValue:
+                if let workspace = arguments[0].o { toplevels[handle]?.workspaces.remove(workspace) }
+            default: break
+            }
+        }
+    }
+
+    private func ask(
+        _ request: cwayland_cosmic_request, about handle: OpaquePointer, _ cosmic: Cosmic,
+        _ arguments: [wl_argument] = []
+    ) {
+        guard let manager = cosmic.manager, let more = cosmic.extensions[handle] else { return }
+        connection.ask(request.rawValue, of: manager, [wl_argument(o: more)] + arguments)
     }
 
     // MARK: Owners

@@ -18,6 +18,7 @@ public final class X11Observer: WindowObserver {
     private var manager: Int32?
     /// The hints that the window manager supports; empty: it does not say.
     private var supported: Set<xcb_atom_t> = []
+    private lazy var borrowed = BorrowedFocus(connection)
 
     /// Connects, and reads the present set.
     ///
@@ -59,6 +60,16 @@ public final class X11Observer: WindowObserver {
             connection.activate(window, at: time, by: atoms[.activeWindow])
         }
         connection.flush()
+    }
+
+    public func takeFocus(from windows: [UInt64]) -> Bool {
+        borrowed.take(from: windows.compactMap(xcb_window_t.init(exactly:)))
+    }
+
+    public func giveFocusBack() { borrowed.giveBack() }
+
+    public func isGrabbed(for windows: [UInt64]) -> Bool {
+        borrowed.isGrabbed(for: windows.compactMap(xcb_window_t.init(exactly:)), on: desktopProcesses)
     }
 
     public func dispatch() throws(ObserverFailure) {
@@ -199,6 +210,7 @@ public final class X11Observer: WindowObserver {
     /// In this case the X server knows better: an application must not lose the focus when the focus moves to
     /// another of its windows.
     private func take(active: xcb_window_t) {
+        if active == 0, borrowed.isTaken { return }
         if active != 0 { desk.active = active }
         desk.focusedOverride = nil
         guard active == 0 || !desk.overrides.isEmpty else { return }

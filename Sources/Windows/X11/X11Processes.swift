@@ -5,10 +5,12 @@ final class X11Processes {
     private let connection: XConnection
     /// The property of the root window in which i3 announces its socket.
     private let socketPath: xcb_atom_t
+    let borrowed: BorrowedFocus
 
     /// - Parameter display: as in DISPLAY; nil for DISPLAY itself.
     init(display: String?) throws(ObserverFailure) {
         connection = try XConnection(display: display)
+        borrowed = BorrowedFocus(connection)
         socketPath = connection.atoms(["I3_SOCKET_PATH"]).first ?? xcb_atom_t(XCB_NONE)
     }
 

@@ -58,10 +58,13 @@ final class LaunchService {
                 PresenterMethod.present, in: [("app_id", "s"), ("pid", "u"), ("options", "a{sv}")],
                 out: [("raised", "b")]
             ) { [unowned self] in try present($0) },
-            method(PresenterMethod.minimize, in: [("app_id", "s"), ("pid", "u")]) { [unowned self] call in
-                let (_, pid) = try call.read { try Self.application(in: $0) }
-                presenting.minimize(pid)
-                try call.reply()
+            method(PresenterMethod.leave, in: [("app_id", "s"), ("pid", "u"), ("minimize", "b")]) {
+                [unowned self] call in
+                let ((_, pid), isMinimizing) = try call.read {
+                    (try Self.application(in: $0), try $0.readBool())
+                }
+                let pending = call.deferred()
+                presenting.leave(pid, isMinimizing) { pending.reply() }
             },
         ]
     }

@@ -13,10 +13,10 @@ final class Launching {
     /// - Parameters:
     ///   - session: the session bus.
     ///   - raise: brings a window to the front.
-    ///   - minimize: minimizes the windows of an application.
+    ///   - leave: makes an application leave the front.
     init(
         loop: EventLoop, journal: Journal, session: SessionBus, raise: @escaping Presenting.Raise,
-        minimize: @escaping Presenting.Minimize
+        leave: @escaping Presenting.Leave
     ) throws(BusFailure) {
         // If each login has a bus of its own, the service manager is still on the user's bus.
         let user =
@@ -26,7 +26,7 @@ final class Launching {
         scopes = ScopeMaker(loop: loop)
         launcher = try Launcher(loop: loop, journal: journal, session: session, user: user)
         presenting = Presenting(
-            session: session, launcher: launcher, journal: journal, raise: raise, minimize: minimize)
+            session: session, launcher: launcher, journal: journal, raise: raise, leave: leave)
     }
 
     /// Takes the current windows.

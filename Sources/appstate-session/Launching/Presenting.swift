@@ -8,15 +8,15 @@ import Windows
 final class Presenting {
     /// Brings a window to the front, by its number among all observers.
     typealias Raise = (_ window: UInt64, _ token: String?) throws(ObserverFailure) -> Void
-    /// Minimizes the windows of an application, by its main process.
-    typealias Minimize = (_ process: Int32) -> Void
+    /// Makes an application leave the front, by its main process.
+    typealias Leave = (_ process: Int32, _ isMinimizing: Bool, _ done: @escaping () -> Void) -> Void
     typealias Answer = (MethodError?) -> Void
 
     private let session: SessionBus
     private let launcher: Launcher
     private let journal: Journal
     private let raise: Raise
-    let minimize: Minimize
+    let leave: Leave
     private let proc = Proc()
     private var presenter = Presenter()
     /// The calls on the session bus that are in progress.
@@ -28,9 +28,9 @@ final class Presenting {
 
     init(
         session: SessionBus, launcher: Launcher, journal: Journal, raise: @escaping Raise,
-        minimize: @escaping Minimize
+        leave: @escaping Leave
     ) {
-        self.minimize = minimize
+        self.leave = leave
         self.session = session
         self.launcher = launcher
         self.journal = journal

@@ -26,7 +26,15 @@ final class AgentStandIn {
     private(set) var started: [[String: Variant]] = []
     private(set) var presented: [(id: String, pid: UInt32, options: [String: Variant])] = []
     private(set) var opened: [(id: String, pid: UInt32, options: [String: Variant])] = []
-    private(set) var minimized: [UInt32] = []
+    /// The applications that were to leave the front.
+    private(set) var left: [Left] = []
+    /// The last such call, which a test answers.
+    private(set) var leaving: PendingCall?
+
+    struct Left: Equatable {
+        let pid: UInt32
+        let minimize: Bool
+    }
     private(set) var proceeded: [UInt64] = []
     private(set) var cancelled: [UInt64] = []
     private var slots: [Slot] = []
@@ -116,11 +124,13 @@ final class AgentStandIn {
                     presented.append(try Self.request(call.message))
                     try call.reply { try $0.append(hasWindow) }
                 },
-                Method(PresenterMethod.minimize.rawValue, in: [("app_id", "s"), ("pid", "u")]) {
-                    [unowned self] call in
+                Method(
+                    PresenterMethod.leave.rawValue, in: [("app_id", "s"), ("pid", "u"), ("minimize", "b")]
+                ) { [unowned self] call in
                     _ = try call.message.readString()
-                    minimized.append(try call.message.readUInt32())
-                    try call.reply()
+                    left.append(
+                        Left(pid: try call.message.readUInt32(), minimize: try call.message.readBool()))
+                    leaving = call.deferred()
                 },
             ])
     }

@@ -200,7 +200,10 @@ struct LaunchTests {
             try name(message)
             try message.appendDictionary([])
         }
-        try check(PresenterMethod.minimize) { try name($0) }
+        try check(PresenterMethod.leave) { message in
+            try name(message)
+            try message.append(false)
+        }
         #expect(!launch.process.hasEnded && access(record, F_OK) != 0)
         try scene.cancel(launch)
         withExtendedLifetime(display) {}

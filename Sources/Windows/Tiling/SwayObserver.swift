@@ -66,14 +66,7 @@ public final class SwayObserver: WindowObserver {
         ownDescriptor = restart?.descriptor ?? connection.descriptor
         try restart?.follow(connection)
         try begin(connection)
-        let deadline = Patience.deadline
-        while !isKnown {
-            guard Patience.wait(for: descriptor, until: deadline) else {
-                throw .unreachable("\(subject) does not answer")
-            }
-            try dispatch()
-            guard self.connection != nil else { throw .ended("\(subject) has ended") }
-        }
+        try waitForWindows()
     }
 
     public func takeNotices() -> [String] {
@@ -145,6 +138,17 @@ public final class SwayObserver: WindowObserver {
         try command("focus", windows)
     }
 
+    public func takeFocus(from windows: [UInt64]) -> Bool {
+        processes?.borrowed.take(from: windows.compactMap(UInt32.init(exactly:))) ?? false
+    }
+
+    public func giveFocusBack() { processes?.borrowed.giveBack() }
+
+    public func isGrabbed(for windows: [UInt64]) -> Bool {
+        processes?.borrowed.isGrabbed(for: windows.compactMap(UInt32.init(exactly:)), on: desktopProcesses)
+            ?? false
+    }
+
     private func command(_ command: String, _ windows: [UInt64]) throws(ObserverFailure) {
         let criterion = system == .i3 ? "id" : "con_id"
         let commands = windows.map { "[\(criterion)=\($0)] \(command)" }
@@ -190,14 +194,14 @@ public final class SwayObserver: WindowObserver {
         if system == .i3, node.window == nil { return false }
         let number = number(of: node)
         guard let index = windows.firstIndex(where: { $0.number == number }) else { return false }
-        windows[index].title = ObservedWindow.text(node.name)
+        windows[index].title = node.name
         return true
     }
 
     private func number(of node: TreeNode) -> UInt64 {
         // i3's own ids are addresses.
         let number = system == .i3 ? UInt64(node.window ?? 0) : UInt64(clamping: node.id)
-        return number & Self.numbers
+        return number & WindowSystem.windowNumbers
     }
 
     private func show(_ views: [TreeNode.View]) {
@@ -210,12 +214,8 @@ public final class SwayObserver: WindowObserver {
             if view.isFixture, let process { fixtures.insert(process) }
             return ObservedWindow(
                 number: number(of: node), process: process,
-                appID: ObservedWindow.text(node.appID.isEmpty ? node.windowClass : node.appID),
-                title: ObservedWindow.text(node.name), focused: node.focused, visible: view.isShown,
-                minimized: view.isInScratchpad)
+                appID: node.appID.isEmpty ? node.windowClass : node.appID, title: node.name,
+                focused: node.focused, visible: view.isShown, minimized: view.isInScratchpad)
         }
     }
-
-    /// The numbers that `ObservedWindow.number` may have.
-    private static let numbers: UInt64 = 1 << 48 - 1
 }

@@ -4,7 +4,7 @@ import Linux
 struct TreeNode {
     var id: Int64 = 0
     var type = ""
-    var name: [UInt8] = []
+    var name = ""
     var layout = ""
     /// The ids of its children, the most recently focused first.
     var focus: [Int64] = []
@@ -13,10 +13,10 @@ struct TreeNode {
     var visible: Bool?
     /// For windows of sway.
     var pid: Int32?
-    var appID: [UInt8] = []
+    var appID = ""
     /// The X11 window: of i3's windows, and of sway's Xwayland windows.
     var window: UInt32?
-    var windowClass: [UInt8] = []
+    var windowClass = ""
     /// Tiled children, then floating ones.
     var nodes: [TreeNode] = []
     var floating: [TreeNode] = []
@@ -36,8 +36,7 @@ struct TreeNode {
         var json = JSONReader(event)
         var isTitle = false
         var window: TreeNode?
-        try json.beginObject()
-        while let key = try json.nextKey() {
+        try json.object { key, json throws(JSONReader.Failure) in
             switch key {
             case "change": isTitle = try json.string() == "title"
             case "container": window = try TreeNode(&json)
@@ -54,12 +53,12 @@ struct TreeNode {
             switch key {
             case "id": id = try json.integer()
             case "type": type = try json.string()
-            case "name": name = try json.optionalText()
+            case "name": name = try json.text()
             case "layout": layout = try json.string()
             case "focused": focused = try json.bool()
             case "visible": visible = try json.bool()
             case "pid": pid = Int32(exactly: try json.integer())
-            case "app_id": appID = try json.optionalText()
+            case "app_id": appID = try json.text()
             case "window": window = try json.null() ? nil : UInt32(exactly: try json.integer())
             case "focus":
                 try json.beginArray()
@@ -76,22 +75,14 @@ struct TreeNode {
         if try json.null() { return }
         try json.beginObject()
         while let key = try json.nextKey() {
-            if key == "class" { windowClass = try json.optionalText() } else { try json.skip() }
+            if key == "class" { windowClass = try json.text() } else { try json.skip() }
         }
     }
 
     private static func list(_ json: inout JSONReader) throws(JSONReader.Failure) -> [TreeNode] {
         var list: [TreeNode] = []
-        try json.beginArray()
-        while try json.nextElement() { list.append(try TreeNode(&json)) }
+        try json.array { json throws(JSONReader.Failure) in list.append(try TreeNode(&json)) }
         return list
-    }
-}
-
-extension JSONReader {
-    /// A string; empty for `null`.
-    fileprivate mutating func optionalText() throws(Failure) -> [UInt8] {
-        try null() ? [] : try stringBytes()
     }
 }
 
@@ -108,7 +99,7 @@ extension TreeNode {
     }
 
     /// The name of the workspace that contains the hidden windows of the scratchpad.
-    private static let scratchpad = Array("__i3_scratch".utf8)
+    private static let scratchpad = "__i3_scratch"
 
     /// The type of the containers of panels.
     private static let dockArea = "dockarea"

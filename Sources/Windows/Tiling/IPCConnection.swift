@@ -53,23 +53,9 @@ final class IPCConnection {
 
     /// Reads everything that has arrived, without waiting.
     func receive() throws(ObserverFailure) -> [Message] {
-        let size = 65_536
-        while true {
-            let before = unread.count
-            var count = 0
-            unread.append(contentsOf: repeatElement(0, count: size))
-            unread.withUnsafeMutableBytes { buffer in
-                count = recv(descriptor, buffer.baseAddress?.advanced(by: before), size, Int32(MSG_DONTWAIT))
-            }
-            let reason = errno
-            unread.removeLast(size - max(count, 0))
-            if count < 0, reason == EINTR { continue }
-            if count < 0, reason == EAGAIN { break }
-            guard count > 0 else {
-                isBroken = true
-                throw .ended("it has closed the connection")
-            }
-            if count < size { break }
+        if let why = LocalSocket.receive(&unread, from: descriptor) {
+            isBroken = true
+            throw .ended(why)
         }
         return try takeMessages()
     }
