@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Desktop
 import Glibc
 import Linux
 import SessionRules
@@ -57,6 +58,7 @@ final class Agent {
     private var power: PowerSource?
     /// The registered applications, as far as they are known.
     private var entries: [Int32: Registry.Entry] = [:]
+    private let desktopEntries: DesktopEntries
     private let adoption: Adoption
     private var launching: Launching?
     private var launches: LaunchService?
@@ -79,7 +81,8 @@ final class Agent {
         self.journal = journal
         log = options.isVerbose ? { say($0) } : nil
         configuration = Configuration(reading: options.configuration)
-        adoption = Adoption(configuration: configuration, journal: journal, log: log)
+        desktopEntries = DesktopEntries { journal.log(.warning, $0) }
+        adoption = Adoption(configuration: configuration, entries: desktopEntries, journal: journal, log: log)
     }
 
     /// Finds the display server and the bus, and starts.
@@ -100,7 +103,7 @@ final class Agent {
             loop: loop, journal: journal,
             raise: { [unowned self] window, token throws(ObserverFailure) in try raise(window, token) },
             minimize: { [unowned self] in minimize(windows(of: $0).filter { !$0.minimized }) })
-        if !options.launchesOnly { try watch(DisplayServer.observer()) }
+        if !options.launchesOnly { try watch(DisplayServer.observer(desktopEntries)) }
         countWindows()
         isSilent = isBlind
         try connect()
@@ -225,7 +228,10 @@ final class Agent {
 
     private func watchSessionNames(at address: String) {
         do throws(BusFailure) {
-            sessionNames = try SessionNames(address: address, loop: loop, journal: journal) {
+            let classifier = SessionName(entries: desktopEntries)
+            sessionNames = try SessionNames(
+                address: address, loop: loop, journal: journal, classifier: classifier
+            ) {
                 [unowned self] in tell(.busName, $0)
             }
         } catch {
@@ -294,7 +300,7 @@ final class Agent {
                 return end("the display server has ended the connection twice", code: 1)
             }
             lastLook = loop.now
-            try watch(DisplayServer.observer())
+            try watch(DisplayServer.observer(desktopEntries))
             reporter?.beginAnew()
             settleConnection()
             report()

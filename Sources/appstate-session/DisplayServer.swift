@@ -8,12 +8,12 @@ enum DisplayServer {
     /// The first observer that answers.
     ///
     /// - Throws: if none answers, with all that was tried; `unsupported` if another attempt would have the same result.
-    static func observer() throws(ObserverFailure) -> any WindowObserver {
+    static func observer(_ entries: DesktopEntries) throws(ObserverFailure) -> any WindowObserver {
         var tried: [String] = []
         var isUnsupported = false
         for candidate in Candidate.allCases {
             do throws(ObserverFailure) {
-                if let observer = try observer(candidate) { return observer }
+                if let observer = try observer(candidate, entries) { return observer }
             } catch {
                 if case .unsupported = error { isUnsupported = true }
                 if tried.last != "\(error)" { tried.append("\(error)") }
@@ -46,10 +46,12 @@ enum DisplayServer {
         case x11
     }
 
-    private static func observer(_ candidate: Candidate) throws(ObserverFailure) -> (any WindowObserver)? {
+    private static func observer(
+        _ candidate: Candidate, _ entries: DesktopEntries
+    ) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
-        case .wayland: try wayland()
+        case .wayland: try wayland(entries)
         case .i3: try i3()
         case .x11: try x11()
         }
@@ -60,7 +62,7 @@ enum DisplayServer {
         return try SwayObserver(sway: path)
     }
 
-    private static func wayland() throws(ObserverFailure) -> (any WindowObserver)? {
+    private static func wayland(_ entries: DesktopEntries) throws(ObserverFailure) -> (any WindowObserver)? {
         guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
         // The next protocol is tried only if the compositor answers: waiting twice for a compositor that does
         // not answer would be useless.
@@ -71,7 +73,6 @@ enum DisplayServer {
             lacks.append(why)
         }
         do throws(ObserverFailure) {
-            var entries = DesktopEntries()
             return try ForeignToplevelObserver(display: name, x11Display: Environment["DISPLAY"]) {
                 entries.command(of: $0)
             }

@@ -19,7 +19,7 @@ final class SessionNames {
     private let loop: EventLoop
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
-    private var classifier: SessionName
+    private let classifier: SessionName
     private var bus: Bus?
     private var isLost = true
     /// All names that existed at first are known.
@@ -41,7 +41,7 @@ final class SessionNames {
     ///   - address: the address of the session bus.
     ///   - tell: gets the owners' processes, whenever they may have changed.
     init(
-        address: String, loop: EventLoop, journal: Journal, classifier: SessionName = SessionName(),
+        address: String, loop: EventLoop, journal: Journal, classifier: SessionName,
         tell: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
         self.address = address
@@ -156,9 +156,9 @@ final class SessionNames {
 
 /// The purpose of a well-known name on the session bus.
 struct SessionName {
-    private var entries: DesktopEntries
+    private let entries: DesktopEntries
 
-    init(entries: DesktopEntries = DesktopEntries()) { self.entries = entries }
+    init(entries: DesktopEntries) { self.entries = entries }
 
     /// Whether other programs may wait for the owner of a name.
     ///
@@ -166,7 +166,7 @@ struct SessionName {
     /// which is a desktop entry's id or begins with one (Desktop Entry Specification, "D-Bus Activation"). If it
     /// counted, no application of GLib's or KDE's would ever be suspended. The name of a media player's remote control
     /// (MPRIS) does not count either: while the player plays, that is an objection.
-    mutating func isService(_ name: String) -> Bool {
+    func isService(_ name: String) -> Bool {
         guard name != Bus.driver, !name.hasPrefix("org.mpris.MediaPlayer2.") else { return false }
         var id = name[...]
         // `org` or `org.example` says too little about the owner of a name.

@@ -15,9 +15,9 @@ public enum GateProgram {
     /// - Parameters:
     ///   - gate: the address of the gate.
     ///   - directory: the directory to change to first; nil: none.
-    static func arguments(gate: String, _ invocation: Invocation, directory: String?) -> [String] {
+    static func arguments(gate: String, _ command: ProgramCommand, directory: String?) -> [String] {
         [option, gate] + (directory.map { [directoryOption, $0] } ?? [])
-            + ["--", invocation.program] + invocation.arguments
+            + ["--", command.program] + command.arguments
     }
 
     /// Waits, and becomes the program or ends. The exit status is 0 if the process may not go on, because that is no
