@@ -168,12 +168,13 @@ bench-pressure:
 	@scripts/bench-pressure $(BENCH_FLAGS)
 
 install:
-	@for program in appstated appstatectl appstate-session appstate-transfer; do \
+	@for program in appstated appstatectl appstate-session appstate-entries appstate-transfer; do \
 	    [ -x $(products)/$$program ] || { echo "make install: run make first" >&2; exit 1; }; \
 	done
 	install -D -m 755 $(products)/appstated $(DESTDIR)$(libexecdir)/appstated
 	install -D -m 755 $(products)/appstatectl $(DESTDIR)$(bindir)/appstatectl
 	install -D -m 755 $(products)/appstate-session $(DESTDIR)$(libexecdir)/appstate-session
+	install -D -m 755 $(products)/appstate-entries $(DESTDIR)$(libexecdir)/appstate-entries
 	install -D -m 755 $(products)/appstate-transfer $(DESTDIR)$(libexecdir)/appstate-transfer
 	install -D -m 644 dbus/org.appstate1.conf $(DESTDIR)$(policydir)/org.appstate1.conf
 	install -d $(DESTDIR)$(datadir)/dbus-1/system-services $(DESTDIR)$(unitdir)
@@ -262,7 +263,8 @@ uninstall:
 	    $(DESTDIR)$(sysusersdir)/appstated.conf \
 	    $(DESTDIR)$(presetdir)/90-appstated.preset $(DESTDIR)$(userpresetdir)/90-appstated.preset \
 	    $(DESTDIR)$(apparmordir)/usr.libexec.appstated $(DESTDIR)$(apparmordir)/abstractions/base.d/appstated \
-	    $(DESTDIR)$(libexecdir)/appstate-session $(DESTDIR)$(libexecdir)/appstate-transfer \
+	    $(DESTDIR)$(libexecdir)/appstate-session $(DESTDIR)$(libexecdir)/appstate-entries \
+	    $(DESTDIR)$(libexecdir)/appstate-transfer \
 	    $(DESTDIR)$(userunitdir)/appstate-session.service \
 	    $(DESTDIR)$(userunitdir)/appstate-transfer.service \
 	    $(DESTDIR)$(userunitdir)/app-.scope.d/50-appstate.conf \

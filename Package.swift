@@ -24,6 +24,7 @@ let package = Package(
         .executable(name: "appstatectl", targets: ["appstatectl"]),
         .executable(name: "appstate-session", targets: ["appstate-session"]),
         .executable(name: "appstate-transfer", targets: ["appstate-transfer"]),
+        .executable(name: "appstate-entries", targets: ["appstate-entries"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2")
@@ -58,6 +59,9 @@ let package = Package(
         .target(
             name: "Desktop", dependencies: ["AppStateContract", "AppStateBus", "Linux"],
             swiftSettings: settings),
+        .systemLibrary(name: "CGIO", providers: [.apt(["libglib2.0-dev"])]),
+        .executableTarget(
+            name: "appstate-entries", dependencies: ["AppStateContract", "CGIO"], swiftSettings: settings),
         .target(name: "SessionRules", dependencies: ["Linux"], swiftSettings: settings),
         .target(name: "Usage", dependencies: ["AppStateContract", "Linux"], swiftSettings: settings),
         .executableTarget(

@@ -20,7 +20,7 @@ final class Adoption {
     private let journal: Journal
     private let log: ((String) -> Void)?
     private let proc = Proc()
-    private var entries = DesktopEntries()
+    private let entries: DesktopEntries
     private var configuration: Configuration
     /// All registered applications, by PID. Nil: the daemon has not reported them yet.
     private var registered: [Int32: Applications.Entry]?
@@ -53,8 +53,11 @@ final class Adoption {
     private static let mostDeclined = 1_024
 
     /// - Parameter log: gets a line for each application that is adopted or released.
-    init(configuration: Configuration, journal: Journal, log: ((String) -> Void)?) {
+    init(
+        configuration: Configuration, entries: DesktopEntries, journal: Journal, log: ((String) -> Void)?
+    ) {
         self.configuration = configuration
+        self.entries = entries
         self.journal = journal
         self.log = log
     }

@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Desktop
 import Glibc
 import Linux
 import SessionRules
@@ -16,6 +17,7 @@ final class Agent {
     private let daemon: DaemonConnection
     private let display: Display
     private let objections: Objections
+    private let entries: DesktopEntries
     private let adoption: Adoption
     private let commands: SuspendCommands
     private let launching: Launching
@@ -52,10 +54,11 @@ final class Agent {
                 ? [.registerLauncher] : [.registerLauncher, .registerPresenter],
             journal: journal, log: log)
         let session = SessionBus(address: DisplayServer.sessionBus, loop: loop, journal: journal)
-        let display = try Display(loop: loop, journal: journal, session: session)
+        let entries = DesktopEntries { journal.log(.warning, $0) }
+        let display = try Display(loop: loop, journal: journal, session: session, entries: entries)
         let objections = Objections(daemon: daemon)
         configuration = Configuration(reading: options.configuration)
-        adoption = Adoption(configuration: configuration, journal: journal, log: log)
+        adoption = Adoption(configuration: configuration, entries: entries, journal: journal, log: log)
         commands = try SuspendCommands(loop: loop, journal: journal) { objections.set(.command, $0) }
         self.session = session
         let leaving = try Leaving(loop: loop, display: display, daemon: daemon)
@@ -66,12 +69,12 @@ final class Agent {
             leave: leaving.leave)
         notifier = Notifier(session: session, journal: journal)
         notices = try EndNotices(
-            loop: loop, journal: journal, notifier: notifier,
+            loop: loop, journal: journal, notifier: notifier, entries: entries,
             session: options.session ?? Login.session(ofProcess: getpid())
                 ?? Login.displaySession(ofUser: getuid()))
         notices.configure(isWanted: configuration.notifies)
         (watchers, displayWatchers) = (Watchers(journal: journal), Watchers(journal: journal))
-        (self.daemon, self.display, self.objections) = (daemon, display, objections)
+        (self.daemon, self.display, self.objections, self.entries) = (daemon, display, objections, entries)
         (daemon.delegate, display.delegate) = (self, self)
     }
 
@@ -140,14 +143,14 @@ final class Agent {
 
     /// These share the connection to the session bus, and one monitor of it.
     private func startBusWatchers() {
-        let (daemon, objections, session) = (daemon, objections, session)
+        let (daemon, objections, session, entries) = (daemon, objections, session, entries)
         guard let monitor = try? SessionMonitor(session: session, loop: loop, journal: journal) else {
             return
         }
         // A call to a suspended application makes it run. While calls are not seen, owners of services on the bus are not
         // suspended.
         watchers.start("names on the session bus", in: situation) {
-            try SessionNames(session: session, journal: journal) { objections.set(.busName, $0) }
+            try SessionNames(session: session, journal: journal, entries: entries) { objections.set(.busName, $0) }
         }
         watchers.start("calls on the session bus", in: situation) {
             try CallWatch(session: session, monitor: monitor, loop: loop, journal: journal) {

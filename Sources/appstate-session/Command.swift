@@ -1,5 +1,4 @@
 import AppStateBus
-import Desktop
 import Glibc
 import Linux
 

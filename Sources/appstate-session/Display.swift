@@ -1,4 +1,5 @@
 import AppStateBus
+import Desktop
 import Glibc
 import Linux
 import Systemd
@@ -22,6 +23,7 @@ final class Display {
     private let loop: EventLoop
     private let journal: Journal
     private let session: SessionBus
+    private let entries: DesktopEntries
     private var observer: (any WindowObserver)?
     private var source: Source?
     /// The windows; nil: they are not known.
@@ -40,8 +42,11 @@ final class Display {
     private static let longestInterruption: UInt64 = 1_000_000
 
     /// - Parameter session: the session bus, on which the windows of some desktops are reported.
-    init(loop: EventLoop, journal: Journal, session: SessionBus) throws(BusFailure) {
+    init(
+        loop: EventLoop, journal: Journal, session: SessionBus, entries: DesktopEntries
+    ) throws(BusFailure) {
         self.session = session
+        self.entries = entries
         self.loop = loop
         self.journal = journal
         interruption = try loop.timer { [unowned self] in update() }
@@ -49,7 +54,7 @@ final class Display {
 
     /// Finds the display server, and watches it.
     func start() throws {
-        let found = try DisplayServer.observer(session: session)
+        let found = try DisplayServer.observer(session: session, entries)
         observer = found
         found.learn(names: names)
         found.onStall { [unowned self] in delegate?.displayStalled($0) }

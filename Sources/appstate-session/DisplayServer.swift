@@ -7,14 +7,18 @@ import Windows
 enum DisplayServer {
     /// The first observer that answers.
     ///
-    /// - Parameter session: the session bus.
+    /// - Parameters:
+    ///   - session: the session bus.
+    ///   - entries: says which program an application id starts.
     /// - Throws: if none answers, with all that was tried; `unsupported` if another attempt would have the same result.
-    static func observer(session: SessionBus) throws(ObserverFailure) -> any WindowObserver {
+    static func observer(
+        session: SessionBus, _ entries: DesktopEntries
+    ) throws(ObserverFailure) -> any WindowObserver {
         var tried: [String] = []
         var isUnsupported = false
         for candidate in Candidate.allCases {
             do throws(ObserverFailure) {
-                if let observer = try observer(candidate, session) { return observer }
+                if let observer = try observer(candidate, session, entries) { return observer }
             } catch {
                 if case .unsupported = error { isUnsupported = true }
                 if tried.last != "\(error)" { tried.append("\(error)") }
@@ -37,9 +41,9 @@ enum DisplayServer {
         isKDE && Environment["WAYLAND_DISPLAY"].map(DisplaySocket.isListening(forDisplay:)) == true
     }
 
-    /// The candidates, in the order in which they are tried. sway, niri, Hyprland and i3 report all windows,
-    /// including Xwayland's, and know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also reports
-    /// desktops.
+    /// The candidates, in the order in which they are tried. sway, niri, Hyprland and i3 report all windows, including
+    /// Xwayland's, and know workspaces on several monitors. Wayland compositors report all windows, too, and KWin also
+    /// reports desktops.
     private enum Candidate: CaseIterable {
         case sway
         case niri
@@ -50,7 +54,7 @@ enum DisplayServer {
     }
 
     private static func observer(
-        _ candidate: Candidate, _ session: SessionBus
+        _ candidate: Candidate, _ session: SessionBus, _ entries: DesktopEntries
     ) throws(ObserverFailure) -> (any WindowObserver)? {
         switch candidate {
         case .sway: try sway()
@@ -59,7 +63,7 @@ enum DisplayServer {
                 try NiriObserver(path: path)
             }
         case .hyprland: try hyprland()
-        case .wayland: try wayland(session)
+        case .wayland: try wayland(session, entries)
         case .i3: try i3()
         case .x11: try x11()
         }
@@ -77,7 +81,9 @@ enum DisplayServer {
         return try HyprlandObserver(directory: "\(runtime)/hypr/\(signature)")
     }
 
-    private static func wayland(_ session: SessionBus) throws(ObserverFailure) -> (any WindowObserver)? {
+    private static func wayland(
+        _ session: SessionBus, _ entries: DesktopEntries
+    ) throws(ObserverFailure) -> (any WindowObserver)? {
         guard let name = Environment["WAYLAND_DISPLAY"] else { return nil }
         // The next protocol is tried only if the compositor answers: waiting twice for a compositor that does
         // not answer would be useless.
@@ -88,7 +94,6 @@ enum DisplayServer {
             lacks.append(why)
         }
         do throws(ObserverFailure) {
-            var entries = DesktopEntries()
             return try ForeignToplevelObserver(display: name, x11Display: Environment["DISPLAY"]) {
                 entries.command(of: $0)
             }

@@ -174,7 +174,7 @@ final class KWinScriptObserver: WindowObserver {
         defer { free(program) }
         let path = program.map { String(cString: $0) } ?? ""
         let prefix = path.split(separator: "/").dropLast(2).map { "/\($0)" }.joined()
-        return [prefix + "/share"] + BaseDirectories().data
+        return [prefix + "/share"] + DataDirectories.all
     }
 
     // MARK: The script

@@ -154,6 +154,7 @@ final class EndNotices {
     private let loop: EventLoop
     private let journal: Journal
     private let notifier: Notifier
+    private let entries: DesktopEntries
     private let session: String?
     private var isWanted = true
     private var ended: [Ended] = []
@@ -176,11 +177,12 @@ final class EndNotices {
 
     /// - Parameter session: the session whose applications count; nil: it is not known, and all of them count.
     init(
-        loop: EventLoop, journal: Journal, notifier: Notifier, session: String?
+        loop: EventLoop, journal: Journal, notifier: Notifier, entries: DesktopEntries, session: String?
     ) throws(BusFailure) {
         self.loop = loop
         self.journal = journal
         self.notifier = notifier
+        self.entries = entries
         self.session = session
         timer = try loop.timer { [unowned self] in proceed() }
     }
@@ -318,12 +320,8 @@ final class EndNotices {
         let ended = ended
         self.ended = []
         earliest = loop.now + Self.pause
-        let entries = EntryDirectories()
-        let details = ended.map { ended in
-            let entry = try? entries.entry(ended.id)
-            return (ended: ended, entry: entry?.isHidden == true ? nil : entry)
-        }
-        func name(_ index: Int) -> String { details[index].entry?.name ?? ended[index].id }
+        let found = ended.map { entries.entry($0.id) }
+        func name(_ index: Int) -> String { found[index]?.name ?? ended[index].id }
         var notification = Notifier.Notification(summary: "")
         if ended.count == 1 {
             let why = ended[0].bytes == nil ? "because it did not respond" : "to free memory"
@@ -337,10 +335,10 @@ final class EndNotices {
                 ended.indices.map { "\(name($0)): \(ended[$0].phrase)" }
                 .joined(separator: "\n").withoutMarkup
         }
-        notification.icon = details.lazy.compactMap { $0.entry?.icon }.first
+        notification.icon = found.lazy.compactMap { $0?.icon }.first { !$0.isEmpty }
         for index in ended.indices {
             let key = ended[index].id
-            guard details[index].entry != nil, notification.actions.count < Self.mostButtons,
+            guard found[index] != nil, notification.actions.count < Self.mostButtons,
                 !notification.actions.contains(where: { $0.key == key })
             else { continue }
             let label = ended.count == 1 ? "Open again" : "Open \(name(index)) again"
@@ -370,7 +368,7 @@ final class EndNotices {
 
     private func tellFailure(of id: String, _ why: String) {
         journal.log(.notice, "\(id) cannot be opened again: \(why)")
-        let name = (try? EntryDirectories().entry(id))?.name ?? id
+        let name = entries.entry(id)?.name ?? id
         notifier.show(
             Notifier.Notification(summary: "\(name) cannot be opened", body: why.withoutMarkup)
         ) { _ in }

@@ -17,7 +17,7 @@ final class SessionNames: Watcher {
     private let session: SessionBus
     private let journal: Journal
     private let tell: (Set<Int32>) -> Void
-    private var classifier: SessionName
+    private let classifier: SessionName
     private var isNeeded = false
     private var bus: Bus?
     /// All names that existed at first are known.
@@ -36,12 +36,12 @@ final class SessionNames: Watcher {
     ///   - session: the session bus.
     ///   - tell: gets the owners' processes, whenever they may have changed.
     init(
-        session: SessionBus, journal: Journal, classifier: SessionName = SessionName(),
+        session: SessionBus, journal: Journal, entries: DesktopEntries,
         tell: @escaping (Set<Int32>) -> Void
     ) throws(BusFailure) {
         self.session = session
         self.journal = journal
-        self.classifier = classifier
+        classifier = SessionName(entries: entries)
         self.tell = tell
         try session.follow { [weak self] in self?.use($0) }
     }
@@ -111,9 +111,9 @@ final class SessionNames: Watcher {
 
 /// The purpose of a well-known name on the session bus.
 struct SessionName {
-    private var entries: DesktopEntries
+    private let entries: DesktopEntries
 
-    init(entries: DesktopEntries = DesktopEntries()) { self.entries = entries }
+    init(entries: DesktopEntries) { self.entries = entries }
 
     /// Whether other programs may wait for the owner of a name.
     ///
@@ -121,7 +121,7 @@ struct SessionName {
     /// which is a desktop entry's id or begins with one (Desktop Entry Specification, "D-Bus Activation"). If it
     /// counted, no application of GLib's or KDE's would ever be suspended. The name of a media player's remote control
     /// (MPRIS) does not count either: while the player plays, that is an objection.
-    mutating func isService(_ name: String) -> Bool {
+    func isService(_ name: String) -> Bool {
         guard name != Bus.driver, !name.hasPrefix("org.mpris.MediaPlayer2.") else { return false }
         var id = name[...]
         // `org` or `org.example` says too little about the owner of a name.

@@ -31,7 +31,7 @@ struct Complete: ParsableCommand {
 
     private func found() throws -> [String] {
         switch words {
-        case .entries: return EntryDirectories().ids
+        case .entries: return DesktopEntries(complain: { Terminal.warn("appstatectl: \($0)") }).all.map(\.id)
         case .applications: return try rows().flatMap { [String($0.number), $0.id] }
         case .ids: return Self.distinct(try rows().map(\.id))
         case .own: return Self.distinct(try rows().filter { $0.uid == getuid() }.map(\.id))

@@ -1,7 +1,6 @@
 import AppStateBus
 import AppStateContract
 import ArgumentParser
-import Desktop
 import Glibc
 import Linux
 

@@ -76,12 +76,10 @@ struct Open: ParsableCommand {
     var targets: [String]
 
     func run() throws {
-        let defaults = ApplicationDefaults()
+        let urls = try targets.map(Target.url)
         var orders: [LaunchOrder] = []
         // If the application for one of them is not found, none is opened.
-        for target in targets {
-            let url = try Target.url(target)
-            let handler = try Target.handler(of: url, defaults)
+        for (url, handler) in zip(urls, try Target.handlers(of: urls)) {
             if let index = orders.firstIndex(where: { $0.appID == handler }) {
                 orders[index].urls.append(url)
             } else {
@@ -147,12 +145,12 @@ enum Target {
         return FileURL.url(of: path)
     }
 
-    /// The id of the default application for a URL.
-    static func handler(of url: String, _ defaults: ApplicationDefaults) throws -> String {
-        do throws(DesktopFailure) {
-            return try defaults.entry(opening: url).id
+    /// The ids of the default applications for URLs.
+    static func handlers(of urls: [String]) throws -> [String] {
+        do throws(MethodError) {
+            return try DesktopEntry.handlers(of: urls)
         } catch {
-            throw Failure("\(error)")
+            throw Failure(error.message)
         }
     }
 }

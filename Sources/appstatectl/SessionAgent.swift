@@ -1,4 +1,3 @@
-import Desktop
 import Glibc
 import Linux
 import SessionRules

@@ -29,11 +29,11 @@ struct ScopeTests {
                 sleep 1000 & echo $! > \(out)
                 sh -c 'sleep 1000 & a=$!; sleep 1000 & echo $$ $a $! >> \(out); wait' & wait
                 """
-            var result: Result<StartedProgram, DesktopFailure>?
+            var result: Result<StartedProgram, MethodError>?
             let words = ["/bin/sh", "-c", script]
             starter.start(
                 ProgramRequest(
-                    id: "term", name: "Term", invocation: Invocation(program: words[0], arguments: words))
+                    id: "term", name: "Term", command: ProgramCommand(program: words[0], arguments: words))
             ) { result = $0 }
             try turn { result != nil }
             let program = try #require(result).get()

@@ -16,8 +16,9 @@ class UnitStage {
         manager = try UserManager()
         scratch = try Scratch()
         loop = try EventLoop()
-        bus = try Bus.open(address: manager.address)
+        let bus = try Bus.open(address: manager.address)
         try bus.attach(to: loop)
+        self.bus = bus
         starter = ProgramStarter(
             loop: loop, bus: bus, executable: try #require(StartTests.actor), directory: scratch.path)
     }

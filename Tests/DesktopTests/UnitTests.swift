@@ -13,10 +13,10 @@ import Testing
 struct UnitTests {
     private final class Stage: UnitStage {
         func start(_ id: String, _ words: [String], directory: String? = nil) throws -> StartedProgram {
-            var result: Result<StartedProgram, DesktopFailure>?
+            var result: Result<StartedProgram, MethodError>?
             let request = ProgramRequest(
                 id: id, name: "App",
-                invocation: Invocation(program: words[0], arguments: words, directory: directory),
+                command: ProgramCommand(program: words[0], arguments: words, directory: directory),
                 environment: [("XDG_ACTIVATION_TOKEN", "a $token"), ("DISPLAY", ":77")])
             starter.start(request) { result = $0 }
             try turn { result != nil }
@@ -66,7 +66,7 @@ struct UnitTests {
         #expect(
             ApplicationUnit(inPath: try Cgroup.of(program.pid, in: hierarchy).path)?.application
                 == "org.example.my-app")
-        var failure: DesktopFailure??
+        var failure: MethodError??
         program.proceed { failure = .some($0) }
         try stage.turn { failure != nil && program.ending != nil }
         #expect(failure == .some(nil) && program.ending == .exited(7))
@@ -120,7 +120,7 @@ struct UnitTests {
         let cancelled = try stage.start("a", ["/bin/touch", "\(stage.scratch.path)/out"])
         cancelled.cancel()
         let missing = try stage.start("a", ["/no/such"])
-        var failure: DesktopFailure??
+        var failure: MethodError??
         missing.proceed { failure = .some($0) }
         try stage.turn {
             failure != nil && [killed, cancelled, missing].allSatisfy { $0.ending != nil }
@@ -128,7 +128,7 @@ struct UnitTests {
         #expect(killed.ending == .signalled(SIGTERM, coreDumped: false))
         #expect(cancelled.ending == .exited(0) && stage.text("out") == nil)
         #expect(missing.ending == .exited(127))
-        #expect(failure == .notStarted(id: "a", why: "No such file or directory"))
+        #expect(failure == .failed("a was not started: No such file or directory"))
         #expect([killed, cancelled, missing].map(\.unit) == (1...3).map { "app-appstate-a@\($0).service" })
         try stage.turn { try stage.units.isEmpty }
     }
@@ -146,9 +146,9 @@ struct UnitTests {
         let other = ProgramStarter(
             loop: stage.loop, bus: stage.bus, executable: try #require(StartTests.actor),
             directory: stage.scratch.path)
-        var result: Result<StartedProgram, DesktopFailure>?
+        var result: Result<StartedProgram, MethodError>?
         let request = ProgramRequest(
-            id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+            id: "a", name: "A", command: ProgramCommand(program: "/bin/true", arguments: ["true"]))
         other.start(request) { result = $0 }
         try stage.turn { result != nil }
         let second = try #require(result).get()
@@ -168,12 +168,12 @@ struct UnitTests {
         ] {
             let starter = ProgramStarter(
                 loop: stage.loop, bus: stage.bus, executable: executable, directory: stage.scratch.path)
-            var result: Result<StartedProgram, DesktopFailure>?
+            var result: Result<StartedProgram, MethodError>?
             let request = ProgramRequest(
-                id: "app", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+                id: "app", name: "A", command: ProgramCommand(program: "/bin/true", arguments: ["true"]))
             starter.start(request) { result = $0 }
             try stage.turn { result != nil }
-            #expect(throws: DesktopFailure.self) { try result?.get() }
+            #expect(throws: MethodError.self) { try result?.get() }
             if case .failure(let failure)? = result { #expect("\(failure)".contains(part), "\(failure)") }
         }
         try stage.turn { try stage.units.isEmpty }
@@ -188,9 +188,9 @@ struct UnitTests {
         try connection.attach(to: loop)
         let starter = ProgramStarter(
             loop: loop, bus: connection, executable: try #require(StartTests.actor), directory: bus.directory)
-        var result: Result<StartedProgram, DesktopFailure>?
+        var result: Result<StartedProgram, MethodError>?
         let request = ProgramRequest(
-            id: "a", name: "A", invocation: Invocation(program: "/bin/true", arguments: ["true"]))
+            id: "a", name: "A", command: ProgramCommand(program: "/bin/true", arguments: ["true"]))
         starter.start(request) { result = $0 }
         while result == nil { _ = try loop.runOnce(timeout: 50_000) }
         let program = try #require(result).get()

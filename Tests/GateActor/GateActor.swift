@@ -13,9 +13,9 @@ enum GateActor {
         let order = words.popFirst()
         let isChild = words.first == "--children"
         if isChild { words.removeFirst() }
-        guard let order, let id = words.popFirst(), let first = words.first,
-            let program = ProgramPath().find(first)
+        guard let order, let id = words.popFirst(), let first = words.first
         else { fatalError("usage: GateActor --proceed|--cancel|--hold [--children] ID PROGRAM ARGUMENT…") }
+        let program = first.hasPrefix("/") ? first : "/usr/bin/\(first)"
         let loop = try EventLoop()
         var bus: Bus?
         if !isChild, let address = Environment["DBUS_SESSION_BUS_ADDRESS"] {
@@ -25,7 +25,7 @@ enum GateActor {
         let starter = ProgramStarter(
             loop: loop, bus: bus, executable: Programs.own, directory: Environment["XDG_RUNTIME_DIR"])
         let request = ProgramRequest(
-            id: id, name: "A test", invocation: Invocation(program: program, arguments: Array(words)),
+            id: id, name: "A test", command: ProgramCommand(program: program, arguments: Array(words)),
             environment: [("XDG_ACTIVATION_TOKEN", "a $token"), ("DESKTOP_STARTUP_ID", "an id")])
         var kept: StartedProgram?
         starter.start(request) { result in

@@ -146,7 +146,7 @@ struct AdoptionOwnerTests {
         let terminal = try Child(
             "xterm", ["-e", "sh", "-c", script, actor], environment: display.environment)
         try watch.wait("both windows") { $0.count == 2 }
-        var entries = DesktopEntries()
+        let entries = DesktopEntries()
         let id = entries.id(ofClass: "XTerm", program: "xterm") ?? "XTerm"
         // Matched by the class of its window, whatever its desktop entry is.
         let station = try start(display, "[Session]\nAdopt=XTerm Marker\n")

@@ -41,7 +41,7 @@ struct SessionNameTests {
         ])
     func service(_ name: String) throws {
         let entries = try Entries("org.example.Editor", "org.example", "editor")
-        var classifier = entries.classifier
+        let classifier = entries.classifier
         let isService = classifier.isService(name)
         #expect(isService)
     }

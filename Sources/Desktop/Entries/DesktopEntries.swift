@@ -1,63 +1,74 @@
+import AppStateBus
+import AppStateContract
 import Glibc
 import Linux
 
-/// The programs that desktop entries start (Desktop Entry Specification). Entries are found by their ids, which
-/// Wayland's applications use for their windows, and others for their names on the session bus.
-public struct DesktopEntries {
+/// The desktop entries of the user, as GIO reads them: Desktop Entry Specification 1.5.
+///
+/// GIO runs in a program of its own, appstate-entries, for as long as it takes to answer: some 20 ms. The entries are
+/// read when they are needed, and again after a directory of entries has changed.
+public final class DesktopEntries {
+    private var entries: [Entry] = []
+    /// The directories' last changes when they were read. Nil: they were not read yet.
+    private var versions: [DirectoryVersion]?
     private let directories: [String]
-    private var commands: [String: String?] = [:]
-    private var index = Index()
+    private let complain: (String) -> Void
 
-    /// The most ids that are remembered at once.
-    private static let mostEntries = 1_024
-    /// The most entries that are searched.
-    private static let mostFiles = 4_096
-    private static let suffix = ".desktop"
-
-    /// Entries in the places of the XDG Base Directory Specification, according to this process's environment.
-    public init() { self.init(directories: BaseDirectories().data) }
-
-    /// - Parameter directories: each with a directory `applications`.
-    public init(directories: [String]) {
-        self.directories = directories.filter { $0.hasPrefix("/") }
-    }
-
-    /// The name of the program that the entry of this id starts; nil if there is none.
-    public mutating func command(of id: String) -> String? {
-        if let known = commands[id] { return known }
-        if commands.count >= Self.mostEntries { commands = [:] }
-        let found = find(id)
-        commands[id] = .some(found)
-        return found
-    }
-
-    private func find(_ id: String) -> String? {
-        guard !id.isEmpty, !id.utf8.contains(UInt8(ascii: "/")),
-            id.utf8.count + Self.suffix.utf8.count <= Int(NAME_MAX)
-        else { return nil }
-        for directory in directories {
-            guard let file = Self.file("\(directory)/applications/\(id)\(Self.suffix)") else { continue }
-            return Self.command(in: file)
-        }
-        return nil
-    }
-
-    // MARK: By the names of windows and programs
-
-    /// The parts of one entry by which an application may be recognized; all but the id in lower case.
-    private struct Entry {
-        let id: String
-        /// `StartupWMClass`; empty if the entry has none.
+    /// An installed application.
+    public struct Entry {
+        /// The id, without `.desktop`.
+        public let id: String
+        /// `StartupWMClass` in lower case; empty if the entry has none.
         let windowClass: String
+        /// The file name of the program that it starts; empty if it starts none.
         let program: String
         /// The user sees it among the applications.
         let isShown: Bool
+        /// The name for the user, in the user's language.
+        public let name: String
+        /// The name or the path of its icon; empty if the entry has none.
+        public let icon: String
+        /// `X-AppState-ActivityTypes`: the types of the user activities that the application continues.
+        public let activityTypes: [String]
     }
 
-    private struct Index {
-        var entries: [Entry] = []
-        /// The times of the directories' last changes when they were read.
-        var versions: [String: timespec] = [:]
+    /// - Parameters:
+    ///   - directories: each with a directory `applications`, in order of precedence.
+    ///   - complain: gets a sentence if the entries cannot be read. There are none then.
+    public init(
+        directories: [String] = DataDirectories.all, complain: @escaping (String) -> Void = { _ in }
+    ) {
+        self.directories = directories
+        self.complain = complain
+    }
+
+    /// All of them, by id.
+    public var all: [Entry] {
+        let now = directories.compactMap { DirectoryVersion(of: "\($0)/applications") }
+        if now != versions {
+            versions = now
+            do throws(MethodError) {
+                entries = try EntryReader.read(["list"], in: directories).compactMap { fields in
+                    guard fields.count >= 6 else { return nil }
+                    return Entry(
+                        id: fields[0], windowClass: fields[1].lowercased(), program: fields[2],
+                        isShown: !fields[3].isEmpty, name: fields[4], icon: fields[5],
+                        activityTypes: Array(fields[6...]))
+                }.sorted { $0.id < $1.id }
+            } catch {
+                entries = []
+                complain(error.message)
+            }
+        }
+        return entries
+    }
+
+    /// The entry of this id.
+    public func entry(_ id: String) -> Entry? { all.first { $0.id == id } }
+
+    /// The name of the program that the entry of this id starts; nil if there is none.
+    public func command(of id: String) -> String? {
+        entry(id).flatMap { $0.program.isEmpty ? nil : $0.program }
     }
 
     /// The id of the entry that a window and its process belong to; nil if there is none, or if it is ambiguous.
@@ -68,19 +79,21 @@ public struct DesktopEntries {
     /// - Parameters:
     ///   - windowClass: the class of the window, or its Wayland application id.
     ///   - program: the file name of the process's program.
-    public mutating func id(ofClass windowClass: String, program: String?) -> String? {
-        refresh()
+    public func id(ofClass windowClass: String, program: String?) -> String? {
+        let all = all
         let name = windowClass.lowercased()
         let program = program?.lowercased()
+        func isProgram(_ entry: Entry) -> Bool {
+            !Interpreters.runs(entry.program) && entry.program.lowercased() == program
+        }
         let tests: [(Entry) -> Bool] = [
             { $0.id.lowercased() == name }, { $0.windowClass == name },
-            { $0.id.lowercased().hasSuffix("." + name) }, { $0.program == program && $0.windowClass.isEmpty },
+            { $0.id.lowercased().hasSuffix("." + name) }, { isProgram($0) && $0.windowClass.isEmpty },
         ]
         for (number, isIt) in tests.enumerated() where !(name.isEmpty && number < tests.count - 1) {
-            var found = index.entries.filter(isIt)
+            var found = all.filter(isIt)
             // Entries of this program, and those that a user starts, take precedence over others.
-            for isBetter in [{ $0.program == program }, \.isShown] as [(Entry) -> Bool] where found.count > 1
-            {
+            for isBetter in [isProgram, \.isShown] as [(Entry) -> Bool] where found.count > 1 {
                 let better = found.filter(isBetter)
                 if !better.isEmpty { found = better }
             }
@@ -88,60 +101,31 @@ public struct DesktopEntries {
         }
         return nil
     }
+}
 
-    /// Reads all entries again if a directory has changed.
-    private mutating func refresh() {
-        var versions: [String: timespec] = [:]
-        for directory in directories {
-            var information = Glibc.stat()
-            guard stat("\(directory)/applications", &information) == 0 else { continue }
-            versions[directory] = information.st_mtim
+/// Where programs look for data, in order of precedence: the XDG Base Directory Specification.
+public enum DataDirectories {
+    public static var all: [String] {
+        let own = Environment["XDG_DATA_HOME"] ?? Environment["HOME"].map { "\($0)/.local/share" }
+        let others = Environment["XDG_DATA_DIRS"] ?? "/usr/local/share:/usr/share"
+        // A path that is not absolute is ignored, as the specification requires.
+        return ([own].compactMap(\.self) + others.split(separator: ":").map(String.init)).filter {
+            $0.hasPrefix("/")
         }
-        guard
-            versions.count != index.versions.count
-                || !versions.allSatisfy({ directory, time in
-                    index.versions[directory].map {
-                        $0.tv_sec == time.tv_sec && $0.tv_nsec == time.tv_nsec
-                    } ?? false
-                })
-        else { return }
-        var entries: [String: Entry] = [:]
-        for directory in directories {
-            for name in TextFile.names(inDirectory: "\(directory)/applications")
-            where name.hasSuffix(Self.suffix) && entries.count < Self.mostFiles {
-                let id = String(name.dropLast(Self.suffix.count))
-                // The first directory that has the entry counts, even if it hides it.
-                guard entries[id] == nil, let file = Self.file("\(directory)/applications/\(name)")
-                else { continue }
-                let program = Self.command(in: file).flatMap { Self.isInterpreter($0) ? nil : $0 }
-                entries[id] = Entry(
-                    id: id, windowClass: file.string("StartupWMClass", in: Self.group)?.lowercased() ?? "",
-                    program: program?.lowercased() ?? "",
-                    isShown: ["NoDisplay", "Hidden"].allSatisfy { file.bool($0, in: Self.group) != true })
-            }
-        }
-        index = Index(entries: entries.values.sorted { $0.id < $1.id }, versions: versions)
     }
+}
 
-    /// The program in `Exec` of the group `Desktop Entry`, without its directories; after `env`, the program that `env`
-    /// starts.
-    static func command(in file: KeyFile) -> String? {
-        let words = file.string("Exec", in: group)?.split(separator: " ").drop { word in
-            word == "env" || word.hasSuffix("/env") || word.contains("=")
-        }
-        return words?.first?.filter { $0 != "\"" }.split(separator: "/").last.map(String.init)
+/// A directory as it was at some time.
+private struct DirectoryVersion: Equatable {
+    let path: String
+    let seconds, nanoseconds: Int
+
+    init?(of path: String) {
+        var information = Glibc.stat()
+        guard stat(path, &information) == 0 else { return nil }
+        self.path = path
+        (seconds, nanoseconds) = (information.st_mtim.tv_sec, information.st_mtim.tv_nsec)
     }
-
-    /// A program that runs other programs, so its name does not identify an application.
-    private static func isInterpreter(_ program: String) -> Bool {
-        Interpreters.names.contains(program) || launchers.contains(program) || program.hasPrefix("python")
-    }
-
-    private static let launchers: Set<String> = ["electron", "flatpak", "snap", "wine"]
-
-    private static func file(_ path: String) -> KeyFile? { try? KeyFile(path: path, only: group) }
-
-    private static let group = "Desktop Entry"
 }
 
 /// Programs that run other programs, so their names do not identify an application.
@@ -150,4 +134,9 @@ public enum Interpreters {
     public static let names: Set<String> = [
         "bash", "dash", "gjs", "java", "mono", "node", "perl", "python", "ruby", "sh",
     ]
+    private static let launchers: Set<String> = ["electron", "flatpak", "snap", "wine"]
+
+    static func runs(_ program: String) -> Bool {
+        names.contains(program) || launchers.contains(program) || program.hasPrefix("python")
+    }
 }

@@ -1,96 +1,49 @@
-import Linux
+public import AppStateBus
 
-/// The desktop entry of an application, as the Desktop Entry Specification 1.5 defines it.
-///
-/// Of the localized keys, `Name` and `Icon` are read in the user's language.
-public struct DesktopEntry: Equatable, Sendable {
+/// How an application is started, as its desktop entry says.
+public struct DesktopEntry: Sendable {
     /// The id, without `.desktop`.
     public let id: String
     /// The path of the file.
     public let path: String
-    /// `Name`; the id if the entry has no name.
+    /// `Name` in the user's language.
     public let name: String
-    /// `Exec`, with the escapes of the file format decoded. Nil: the entry has none, or an empty one.
-    public let exec: String?
-    /// `TryExec`. Nil: the entry has none, or an empty one.
-    public let tryExec: String?
-    /// `Path`: the working directory. Nil: the entry has none, or an empty one.
-    public let workingDirectory: String?
-    /// `Terminal`: the program must run in a terminal.
-    public let needsTerminal: Bool
-    /// `DBusActivatable`: the application is started by a call on the session bus to the name that equals its id.
-    public let isDBusActivatable: Bool
-    /// `Hidden`: the desktop treats the entry as if it did not exist.
-    public let isHidden: Bool
-    /// `NoDisplay`: the entry is not shown in menus.
-    public let noDisplay: Bool
-    /// `OnlyShowIn`: only the menus of these desktops show the entry. It may be started elsewhere, too.
-    public let onlyShowIn: [String]
-    /// `NotShowIn`: the menus of these desktops do not show the entry. It may be started there, too.
-    public let notShowIn: [String]
-    /// `StartupNotify`. Nil: it is unknown whether the program ends a startup sequence.
-    public let startupNotify: Bool?
+    /// `Icon` in the user's language; nil: it has none.
+    public let icon: String?
     /// `StartupWMClass`: the class of at least one of the first windows.
     public let startupWMClass: String?
-    /// `Icon`. Nil: the entry has none, or an empty one.
-    public let icon: String?
-    /// `MimeType`: the types that the application opens.
-    public let mimeTypes: [String]
-    /// `X-AppState-ActivityTypes`: the types of the user activities that the application continues.
-    public let activityTypes: [String]
+    /// `StartupNotify`: the program announces its window.
+    public let startupNotify: Bool
+    /// `DBusActivatable`: the application is started by a call on the session bus to the name that equals its id.
+    public let isDBusActivatable: Bool
+    /// The command lines. There are several if the program takes one file or URL at a time.
+    public let commands: [ProgramCommand]
+    /// Why there are none, so that only the session bus can start the application; nil: there are some.
+    public let obstacle: String?
 
-    /// - Parameters:
-    ///   - id: the id, without `.desktop`.
-    ///   - path: the path of the file.
-    ///   - file: the content of the file.
-    ///   - locale: the user's language.
-    /// - Throws: `notApplication`.
-    public init(
-        id: String, path: String, file: KeyFile, locale: MessageLocale = MessageLocale()
-    ) throws(DesktopFailure) {
-        func text(_ key: String) -> String? {
-            file.string(key, in: Self.group).flatMap { $0.isEmpty ? nil : $0 }
-        }
-        func localized(_ key: String) -> String? {
-            for name in locale.names {
-                if let value = text("\(key)[\(name)]") { return value }
-            }
-            return text(key)
-        }
-        let type = text("Type") ?? ""
-        isHidden = file.bool("Hidden", in: Self.group) ?? false
-        // An entry that is deleted in this way may lack everything else.
-        guard type == "Application" || isHidden else { throw .notApplication(id: id, type: type) }
-        self.id = id
-        self.path = path
-        name = localized("Name") ?? id
-        exec = text("Exec")
-        tryExec = text("TryExec")
-        workingDirectory = text("Path")
-        needsTerminal = file.bool("Terminal", in: Self.group) ?? false
-        isDBusActivatable = file.bool("DBusActivatable", in: Self.group) ?? false
-        noDisplay = file.bool("NoDisplay", in: Self.group) ?? false
-        onlyShowIn = file.list("OnlyShowIn", in: Self.group)
-        notShowIn = file.list("NotShowIn", in: Self.group)
-        startupNotify = file.bool("StartupNotify", in: Self.group)
-        startupWMClass = text("StartupWMClass")
-        icon = localized("Icon")
-        mimeTypes = file.list("MimeType", in: Self.group)
-        activityTypes = file.list("X-AppState-ActivityTypes", in: Self.group)
-    }
-
-    /// Reads the file of an entry.
+    /// The entry of an application that is to open URLs or absolute paths.
     ///
-    /// - Throws: `unreadable`, `notApplication`.
-    public init(id: String, path: String) throws(DesktopFailure) {
-        let file: KeyFile
-        do throws(KernelFailure) {
-            file = try KeyFile(path: path, only: Self.group)
-        } catch {
-            throw .unreadable(path: path, why: "\(error)")
+    /// - Throws: `NoSuchApplication`; or the reason why it cannot be started, or cannot open them.
+    public init(_ id: String, opening urls: [String] = []) throws(MethodError) {
+        var records = try EntryReader.read(["start", id] + urls)[...]
+        guard let fields = records.popFirst(), fields.count == 7 else {
+            throw .failed("the desktop entry \(id) cannot be read")
         }
-        try self.init(id: id, path: path, file: file)
+        func text(_ number: Int) -> String? { fields[number].isEmpty ? nil : fields[number] }
+        self.id = id
+        (path, name, icon, startupWMClass) = (fields[0], fields[1], text(2), text(3))
+        (startupNotify, isDBusActivatable, obstacle) = (text(4) != nil, text(5) != nil, text(6))
+        commands = records.filter { $0.count >= 3 }.map { words in
+            ProgramCommand(
+                program: words[1], arguments: Array(words[2...]),
+                directory: words[0].isEmpty ? nil : words[0])
+        }
     }
 
-    private static let group = "Desktop Entry"
+    /// The ids of the default applications of URLs or absolute paths, one for each.
+    ///
+    /// - Throws: the reason why one of them is not opened by anything.
+    public static func handlers(of urls: [String]) throws(MethodError) -> [String] {
+        try EntryReader.read(["open"] + urls).compactMap(\.first)
+    }
 }

@@ -1,4 +1,4 @@
-public import AppStateBus
+import AppStateBus
 import Glibc
 import Linux
 
@@ -6,12 +6,13 @@ import Linux
 ///
 /// The process connects to our socket and reads. It goes on if it gets the permission. Otherwise it ends; it also ends
 /// if our process ends for whatever reason.
-public final class Gate {
+final class Gate {
     /// The address that is passed to the process: a path, or `@` and a name in the abstract namespace.
-    public let address: String
+    let address: String
     private let listener: Int32
     private var source: Source?
-    private let arrived: (WaitingProcess) -> Void
+    private let id: String
+    private let arrived: (StartedProgram) -> Void
     private let loop: EventLoop
 
     /// The listen backlog; one process is expected.
@@ -24,13 +25,15 @@ public final class Gate {
     ///   - directory: a directory that only the user can access, `XDG_RUNTIME_DIR`, in which the socket is made. Nil:
     ///     the socket gets a name in the abstract namespace. That name is visible to programs in a sandbox that shares
     ///     the machine's network.
+    ///   - id: the application's id.
     ///   - arrived: gets each process of this user that waits. The caller must check the identity of the process.
-    public init(
-        loop: EventLoop, directory: String?, arrived: @escaping (WaitingProcess) -> Void
+    init(
+        loop: EventLoop, directory: String?, id: String, arrived: @escaping (StartedProgram) -> Void
     ) throws {
         let name = "appstate-gate-" + String(UInt64.random(in: .min ... .max), radix: 36)
         address = directory.map { "\($0)/\(name)" } ?? "@\(name)"
         self.loop = loop
+        self.id = id
         self.arrived = arrived
         let socket = try GateSocket.open(address, "bind the gate", Glibc.bind)
         guard listen(socket.rawValue, Self.backlog) == 0 else {
@@ -41,14 +44,10 @@ public final class Gate {
         source = try loop.watch(listener) { [weak self] _ in self?.accept() }
     }
 
-    deinit { close() }
-
     /// Accepts no more processes. The processes that already wait continue to wait.
-    public func close() {
-        guard let source else { return }
-        self.source = nil
-        source.cancel()
-        Glibc.close(listener)
+    deinit {
+        source?.cancel()
+        close(listener)
         if address.utf8.first == UInt8(ascii: "/") { unlink(address) }
     }
 
@@ -58,86 +57,46 @@ public final class Gate {
         let connection = Descriptor(owning: number)
         _ = fcntl(number, F_SETFD, FD_CLOEXEC)
         // Processes of other users, and processes that have already ended, are dropped.
-        guard let process = try? WaitingProcess(connection, loop: loop) else { return }
+        guard let process = try? StartedProgram(connection, id: id, loop: loop) else { return }
         arrived(process)
     }
 }
 
-/// A process of this user that waits at a gate. It ends if this object is released.
-public final class WaitingProcess {
-    /// The PID, which stays the same when the process goes on.
-    public let pid: Int32
-    private let process: PidFD
-    private let connection: Descriptor
-    private let loop: EventLoop
-    private var source: Source?
-    private var timer: Timer?
-    private var done: ((_ failure: Int32?) -> Void)?
-    private var isOpen = true
+/// Addresses and calls for the local sockets between a gate and the processes that wait at it: unix(7).
+enum GateSocket {
+    /// The socket address for a path, or for `@` and a name in the abstract namespace.
+    static func address(_ text: String) -> sockaddr_un? {
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        let room = MemoryLayout.size(ofValue: address.sun_path) - 1
+        var bytes = Array(text.utf8)
+        guard !bytes.isEmpty, bytes.count <= room else { return nil }
+        if bytes[0] == UInt8(ascii: "@") { bytes[0] = 0 }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: bytes) }
+        return address
+    }
 
-    /// How long it is waited for the program to run, in microseconds. execve(2) may wait for a file server, and
-    /// somebody may stop the process before that.
-    private static let patience: UInt64 = 10_000_000
-
-    init(_ connection: consuming Descriptor, loop: EventLoop) throws(KernelFailure) {
-        guard let peer = SocketPeer(of: connection.rawValue), let pid = peer.pid, peer.uid == geteuid() else {
-            throw KernelFailure(operation: "let in", subject: "a process of another user", errno: EPERM)
+    /// Creates a socket, and binds or connects it.
+    static func open(
+        _ text: String, _ operation: String,
+        _ call: (Int32, UnsafePointer<sockaddr>, socklen_t) -> Int32
+    ) throws(KernelFailure) -> Descriptor {
+        guard var address = address(text) else {
+            throw KernelFailure(operation: operation, subject: text, errno: ENAMETOOLONG)
         }
-        process = try PidFD(pid: pid)
-        // The process still waits, so the PID belonged to it when the pidfd was opened.
-        var look = pollfd(fd: connection.rawValue, events: Int16(POLLIN), revents: 0)
-        guard poll(&look, 1, 0) == 0 else {
-            throw KernelFailure(operation: "let in", subject: "pid \(pid)", errno: ESRCH)
+        let number = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        guard number >= 0 else { throw KernelFailure(operation: "socket", subject: text, errno: errno) }
+        let descriptor = Descriptor(owning: number)
+        // Zeros after an abstract name would be part of the name.
+        let size = MemoryLayout<sockaddr_un>.size - MemoryLayout.size(ofValue: address.sun_path)
+        let length = socklen_t(size + text.utf8.count + (text.utf8.first == UInt8(ascii: "@") ? 0 : 1))
+        let result = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { call(number, $0, length) }
         }
-        self.pid = pid
-        self.connection = connection
-        self.loop = loop
+        guard result == 0 else { throw KernelFailure(operation: operation, subject: text, errno: errno) }
+        return descriptor
     }
 
-    deinit { source?.cancel() }
-
-    /// A pidfd of the process, owned by this object. It is readable once the process has ended.
-    public var descriptor: Int32 { process.rawValue }
-
-    /// Whether the process has ended.
-    public var hasExited: Bool { process.hasExited }
-
-    /// How the process ended, as far as the kernel reports this to a process that is not its parent.
-    var exitStatus: ExitStatus { process.exitStatus() }
-
-    /// Lets the process go on. Only the first call of this method or `cancel` has an effect.
-    ///
-    /// - Parameter done: called when the process runs its program or has ended, or when neither has happened within ten
-    ///   seconds. It gets the error number if the program cannot be run.
-    public func proceed(_ done: @escaping (_ failure: Int32?) -> Void) throws(BusFailure) {
-        guard isOpen else { return }
-        let timer = try loop.timer { [weak self] in self?.conclude(nil) }
-        source = try loop.watch(connection.rawValue) { [weak self] _ in self?.hear() }
-        isOpen = false
-        timer.arm(at: loop.now + Self.patience)
-        (self.timer, self.done) = (timer, done)
-        var word = GateSocket.proceed
-        // If the process has ended, the event source reports it.
-        _ = send(connection.rawValue, &word, 1, Int32(MSG_NOSIGNAL))
-    }
-
-    private func hear() {
-        var number: Int32 = 0
-        let count = read(connection.rawValue, &number, MemoryLayout<Int32>.size)
-        conclude(count == MemoryLayout<Int32>.size ? number : nil)
-    }
-
-    private func conclude(_ failure: Int32?) {
-        let done = done
-        source?.cancel()
-        (self.source, self.timer, self.done) = (nil, nil, nil)
-        done?(failure)
-    }
-
-    /// Makes the process end without running its program.
-    public func cancel() {
-        guard isOpen else { return }
-        isOpen = false
-        shutdown(connection.rawValue, Int32(SHUT_RDWR))
-    }
+    /// The byte that lets a process go on. Any other byte, or the end of the connection, means that it may not go on.
+    static let proceed = UInt8(ascii: "p")
 }

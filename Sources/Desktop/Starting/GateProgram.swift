@@ -15,9 +15,9 @@ public enum GateProgram {
     /// - Parameters:
     ///   - gate: the address of the gate.
     ///   - directory: the directory to change to first; nil: none.
-    static func arguments(gate: String, _ invocation: Invocation, directory: String?) -> [String] {
+    static func arguments(gate: String, _ command: ProgramCommand, directory: String?) -> [String] {
         [option, gate] + (directory.map { [directoryOption, $0] } ?? [])
-            + ["--", invocation.program] + invocation.arguments
+            + ["--", command.program] + command.arguments
     }
 
     /// Waits, and becomes the program or ends. The exit status is 0 if the process may not go on, because that is no
@@ -91,33 +91,10 @@ public enum GateProgram {
         if Environment["GIO_LAUNCHED_DESKTOP_FILE"] != nil {
             setenv("GIO_LAUNCHED_DESKTOP_FILE_PID", "\(getpid())", 1)
         }
-        let failure = execute(order.program, order.arguments)
-        if failure == ENOEXEC, isScript(order.program) {
-            _ = execute(shell, [shell, order.program] + order.arguments.dropFirst())
-        }
-        return KernelFailure(operation: "run", subject: order.program, errno: failure)
-    }
-
-    private static let shell = "/bin/sh"
-
-    /// Returns only if that is not possible, with the error number.
-    private static func execute(_ program: String, _ words: [String]) -> Int32 {
-        var arguments: [UnsafeMutablePointer<CChar>?] = words.map { strdup($0) }
-        arguments.append(nil)
-        execv(program, &arguments)
-        return errno
-    }
-
-    /// Whether a file that the kernel does not know how to run is a script without `#!`, which every shell and
-    /// execvp(3) give to the shell. A program for another machine is not: it has a zero byte in its first line.
-    private static func isScript(_ path: String) -> Bool {
-        let file = open(path, O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { return false }
-        var beginning = [UInt8](repeating: 0, count: 256)
-        let count = read(file, &beginning, beginning.count)
-        close(file)
-        guard count >= 0 else { return false }
-        return !beginning.prefix(count).prefix { $0 != UInt8(ascii: "\n") }.contains(0)
+        var arguments = order.arguments.map { strdup($0) } + [nil]
+        // A script without `#!` is given to the shell.
+        execvp(order.program, &arguments)
+        return KernelFailure(operation: "run", subject: order.program, errno: errno)
     }
 
     private static func end(_ status: Int32, _ sentence: String) -> Never {

@@ -8,7 +8,7 @@ public import Linux
 /// If a service manager runs, no children are started: they would have the limits of our own unit.
 public final class ProgramStarter {
     private let loop: EventLoop
-    private let bus: Bus?
+    private let bus: () -> Bus?
     private let executable: String
     private let directory: String?
     private var lastNumber: UInt64 = 0
@@ -17,12 +17,14 @@ public final class ProgramStarter {
 
     /// - Parameters:
     ///   - loop: the loop on which all work is done.
-    ///   - bus: the user's bus, attached to the loop, on which the service manager is reached; nil: there is none.
+    ///   - bus: returns the user's bus, attached to the loop, on which the service manager is reached; nil: there is
+    ///     none.
     ///   - executable: our own program, which runs `GateProgram` if it is called with `--gate`.
     ///   - directory: the user's runtime directory, which holds the gates and the service manager's socket; nil: there
     ///     is none, and gates have no place in the file system.
     public init(
-        loop: EventLoop, bus: Bus?, executable: String, directory: String? = Environment["XDG_RUNTIME_DIR"]
+        loop: EventLoop, bus: @escaping @autoclosure () -> Bus?, executable: String,
+        directory: String? = Environment["XDG_RUNTIME_DIR"]
     ) {
         self.loop = loop
         self.bus = bus
@@ -34,18 +36,16 @@ public final class ProgramStarter {
     ///
     /// - Parameter done: called once, from the loop, with the program that waits at its gate, or with the failure.
     public func start(
-        _ request: ProgramRequest, _ done: @escaping (Result<StartedProgram, DesktopFailure>) -> Void
+        _ request: ProgramRequest, _ done: @escaping (Result<StartedProgram, MethodError>) -> Void
     ) {
         lastNumber += 1
         let number = lastNumber
         let start = Start(
-            request, number, loop: loop, over: { [weak self] in self?.starts[number] = nil }, done)
+            request, number, loop: loop, bus: bus(), executable: executable,
+            isManagerRunning: ServiceManager.isRunning(in: directory),
+            over: { [weak self] in self?.starts[number] = nil }, done)
         starts[number] = start
-        do {
-            try start.begin(bus: bus, executable: executable, directory: directory)
-        } catch {
-            start.fail("\(error)")
-        }
+        start.begin(directory)
     }
 }
 
@@ -54,20 +54,26 @@ private final class Start {
     private let request: ProgramRequest
     private let number: UInt64
     private let loop: EventLoop
+    private let bus: Bus?
+    private let executable: String
+    private let isManagerRunning: Bool
     private let over: () -> Void
-    private var done: ((Result<StartedProgram, DesktopFailure>) -> Void)?
+    private var done: ((Result<StartedProgram, MethodError>) -> Void)?
     private var gate: Gate?
+    /// Processes at the gate. Any program of the user can connect to it.
+    private var waiting: [StartedProgram] = []
     private var timer: Timer?
-    private var call: UnitProgram.Call?
-    private var unit: UnitProgram?
-    private var child: ChildProgram?
-    private var started: StartedProgram?
-    private var end: Source?
-    /// Processes that arrived at the gate before the unit that they must belong to is known.
-    private var early: [WaitingProcess] = []
+    private var deadline: UInt64 = 0
+    /// The call to the service manager that is in progress.
+    private var call: Slot?
     /// The wait for the service manager. Nil: there has been none.
     private var arrival: ServiceManager.Arrival?
-    private var isManagerRunning = false
+    private var unit: UnitProgram?
+    /// The service manager has started the unit.
+    private var isStarted = false
+    private var child: ChildProgram?
+    private var program: StartedProgram?
+    private var end: Source?
 
     /// How long the program may take to reach its gate, in microseconds.
     private static let patience: UInt64 = 20_000_000
@@ -75,135 +81,147 @@ private final class Start {
     private static let managerPatience: UInt64 = 3_000_000
     /// How long the service manager may take to report how a process ended, in microseconds.
     private static let endPatience: UInt64 = 10_000_000
+    /// How often the service manager is asked for what it does not know yet, in microseconds.
+    private static let pause: UInt64 = 100_000
 
     init(
-        _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, over: @escaping () -> Void,
-        _ done: @escaping (Result<StartedProgram, DesktopFailure>) -> Void
+        _ request: ProgramRequest, _ number: UInt64, loop: EventLoop, bus: Bus?, executable: String,
+        isManagerRunning: Bool, over: @escaping () -> Void,
+        _ done: @escaping (Result<StartedProgram, MethodError>) -> Void
     ) {
         self.request = request
         self.number = number
         self.loop = loop
+        self.bus = bus
+        self.executable = executable
+        self.isManagerRunning = isManagerRunning
         self.over = over
         self.done = done
     }
 
-    func begin(bus: Bus?, executable: String, directory: String?) throws {
-        let gate = try Gate(loop: loop, directory: directory) { [weak self] in self?.arrived($0) }
-        self.gate = gate
-        timer = try loop.timer { [weak self] in self?.late() }
-        timer?.arm(at: Clock.monotonicMicroseconds + Self.patience)
-        isManagerRunning = ServiceManager.isRunning(in: directory)
-        guard let bus else { return try startChild(executable, gate, "there is no bus of the user") }
-        startUnit(bus, executable, gate)
+    func begin(_ directory: String?) {
+        attempt {
+            gate = try Gate(loop: loop, directory: directory, id: request.id) { [weak self] process in
+                self?.waiting.append(process)
+                self?.find()
+            }
+            timer = try loop.timer { [weak self] in self?.find() }
+            deadline = loop.now + Self.patience
+            timer?.arm(at: deadline)
+            if let bus { try askManager(bus) } else { try startChild("there is no bus of the user") }
+        }
     }
 
-    private func startUnit(_ bus: Bus, _ executable: String, _ gate: Gate) {
-        let arguments = GateProgram.arguments(gate: gate.address, request.invocation, directory: nil)
-        do {
-            do throws(BusFailure) {
-                call = try UnitProgram.start(request, (executable, arguments), number: number, bus: bus) {
-                    [weak self] result in
-                    self?.answered(result, bus, executable, gate)
+    // MARK: As a unit, or as a child
+
+    /// Asks for the service manager's variables first.
+    private func askManager(_ bus: Bus) throws {
+        call = try bus.callAsync(try ServiceManager.get("Environment", bus)) { [weak self] reply in
+            guard let self else { return }
+            call = nil
+            attempt {
+                if let error = reply.error, case .noManager = ServiceManager.Failure(error) {
+                    return try awaitManager(bus)
                 }
-            } catch {
-                // The connection is lost, or the bus cannot carry the message.
-                try startChild(executable, gate, "\(error)")
+                var known: Set<String> = []
+                if case .strings(let variables)? = try? reply.readVariant() {
+                    known = Set(variables.map { String($0.prefix { $0 != "=" }) })
+                }
+                try startUnit(bus, number, known)
             }
-        } catch {
-            fail("\(error)")
         }
     }
 
-    private func answered(
-        _ result: Result<UnitProgram, ServiceManager.Failure>, _ bus: Bus, _ executable: String, _ gate: Gate
-    ) {
-        call = nil
-        do {
-            switch result {
-            case .success(let unit):
-                self.unit = unit
-                try unit.watch { [weak self] in self?.ended($0) }
-                let early = early
-                self.early = []
-                for process in early { arrived(process) }
-            case .failure(.noManager) where arrival == nil && isManagerRunning:
-                try awaitManager(bus, executable, gate)
-            case .failure(.noManager): try startChild(executable, gate, Self.absence)
-            case .failure(.refused(let why)): fail(why)
-            }
-        } catch {
-            fail("\(error)")
-        }
-    }
-
-    private func awaitManager(_ bus: Bus, _ executable: String, _ gate: Gate) throws {
+    private func awaitManager(_ bus: Bus) throws {
+        let absence = "it is not on the bus of the user"
+        guard isManagerRunning, arrival == nil else { return try startChild(absence) }
         arrival = try ServiceManager.Arrival(on: bus, loop, within: Self.managerPatience) {
             [weak self] isThere in
-            guard let self, done != nil else { return }
-            do {
-                if !isThere { return try startChild(executable, gate, Self.absence) }
-                startUnit(bus, executable, gate)
-            } catch {
-                fail("\(error)")
+            self?.attempt {
+                if isThere { try self?.askManager(bus) } else { try self?.startChild(absence) }
             }
         }
     }
 
-    private static let absence = "it is not on the bus of the user"
+    /// - Parameter known: the names of the service manager's variables.
+    private func startUnit(_ bus: Bus, _ number: UInt64, _ known: Set<String>) throws {
+        let unit = UnitProgram(UnitName.service(request.id, number), bus: bus)
+        self.unit = unit
+        call = try bus.callAsync(try unit.startCall(request, gateCommand(nil), known)) { [weak self] reply in
+            guard let self else { return }
+            call = nil
+            attempt {
+                if let error = reply.error {
+                    self.unit = nil
+                    guard error.name == ServiceManager.unitExists,
+                        number < self.number + ServiceManager.attempts
+                    else { throw error }
+                    // An earlier agent may have left it.
+                    return try startUnit(bus, number + 1, known)
+                }
+                isStarted = true
+                find()
+            }
+        }
+    }
 
     /// - Parameter obstacle: why the program cannot be started as a unit.
-    private func startChild(_ executable: String, _ gate: Gate, _ obstacle: String) throws {
+    private func startChild(_ obstacle: String) throws {
         guard !isManagerRunning else {
             return fail("the service manager of the user cannot be asked for a unit: \(obstacle)")
         }
-        let place = request.invocation.directory ?? Environment["HOME"]
         child = try ChildProgram(
-            executable,
-            [executable]
-                + GateProgram.arguments(gate: gate.address, request.invocation, directory: place),
+            executable, gateCommand(request.command.directory ?? Environment["HOME"]),
             environment: ProgramEnvironment.ofChild(request.environment), loop: loop
         ) { [weak self] in self?.ended($0) }
     }
 
-    // MARK: At the gate
-
-    private func arrived(_ process: WaitingProcess) {
-        if let child { return check(process, child.pid, unit: nil) }
-        // The process may arrive before the answer to the call that started it.
-        guard let unit else { return early.append(process) }
-        unit.askProcess { [weak self] pid in self?.check(process, pid, unit: unit.unit) }
+    private func gateCommand(_ directory: String?) -> [String] {
+        [executable]
+            + GateProgram.arguments(gate: gate?.address ?? "", request.command, directory: directory)
     }
 
-    /// Checks the PID, because any program of the user can connect to the gate.
-    private func check(_ process: WaitingProcess, _ pid: Int32?, unit: String?) {
-        guard process.pid == pid, let done else { return }
-        let started = StartedProgram(request, process, unit: unit)
-        do throws(BusFailure) {
-            if unit != nil {
+    // MARK: The process
+
+    /// Finds the process among those at the gate, and how it ended.
+    private func find() {
+        guard loop.now < deadline else {
+            return program == nil ? fail("it was not ready in time") : ended(.unknown)
+        }
+        if let child { return check(child.pid) }
+        guard let unit, isStarted, call == nil else { return }
+        timer?.arm(at: min(deadline, loop.now + Self.pause))
+        attempt {
+            call = try unit.ask { [weak self] pid, status in
+                self?.call = nil
+                if let status { self?.ended(status) } else { self?.check(pid) }
+            }
+        }
+    }
+
+    private func check(_ pid: Int32) {
+        guard let done, let process = waiting.first(where: { $0.pid == pid }) else { return }
+        attempt {
+            if let unit {
+                process.unit = unit.name
                 end = try loop.watch(process.descriptor) { [weak self] _ in self?.processEnded() }
             }
-        } catch {
-            return fail("\(error)")
+            (program, self.done, gate, waiting) = (process, nil, nil, [])
+            timer?.disarm()
+            done(.success(process))
         }
-        self.started = started
-        self.done = nil
-        gate?.close()
-        gate = nil
-        timer?.disarm()
-        done(.success(started))
     }
 
     /// The kernel has reported the end; the service manager reports how the process ended.
     private func processEnded() {
         end?.cancel()
         end = nil
-        unit?.ask()
-        timer = try? loop.timer { [weak self] in self?.ended(.unknown) }
-        if let timer { timer.arm(at: loop.now + Self.endPatience) } else { ended(.unknown) }
+        deadline = loop.now + Self.endPatience
+        find()
     }
 
     private func ended(_ status: ExitStatus) {
-        guard let started else {
+        guard let program else {
             switch status {
             case .exited(let code): return fail("it ended with \(code) before it could wait")
             case .signalled(let signal, _):
@@ -214,22 +232,22 @@ private final class Start {
         end?.cancel()
         (end, timer) = (nil, nil)
         unit?.release()
-        started.ended(status)
+        program.ended(status)
         over()
     }
 
-    private func late() { fail("it was not ready in time") }
+    private func attempt(_ body: () throws -> Void) {
+        do { try body() } catch { fail("\(error)") }
+    }
 
-    func fail(_ why: String) {
+    private func fail(_ why: String) {
         guard let done else { return }
-        self.done = nil
-        gate?.close()
-        gate = nil
-        timer = nil
+        (self.done, gate, timer, call) = (nil, nil, nil, nil)
         child?.kill()
-        call?.abandon()
-        unit?.stop()
-        done(.failure(.notStarted(id: request.id, why: why)))
+        // A unit that is about to be started ends by itself, because its gate is closed. It is not stopped: one with
+        // this name may have been left by an earlier agent.
+        if isStarted { unit?.stop() } else { unit?.release() }
+        done(.failure(.failed("\(request.id) was not started: \(why)")))
         over()
     }
 }

@@ -1,5 +1,4 @@
 import AppStateBus
-import Desktop
 import Linux
 
 /// The start of an application by the session bus.

@@ -7,7 +7,7 @@ import Windows
 
 /// The parts of the agent that a launch needs.
 struct LaunchTools {
-    let starters: Starters
+    let starter: ProgramStarter
     let notices: StartupNotices
     let session: SessionBus
     let journal: Journal
@@ -57,18 +57,15 @@ final class Launch {
     /// - Parameter answered: called once with the reason why it was not started; nil: it was started.
     func begin(_ answered: @escaping (MethodError?) -> Void) {
         self.answered = answered
-        do throws(DesktopFailure) {
-            let entry = try EntryDirectories().entry(id)
+        do throws(MethodError) {
+            let entry = try DesktopEntry(id, opening: request.urls)
             if let bus = bus(for: entry) {
-                if let failure = Self.failure(of: entry, request.urls), case .tryExecMissing = failure {
-                    throw failure
-                }
                 announce(entry, program: nil) { [self] in activate(entry, on: bus) }
             } else {
-                try execute(entry)
+                execute(entry)
             }
         } catch {
-            finish(error.methodError)
+            finish(error)
         }
     }
 
@@ -93,15 +90,6 @@ final class Launch {
         return try? tools.session.connection()
     }
 
-    private static func failure(of entry: DesktopEntry, _ urls: [String]) -> DesktopFailure? {
-        do throws(DesktopFailure) {
-            _ = try entry.invocations(opening: urls)
-            return nil
-        } catch {
-            return error
-        }
-    }
-
     private func activate(_ entry: DesktopEntry, on bus: Bus) {
         guard !isCancelled else { return finish(Self.cancelled) }
         do throws(BusFailure) {
@@ -121,29 +109,26 @@ final class Launch {
             finish(nil)
         case .failed(let why): finish(.failed("\(id) was not started by the session bus: \(why)"))
         case .notActivatable(let why):
-            guard entry.exec != nil else {
+            guard entry.obstacle == nil else {
                 return finish(.failed("\(id) was not started by the session bus: \(why)"))
             }
             tools.journal.log(.info, "\(id) is started with its Exec line: \(why)")
             endNotice()
-            do throws(DesktopFailure) {
-                try execute(entry)
-            } catch {
-                finish(error.methodError)
-            }
+            execute(entry)
         }
     }
 
     // MARK: By its command line
 
-    private func execute(_ entry: DesktopEntry) throws(DesktopFailure) {
-        let invocations = try entry.invocations(opening: request.urls, terminal: Environment["TERMINAL"])
-        guard let first = invocations.first else { throw .nothingToStart(id: id) }
-        rest = invocations.dropFirst().map { ProgramRequest(entry, $0) }
+    private func execute(_ entry: DesktopEntry) {
+        guard let first = entry.commands.first else {
+            return finish(.failed(entry.obstacle ?? "there is nothing to start"))
+        }
+        rest = entry.commands.dropFirst().map { ProgramRequest(entry, $0) }
         announce(entry, program: first.arguments.first) { [self] in
             guard !isCancelled else { return finish(Self.cancelled) }
             let environment = token.map { token in Self.tokenNames.map { (name: $0, value: token) } }
-            tools.starters.current.start(ProgramRequest(entry, first, environment: environment ?? [])) {
+            tools.starter.start(ProgramRequest(entry, first, environment: environment ?? [])) {
                 [self] in take($0)
             }
         }
@@ -155,9 +140,9 @@ final class Launch {
         (Environment["WAYLAND_DISPLAY"] == nil ? [] : ["XDG_ACTIVATION_TOKEN"]) + ["DESKTOP_STARTUP_ID"]
     }
 
-    private func take(_ result: Result<StartedProgram, DesktopFailure>) {
+    private func take(_ result: Result<StartedProgram, MethodError>) {
         switch result {
-        case .failure(let failure): finish(failure.methodError)
+        case .failure(let failure): finish(failure)
         case .success(let program):
             guard !isCancelled else {
                 program.cancel()
@@ -196,7 +181,7 @@ final class Launch {
                 return done(nil)
             }
             program.cancel()
-            done(failure.methodError)
+            done(failure)
         }
         return true
     }
@@ -204,7 +189,7 @@ final class Launch {
     /// Starts the remaining programs one after the other: each is started when the one before has begun.
     private func startRest() {
         guard !rest.isEmpty else { return }
-        tools.starters.current.start(rest.removeFirst()) { [self] result in
+        tools.starter.start(rest.removeFirst()) { [self] result in
             switch result {
             case .success(let program): program.proceed()
             case .failure(let failure): tools.journal.log(.warning, "\(id): \(failure)")
@@ -241,7 +226,7 @@ final class Launch {
         let start = StartupNotifier.Start(
             name: entry.name, program: program?.split(separator: "/").last.map(String.init), icon: entry.icon,
             windowClass: entry.startupWMClass, applicationID: id)
-        tools.notices.begin(start, isShown: entry.startupNotify == true) { [self] token in
+        tools.notices.begin(start, isShown: entry.startupNotify) { [self] token in
             self.token = token
             done()
         }
@@ -278,19 +263,5 @@ struct LaunchExit: Equatable {
         case .signalled(let signal, _): self.init(how: "signaled", status: signal)
         case .unknown: self.init(how: "unknown", status: 0)
         }
-    }
-}
-
-extension DesktopFailure {
-    /// The error that a caller of `Start` gets.
-    fileprivate var methodError: MethodError {
-        let name: ErrorName =
-            switch self {
-            case .noEntry, .hidden, .notApplication, .tryExecMissing: .noSuchApplication
-            case .brokenExec, .unknownFieldCode, .remoteURL, .takesNoURL, .notURL: .invalidArgs
-            case .nothingToStart, .noTerminal: .notSupported
-            case .unreadable, .programMissing, .directoryMissing, .noFile, .noHandler, .notStarted: .failed
-            }
-        return MethodError(name.rawValue, description)
     }
 }

@@ -1,6 +1,7 @@
 import AppStateBus
 import AppStateContract
 import Desktop
+import Glibc
 import Linux
 import Systemd
 import Windows
@@ -43,8 +44,10 @@ final class Launcher {
     init(loop: EventLoop, journal: Journal, session: SessionBus, user: SessionBus) throws(BusFailure) {
         self.loop = loop
         self.journal = journal
+        // If our program was replaced, the file that has taken its place.
+        let executable = (try? Proc().formerExecutable(of: getpid())) ?? "/proc/self/exe"
         tools = LaunchTools(
-            starters: Starters(loop: loop, user: user),
+            starter: ProgramStarter(loop: loop, bus: try? user.connection(), executable: executable),
             notices: try StartupNotices(loop: loop, journal: journal), session: session, journal: journal)
         timer = try loop.timer { [unowned self] in expire() }
     }

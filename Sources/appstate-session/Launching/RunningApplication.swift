@@ -1,5 +1,4 @@
 import AppStateBus
-import Desktop
 import Linux
 
 /// An application that owns its id as a name on the session bus: org.freedesktop.Application (Desktop Entry

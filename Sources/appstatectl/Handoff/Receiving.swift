@@ -103,7 +103,7 @@ extension Client {
 
 /// The applications of this user that continue activities.
 private struct Receivers {
-    private let entries = EntryDirectories()
+    private let entries = DesktopEntries(complain: { Terminal.warn("appstatectl: \($0)") })
     private let rules = Configuration(reading: .system).rules
 
     /// The application for an activity: the one that has announced it, if it is one of them; otherwise one that a rule
@@ -111,13 +111,12 @@ private struct Receivers {
     func application(for activity: Activity) -> String? {
         var found: String?
         var isByRule = false
-        for id in entries.ids {
+        for entry in entries.all {
+            let id = entry.id
             let byRule = rules.contains {
                 $0.activityTypes?.contains(activity.type) == true && $0.matches(id: id)
             }
-            guard byRule || (try? entries.entry(id))?.activityTypes.contains(activity.type) == true else {
-                continue
-            }
+            guard byRule || entry.activityTypes.contains(activity.type) else { continue }
             if id == activity.appID { return id }
             if found == nil || byRule && !isByRule { (found, isByRule) = (id, byRule) }
         }

@@ -70,7 +70,7 @@ final class Compositor {
 
     /// An observer of its windows.
     func watch() throws -> Watch {
-        var entries = DesktopEntries()
+        let entries = DesktopEntries()
         return try Watch.patiently {
             try ForeignToplevelObserver(display: display, x11Display: x11Display) { entries.command(of: $0) }
         }

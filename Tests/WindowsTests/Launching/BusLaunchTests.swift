@@ -73,7 +73,7 @@ struct BusLaunchTests {
     func start() throws {
         let test = try Scene()
         try test.scene.service(Scene.id, test.program)
-        try test.scene.entry(Scene.id, "Exec=/nonexistent/program", "DBusActivatable=true")
+        try test.scene.entry(Scene.id, "Exec=/bin/false", "DBusActivatable=true")
         let launch = try test.scene.start(Scene.id, [("activation-token", .string("token-1"))])
         #expect(!launch.isHeld && launch.unit.isEmpty)
         try test.wait(for: "activate")
@@ -120,7 +120,7 @@ struct BusLaunchTests {
 
             """)
         try test.scene.service(Scene.id, directory + "/flatpak")
-        try test.scene.entry(Scene.id, "Exec=/nonexistent/program", "DBusActivatable=true")
+        try test.scene.entry(Scene.id, "Exec=/bin/false", "DBusActivatable=true")
         let launch = try test.scene.start(Scene.id)
         #expect(!launch.isHeld)
         #expect(try test.scene.record(directory + "/outer") == ["\(launch.process.pid)"])

@@ -1,5 +1,3 @@
-public import AppStateBus
-
 extension Bus {
     /// Queries the process of the connection that owns a name.
     ///

@@ -1,5 +1,4 @@
 import Glibc
-public import Linux
 
 /// Starts programs with posix_spawn(3). The child has no signal blocked or ignored, and its standard input is empty
 /// unless it is given one.
