@@ -1,5 +1,6 @@
 import AppStateBus
 import AppStateContract
+import Desktop
 import Foundation
 import Glibc
 import Linux
@@ -182,7 +183,8 @@ struct NotificationTests {
     func ended() throws {
         let scene = try Scene()
         let notices = try EndNotices(
-            loop: scene.loop, journal: Journal(identifier: "test"), notifier: scene.notifier, session: "3")
+            loop: scene.loop, journal: Journal(identifier: "test"), notifier: scene.notifier,
+            entries: DesktopEntries(directories: []), session: "3")
         let bus = try Bus.open(address: scene.bus.address)
         try bus.attach(to: scene.loop)
         try notices.start(on: bus) { Issue.record("\($0)") }
