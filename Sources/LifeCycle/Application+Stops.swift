@@ -27,7 +27,11 @@ extension Application {
         isObjected = true
         holds.removeAll(where: \.reason.isDecision)
         if holds.isEmpty { order(.gaveWay, &step) }
-        grace(.again(atLeast: Grace.leastRetry, isResting: isResting), settings, at: step.now)
+        if isAnsweringOnly(at: step.now) {
+            grace(.answers(within: Demands.leastAnswer, isResting: isResting), settings, at: step.now)
+        } else {
+            grace(.again(atLeast: Grace.leastRetry, isResting: isResting), settings, at: step.now)
+        }
     }
 
     mutating func apply(_ settings: Settings) {

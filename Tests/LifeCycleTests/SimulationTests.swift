@@ -171,7 +171,10 @@ struct Simulation {
                 try request(.deliver(number, [delivery()], "open"))
             } else if let number {
                 note("need \(number)")
-                try world.take(.needed(number, "call"))
+                let need = generator.pick([Need.answer, .act, .end]) ?? .act
+                for _ in 0..<Int.random(in: 1...4, using: &generator) {
+                    try world.take(.needed(number, "call", need))
+                }
             }
         case 53..<58:
             if let number {

@@ -20,8 +20,8 @@ final class Demands: DaemonSpeaker {
         let other: Int32
     }
 
-    /// An application that is needed runs for at least a second; half of it, in microseconds.
-    private static let leastGrace: UInt64 = 500_000
+    /// An application that is needed runs for at least 0.2 s; half of it, in microseconds.
+    private static let leastGrace: UInt64 = 100_000
 
     /// A connection to the bus may have 128 replies pending: dbus-daemon(1), "max_replies_per_connection".
     private static let mostCalls = 16
