@@ -175,6 +175,7 @@ final class Agent {
                 connections?.inspectsSessionBus = !isSeen
                 if isSeen { tell(.busName, []) } else { watchSessionNames(at: address) }
             } needed: { [unowned self] pid, reason, caller in
+                if reason == .call, rules?.ignores(caller, calling: pid) == true { return }
                 demands?.report(pid, reason, by: caller)
             }
             calls?.watch(resting, suspended: Set(suspended), among: registered)

@@ -25,6 +25,9 @@ final class RuleKeeper: DaemonSpeaker {
     /// The main processes of applications that are suspended even while they are visible.
     private(set) var restingInSight: Set<Int32> = []
 
+    /// The rules that name callers whose calls do not count, by the main processes of applications.
+    private var ignoring: [Int32: Rule] = [:]
+
     private var subject: Subject?
 
     /// Everything that determines the rules of applications.
@@ -105,11 +108,12 @@ final class RuleKeeper: DaemonSpeaker {
                 return Told(name: ObservedWindow.text(name.utf8), rule: $0)
             }
         }
-        (commands, restingInSight) = ([:], [])
+        (commands, restingInSight, ignoring) = ([:], [], [:])
         for (path, (pid, _)) in known {
             guard case let told?? = wanted[path] else { continue }
             let isInactiveEnough = told.rule.suspendWhen == .inactive
             if isInactiveEnough { restingInSight.insert(pid) }
+            if told.rule.ignoreCallers != nil { ignoring[pid] = told.rule }
             guard let id = entries[pid]?.name, told.rule.execSuspend != nil || told.rule.execResume != nil
             else { continue }
             commands[pid] = SuspendCommands.Commands(
@@ -117,6 +121,12 @@ final class RuleKeeper: DaemonSpeaker {
                 isInactiveEnough: isInactiveEnough)
         }
         line.proceed()
+    }
+
+    /// Whether a call by this process does not count as a demand for the application.
+    func ignores(_ caller: Int32, calling application: Int32) -> Bool {
+        guard caller > 0, let rule = ignoring[application] else { return false }
+        return rule.ignores(caller: proc.name(of: caller))
     }
 
     private static func classes(
