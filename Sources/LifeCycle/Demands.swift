@@ -38,7 +38,7 @@ public struct Demands: Equatable, Sendable {
     private static let longestPause: Microseconds = 4_000_000
     private static let mostTimes = 10
     /// How long an application runs for an answer, at least: for the first of a row it may have to be read from the disk.
-    static let firstAnswer: Microseconds = 1_000_000
+    static let firstAnswer: Microseconds = 500_000
     static let leastAnswer: Microseconds = 200_000
 
     /// It is the first of a row.

@@ -177,9 +177,11 @@ extension Application {
     /// Remembers the demand and its time.
     mutating func need(_ why: String, _ need: Need, at now: Microseconds) {
         demand = why
-        demands.add(why, resumes: isStopped, at: now)
+        // It may be about to run because of an earlier demand.
+        let resumes = isStopped && !isDemanded
+        demands.add(why, resumes: resumes, at: now)
         var next = answering ?? Answering(since: now, isFast: true)
-        if isStopped {
+        if resumes {
             next = Answering(since: now, isFast: true, isAll: true)
         } else if now >= next.end {
             let isFast = now >= next.end.advanced(saturatingBy: Self.mostAnswering)

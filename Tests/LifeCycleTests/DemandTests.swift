@@ -38,14 +38,14 @@ struct DemandTests {
     }
 
     @Test(
-        "one that is needed for an answer is suspended as soon as it has answered, the first time after a second"
+        "one that is needed for an answer is suspended as soon as it has answered, the first time after half a second"
     )
     func answered() throws {
         var stage = try suspended()
         stage.take(.needed(stage.number, "call by bar", .answer))
         stage.settle()
-        #expect(stage.state == .background && stage.application.graceDeadline == stage.now + Self.second)
-        stage.pass(Self.second)
+        #expect(stage.state == .background && stage.application.graceDeadline == stage.now + 500_000)
+        stage.pass(500_000)
         stage.settle()
         #expect(stage.state == .suspended)
         stage.pass(Self.second)
@@ -60,7 +60,7 @@ struct DemandTests {
         stage.pass(200_000)
         stage.settle()
         #expect(stage.state == .suspended)
-        #expect(stage.application.demands.descriptions == ["call by bar, 2 times in 2 s"])
+        #expect(stage.application.demands.descriptions == ["call by bar, 2 times in 1 s"])
     }
 
     @Test("what a person does keeps its grace period, whatever else needs the application")
@@ -105,7 +105,7 @@ struct DemandTests {
             stage.take(.needed(stage.number, "call by bar", .answer))
             stage.settle()
             try #require(stage.state == .background)
-            stage.pass(turn == 0 ? Self.second : 200_000)
+            stage.pass(turn == 0 ? 500_000 : 200_000)
             stage.settle()
             try #require(stage.state == .suspended)
             stage.pass(2 * Self.second)

@@ -171,9 +171,8 @@ struct Simulation {
                 try request(.deliver(number, [delivery()], "open"))
             } else if let number {
                 note("need \(number)")
-                let need = generator.pick([Need.answer, .act, .end]) ?? .act
                 for _ in 0..<Int.random(in: 1...4, using: &generator) {
-                    try world.take(.needed(number, "call", need))
+                    try world.take(.needed(number, "call", generator.chance(70) ? .answer : .act))
                 }
             }
         case 53..<58:
